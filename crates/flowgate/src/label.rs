@@ -1,0 +1,145 @@
+//! Labels: how trusted and how secret a piece of text is.
+//!
+//! A [`Label`] is a point of the product of the dimensions that a policy declares (a [`Space`]); lower is
+//! more permissive. Text may go where its label *flows to* ([`Label::flows_to`]), and what is computed from
+//! several texts carries their *join* ([`Label::join`]).
+//!
+//! There is no meet: the embedding behind the bits preserves joins only (see [`lattice`]).
+
+mod dimension;
+pub mod lattice;
+mod roster;
+mod space;
+
+pub use dimension::{Dimension, Kind, OPEN_SLOTS, Purpose};
+pub use lattice::Lattice;
+pub use roster::{Bound, Roster};
+pub use space::{Dims, MAX_BITS, MAX_DIMENSIONS, Partial, Space, SpaceError};
+
+/// How many machine words of bits a label has.
+pub(crate) const WORDS: usize = 4;
+/// How many time dimensions a label has room for.
+pub(crate) const AGES: usize = 2;
+
+/// A point of the product lattice, comparable only with labels of the same [`Space`].
+///
+/// The size is fixed, so joining and comparing allocate nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Label {
+    /// Every dimension but time, embedded so that join is `or`.
+    bits: [u64; WORDS],
+    /// Time dimensions, as keys whose join is the maximum: the older, the greater.
+    ages: [u64; AGES],
+}
+
+impl Label {
+    /// The least label of every space: trusted, public, readable by everyone.
+    pub const BOTTOM: Self = Self { bits: [0; WORDS], ages: [0; AGES] };
+
+    /// The least label that both labels flow to.
+    #[must_use]
+    pub fn join(&self, other: &Self) -> Self {
+        let mut joined = *self;
+        for (word, more) in joined.bits.iter_mut().zip(other.bits) {
+            *word |= more;
+        }
+        for (age, more) in joined.ages.iter_mut().zip(other.ages) {
+            *age = (*age).max(more);
+        }
+        joined
+    }
+
+    /// Whether text with this label may go where `upper` is the most that is allowed.
+    pub fn flows_to(&self, upper: &Self) -> bool {
+        let above = self.bits.iter().zip(upper.bits).fold(0, |above, (word, limit)| above | (word & !limit));
+        above == 0 && self.ages.iter().zip(upper.ages).all(|(age, limit)| *age <= limit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A product of one dimension of each kind, M3 and N5 among them.
+    fn space() -> Space {
+        let order = |edges: &[(&str, &str)]| Kind::Order(Lattice::from_edges(&[] as &[&str], edges).unwrap());
+        let m3 = order(&[("o", "a"), ("o", "b"), ("o", "c"), ("a", "i"), ("b", "i"), ("c", "i")]);
+        let n5 = order(&[("0", "p"), ("p", "q"), ("q", "1"), ("0", "r"), ("r", "1")]);
+        let integrity = Kind::Order(Lattice::chain(&["trusted", "untrusted"]).unwrap());
+        Space::new(vec![
+            Dimension::new("integrity", Purpose::Integrity, integrity),
+            Dimension::new("m3", Purpose::Secrecy, m3),
+            Dimension::new("n5", Purpose::Secrecy, n5),
+            Dimension::new("categories", Purpose::Secrecy, Kind::Set(vec!["pii".into(), "money".into()])),
+            Dimension::new("sources", Purpose::Secrecy, Kind::OpenSet),
+            Dimension::new("readers", Purpose::Secrecy, Kind::Readers),
+            Dimension::new("age", Purpose::Secrecy, Kind::Time),
+        ])
+        .unwrap()
+    }
+
+    fn label(space: &Space, roster: &mut Roster, pick: &[u8; 7]) -> Label {
+        let integrity = ["trusted", "untrusted"][pick[0] as usize % 2];
+        let m3 = ["o", "a", "b", "c", "i"][pick[1] as usize % 5];
+        let n5 = ["0", "p", "q", "r", "1"][pick[2] as usize % 5];
+        let subset = |bits: u8, names: &[&str]| -> Vec<String> {
+            names.iter().enumerate().filter(|(i, _)| bits >> i & 1 == 1).map(|(_, n)| (*n).to_owned()).collect()
+        };
+        let parts = [
+            space.element("integrity", integrity).unwrap(),
+            space.element("m3", m3).unwrap(),
+            space.element("n5", n5).unwrap(),
+            roster.set(space, "categories", &subset(pick[3], &["pii", "money"]), Bound::Data).unwrap(),
+            roster.set(space, "sources", &subset(pick[4], &["web", "mail", "disk"]), Bound::Data).unwrap(),
+            roster.set(space, "readers", &subset(pick[5], &["ann", "bob", "eve"]), Bound::Data).unwrap(),
+            space.instant("age", i64::from(pick[6])).unwrap(),
+        ];
+        parts.iter().fold(Label::BOTTOM, |label, part| label.join(&part.label))
+    }
+
+    proptest! {
+        #[test]
+        fn products_obey_the_laws(a: [u8; 7], b: [u8; 7], c: [u8; 7]) {
+            let space = space();
+            let mut roster = Roster::new(&space);
+            let [a, b, c] = [a, b, c].map(|pick| label(&space, &mut roster, &pick));
+            // Idempotent, commutative, associative.
+            prop_assert_eq!(a.join(&a), a);
+            prop_assert_eq!(a.join(&b), b.join(&a));
+            prop_assert_eq!(a.join(&b).join(&c), a.join(&b.join(&c)));
+            // Bounded.
+            prop_assert!(Label::BOTTOM.flows_to(&a) && a.flows_to(&space.top()));
+            prop_assert_eq!(a.join(&Label::BOTTOM), a);
+            prop_assert_eq!(a.join(&space.top()), space.top());
+            // The order is the one of the join, antisymmetric and transitive.
+            prop_assert_eq!(a.flows_to(&b), a.join(&b) == b);
+            prop_assert!(!(a.flows_to(&b) && b.flows_to(&a)) || a == b);
+            prop_assert!(!(a.flows_to(&b) && b.flows_to(&c)) || a.flows_to(&c));
+            // The join is the least upper bound.
+            prop_assert!(a.flows_to(&a.join(&b)) && b.flows_to(&a.join(&b)));
+            prop_assert!(!(a.flows_to(&c) && b.flows_to(&c)) || a.join(&b).flows_to(&c));
+        }
+
+        #[test]
+        fn readers_join_by_intersection(a in 1_u8..8, b in 1_u8..8) {
+            let space = space();
+            let mut roster = Roster::new(&space);
+            let names = |bits: u8| -> Vec<String> {
+                ["ann", "bob", "eve"].iter().enumerate().filter(|(i, _)| bits >> i & 1 == 1)
+                    .map(|(_, n)| (*n).to_owned()).collect()
+            };
+            let mut readers = |bits| roster.set(&space, "readers", &names(bits), Bound::Data).unwrap().label;
+            prop_assert_eq!(readers(a).join(&readers(b)), readers(a & b));
+            prop_assert_eq!(readers(a).flows_to(&readers(b)), a & b == b, "fewer readers is higher");
+        }
+    }
+
+    #[test]
+    fn older_is_higher() {
+        let space = space();
+        let at = |seconds| space.instant("age", seconds).unwrap().label;
+        assert!(at(2_000).flows_to(&at(1_000)) && !at(1_000).flows_to(&at(2_000)));
+        assert_eq!(at(2_000).join(&at(1_000)), at(1_000));
+    }
+}

@@ -1,0 +1,318 @@
+//! Finite lattices, given by their edges and compiled to bit sets.
+//!
+//! A label must be joined and compared in nanoseconds whatever order the policy declares, so an element
+//! `x` is represented by the set of *meet-irreducible* elements that it is not below. Then
+//! `join` is a bitwise or and "flows to" a subset test, in every finite lattice, distributive or not
+//! (Davey and Priestley, *Introduction to Lattices and Order*, chapter 2). The converse does **not**
+//! hold: bitwise and is not the meet, and nothing here offers it.
+
+use std::fmt;
+
+/// The most elements one declared order may have.
+pub const MAX_ELEMENTS: usize = 256;
+
+/// A finite lattice over named elements.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lattice {
+    names: Vec<String>,
+    /// `above[x]` holds every `y` with `x <= y`, as a row of the order relation.
+    above: Vec<Vec<bool>>,
+    /// `images[x]` is the embedding of `x`: bit `i` is set if `x` is not below the i-th meet-irreducible.
+    images: Vec<Vec<bool>>,
+    width: usize,
+}
+
+/// Why a declared order is no lattice.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NotALattice {
+    /// The order has no elements.
+    Empty,
+    /// The order has more than [`MAX_ELEMENTS`] elements.
+    TooLarge,
+    /// Each of the two elements is below the other.
+    Cycle(String, String),
+    /// The two elements have no upper bound at all.
+    NoUpperBound(String, String),
+    /// The two elements have upper bounds, but none that is below all others.
+    NoLeastUpperBound(String, String, Vec<String>),
+    /// The two elements have no lower bound at all.
+    NoLowerBound(String, String),
+}
+
+impl fmt::Display for NotALattice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => write!(f, "the order has no elements"),
+            Self::TooLarge => write!(f, "the order has more than {MAX_ELEMENTS} elements"),
+            Self::Cycle(a, b) => write!(f, "`{a}` and `{b}` are below each other"),
+            Self::NoUpperBound(a, b) => {
+                write!(f, "`{a}` and `{b}` have no join: no element is above both")
+            }
+            Self::NoLeastUpperBound(a, b, candidates) => {
+                let list = candidates.iter().map(|c| format!("`{c}`")).collect::<Vec<_>>().join(" and ");
+                write!(f, "`{a}` and `{b}` have no join: {list} are above both, and neither is least")
+            }
+            Self::NoLowerBound(a, b) => {
+                write!(f, "`{a}` and `{b}` have no meet: no element is below both")
+            }
+        }
+    }
+}
+
+impl NotALattice {
+    /// What the author of the declaration can do about it.
+    pub fn help(&self) -> String {
+        match self {
+            Self::Empty => "name at least one element".to_owned(),
+            Self::TooLarge => "use a set of names instead of an order".to_owned(),
+            Self::Cycle(a, b) => format!("remove one of the edges between `{a}` and `{b}`"),
+            Self::NoUpperBound(a, b) => {
+                format!("add an element above both, for example `{a} < top, {b} < top`")
+            }
+            Self::NoLeastUpperBound(a, b, _) => {
+                format!("add an element between `{a}`, `{b}` and the elements above them")
+            }
+            Self::NoLowerBound(a, b) => {
+                format!("add an element below both, for example `bottom < {a}, bottom < {b}`")
+            }
+        }
+    }
+}
+
+impl std::error::Error for NotALattice {}
+
+impl Lattice {
+    /// Builds the lattice whose order is the reflexive and transitive closure of `edges` (lower, upper).
+    ///
+    /// Elements keep the order in which they are first named.
+    ///
+    /// # Errors
+    /// Names the two elements that have no join or no meet, or that are below each other.
+    pub fn from_edges(
+        elements: &[impl AsRef<str>],
+        edges: &[(impl AsRef<str>, impl AsRef<str>)],
+    ) -> Result<Self, NotALattice> {
+        let mut names: Vec<String> = Vec::new();
+        let mut index = |name: &str| {
+            names.iter().position(|n| n == name).unwrap_or_else(|| {
+                names.push(name.to_owned());
+                names.len() - 1
+            })
+        };
+        for element in elements {
+            index(element.as_ref());
+        }
+        let edges: Vec<_> = edges.iter().map(|(a, b)| (index(a.as_ref()), index(b.as_ref()))).collect();
+        let n = names.len();
+        if n == 0 {
+            return Err(NotALattice::Empty);
+        }
+        if n > MAX_ELEMENTS {
+            return Err(NotALattice::TooLarge);
+        }
+        let above = closure(n, &edges);
+        check_laws(&names, &above)?;
+        let irreducible: Vec<usize> = (0..n).filter(|&m| is_meet_irreducible(&above, m)).collect();
+        let images = (0..n).map(|x| irreducible.iter().map(|&m| !at(&above, x, m)).collect()).collect();
+        Ok(Self { names, above, images, width: irreducible.len() })
+    }
+
+    /// The total order in which each name is below the next.
+    ///
+    /// # Errors
+    /// A name that stands twice is a cycle.
+    pub fn chain(names: &[impl AsRef<str>]) -> Result<Self, NotALattice> {
+        let edges: Vec<_> = names.iter().zip(names.iter().skip(1)).map(|(a, b)| (a.as_ref(), b.as_ref())).collect();
+        Self::from_edges(names, &edges)
+    }
+
+    /// How many bits the embedding of one element takes.
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
+    /// The names of the elements, in order of declaration.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// The embedding of the element called `name`, or `None` if there is none.
+    pub fn image(&self, name: &str) -> Option<&[bool]> {
+        let x = self.names.iter().position(|n| n == name)?;
+        self.images.get(x).map(Vec::as_slice)
+    }
+
+    /// The element whose embedding is `bits`.
+    ///
+    /// Every union of embeddings is one; other bit sets have no element.
+    pub fn element(&self, bits: &[bool]) -> Option<&str> {
+        let x = self.images.iter().position(|image| image == bits)?;
+        self.names.get(x).map(String::as_str)
+    }
+
+    /// Whether `lower` is below or equal to `upper`, by the declared order (the slow, obvious way).
+    pub fn is_below(&self, lower: &str, upper: &str) -> bool {
+        let position = |name| self.names.iter().position(|n| n == name);
+        match (position(lower), position(upper)) {
+            (Some(a), Some(b)) => at(&self.above, a, b),
+            _ => false,
+        }
+    }
+}
+
+fn at(above: &[Vec<bool>], a: usize, b: usize) -> bool {
+    above.get(a).and_then(|row| row.get(b)).copied().unwrap_or(false)
+}
+
+fn closure(n: usize, edges: &[(usize, usize)]) -> Vec<Vec<bool>> {
+    let mut successors = vec![Vec::new(); n];
+    for &(a, b) in edges {
+        if let Some(list) = successors.get_mut(a) {
+            list.push(b);
+        }
+    }
+    (0..n)
+        .map(|start| {
+            let mut row = vec![false; n];
+            let mut stack = vec![start];
+            while let Some(x) = stack.pop() {
+                if let Some(seen @ false) = row.get_mut(x) {
+                    *seen = true;
+                    stack.extend(successors.get(x).into_iter().flatten());
+                }
+            }
+            row
+        })
+        .collect()
+}
+
+fn check_laws(names: &[String], above: &[Vec<bool>]) -> Result<(), NotALattice> {
+    let n = names.len();
+    let name = |x: usize| names.get(x).cloned().unwrap_or_default();
+    for a in 0..n {
+        for b in a + 1..n {
+            if at(above, a, b) && at(above, b, a) {
+                return Err(NotALattice::Cycle(name(a), name(b)));
+            }
+        }
+    }
+    for a in 0..n {
+        for b in a + 1..n {
+            let upper: Vec<usize> = (0..n).filter(|&u| at(above, a, u) && at(above, b, u)).collect();
+            if upper.is_empty() {
+                return Err(NotALattice::NoUpperBound(name(a), name(b)));
+            }
+            if !upper.iter().any(|&u| upper.iter().all(|&v| at(above, u, v))) {
+                let minimal = upper.iter().filter(|&&u| !upper.iter().any(|&v| v != u && at(above, v, u)));
+                return Err(NotALattice::NoLeastUpperBound(name(a), name(b), minimal.map(|&u| name(u)).collect()));
+            }
+            if !(0..n).any(|l| at(above, l, a) && at(above, l, b)) {
+                return Err(NotALattice::NoLowerBound(name(a), name(b)));
+            }
+        }
+    }
+    // A finite order with a bottom in which every pair has a join has every meet as well.
+    Ok(())
+}
+
+/// An element is meet-irreducible if it is not the top and exactly one element covers it.
+fn is_meet_irreducible(above: &[Vec<bool>], m: usize) -> bool {
+    let n = above.len();
+    let strictly: Vec<usize> = (0..n).filter(|&u| u != m && at(above, m, u)).collect();
+    let covers = strictly.iter().filter(|&&u| !strictly.iter().any(|&v| v != u && at(above, v, u))).count();
+    covers == 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn or(a: &[bool], b: &[bool]) -> Vec<bool> {
+        a.iter().zip(b).map(|(x, y)| x | y).collect()
+    }
+
+    fn subset(a: &[bool], b: &[bool]) -> bool {
+        a.iter().zip(b).all(|(x, y)| !x | y)
+    }
+
+    /// The embedding agrees with the declared order on every pair and every join.
+    fn check(lattice: &Lattice) {
+        for a in lattice.names() {
+            for b in lattice.names() {
+                let (image_a, image_b) = (lattice.image(a).unwrap(), lattice.image(b).unwrap());
+                assert_eq!(subset(image_a, image_b), lattice.is_below(a, b), "{a} flows to {b}");
+                let upper: Vec<_> =
+                    lattice.names().iter().filter(|u| lattice.is_below(a, u) && lattice.is_below(b, u)).collect();
+                let join = upper.iter().find(|u| upper.iter().all(|v| lattice.is_below(u, v))).unwrap();
+                let union = or(image_a, image_b);
+                assert_eq!(lattice.element(&union), Some(join.as_str()), "{a} joined with {b}");
+            }
+        }
+    }
+
+    #[test]
+    fn known_lattices_embed() {
+        let edges = |text: &str| -> Vec<(String, String)> {
+            text.split_whitespace()
+                .map(|edge| edge.split_once('<').map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap())
+                .collect()
+        };
+        let rows = [
+            ("chain", "a<b b<c c<d", 3),
+            ("diamond", "o<a o<b a<i b<i", 2),
+            ("M3, not distributive", "o<a o<b o<c a<i b<i c<i", 3),
+            ("N5, not modular", "o<a a<b b<i o<c c<i", 3),
+            ("cube", "o<a o<b o<c a<ab a<ac b<ab b<bc c<ac c<bc ab<i ac<i bc<i", 3),
+        ];
+        for (name, text, width) in rows {
+            let lattice = Lattice::from_edges(&[] as &[&str], &edges(text)).unwrap();
+            assert_eq!(lattice.width(), width, "{name}");
+            check(&lattice);
+        }
+        check(&Lattice::from_edges(&["only"], &[] as &[(&str, &str)]).unwrap());
+    }
+
+    #[test]
+    fn what_is_no_lattice_is_named() {
+        let check = |edges: &[(&str, &str)], message: &str| {
+            let error = Lattice::from_edges(&[] as &[&str], edges).unwrap_err();
+            assert_eq!(error.to_string(), message);
+            assert!(!error.help().is_empty());
+        };
+        check(&[], "the order has no elements");
+        check(&[("a", "b"), ("b", "a")], "`a` and `b` are below each other");
+        check(&[("o", "a"), ("o", "b")], "`a` and `b` have no join: no element is above both");
+        check(&[("a", "i"), ("b", "i")], "`a` and `b` have no meet: no element is below both");
+        check(
+            &[("o", "a"), ("o", "b"), ("a", "x"), ("a", "y"), ("b", "x"), ("b", "y"), ("x", "i"), ("y", "i")],
+            "`a` and `b` have no join: `x` and `y` are above both, and neither is least",
+        );
+    }
+
+    proptest! {
+        /// A family of sets closed under intersection, with a largest member, is a lattice under inclusion,
+        /// and every finite lattice is of this form: so this draws from all finite lattices.
+        #[test]
+        fn random_lattices_embed(seeds in prop::collection::vec(0_u8..64, 1..6)) {
+            let mut family = vec![63_u8];
+            family.extend(&seeds);
+            loop {
+                let before = family.len();
+                let meets: Vec<u8> = family.iter().flat_map(|a| family.iter().map(move |b| a & b)).collect();
+                family.extend(meets);
+                family.sort_unstable();
+                family.dedup();
+                if family.len() == before { break; }
+            }
+            let mut edges = Vec::new();
+            for a in &family {
+                for b in &family {
+                    if a != b && a & b == *a { edges.push((a.to_string(), b.to_string())); }
+                }
+            }
+            let names: Vec<String> = family.iter().map(u8::to_string).collect();
+            check(&Lattice::from_edges(&names, &edges).unwrap());
+        }
+    }
+}

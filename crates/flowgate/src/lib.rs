@@ -1,0 +1,2 @@
+//! Labels, traces, policies and the monitor.
+pub mod label;
