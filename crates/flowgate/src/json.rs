@@ -1,0 +1,161 @@
+//! Strict JSON: what two readers could read differently is refused.
+//!
+//! `{"to":"bob","to":"mallory"}` is one call to us and another to the tool. So duplicate keys are an error,
+//! and where numbers must survive the way to the tool, so are numbers outside I-JSON (RFC 7493).
+
+use std::fmt;
+
+use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+
+/// The largest integer that every JSON reader can be trusted with (RFC 7493, section 2.2).
+const MAX_EXACT: f64 = 9_007_199_254_740_991.0;
+
+/// Which numbers are accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Numbers {
+    /// Whatever JSON allows.
+    Any,
+    /// Only what every reader reads alike.
+    Exact,
+}
+
+/// Text that is no strict JSON; tells the place, never the content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JsonError {
+    /// The line, from 1.
+    pub line: usize,
+    /// The column, from 1; 0 at the very beginning.
+    pub column: usize,
+    /// What is wrong there.
+    pub message: String,
+}
+
+impl fmt::Display for JsonError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at line {} column {}", self.message, self.line, self.column)
+    }
+}
+
+impl std::error::Error for JsonError {}
+
+/// Parses one JSON value that takes up the whole of `text`.
+///
+/// # Errors
+/// On anything that is not JSON, on duplicate keys, on nesting deeper than 128, and on inexact numbers if
+/// `numbers` asks for that.
+pub fn parse(text: &str, numbers: Numbers) -> Result<Value, JsonError> {
+    let mut reader = serde_json::Deserializer::from_str(text);
+    let value = Strict(numbers).deserialize(&mut reader).map_err(|error| located(&error))?;
+    reader.end().map_err(|error| located(&error))?;
+    Ok(value)
+}
+
+fn located(error: &serde_json::Error) -> JsonError {
+    let text = error.to_string();
+    let message = text.rsplit_once(" at line ").map_or(text.as_str(), |(message, _)| message);
+    // Our own messages are constants; the library's syntax errors quote no content either.
+    JsonError { line: error.line(), column: error.column(), message: message.to_owned() }
+}
+
+struct Strict(Numbers);
+
+impl<'de> DeserializeSeed<'de> for Strict {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Strict {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E: de::Error>(self, value: i64) -> Result<Value, E> {
+        self.exact(value as f64)?;
+        Ok(Value::Number(value.into()))
+    }
+
+    fn visit_u64<E: de::Error>(self, value: u64) -> Result<Value, E> {
+        self.exact(value as f64)?;
+        Ok(Value::Number(value.into()))
+    }
+
+    fn visit_f64<E: de::Error>(self, value: f64) -> Result<Value, E> {
+        self.exact(value)?;
+        Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("number is not finite"))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::String(value.to_owned()))
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(Value::String(value))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element_seed(Self(self.0))? {
+            list.push(item);
+        }
+        Ok(Value::Array(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
+        let mut map = Map::new();
+        while let Some(key) = entries.next_key::<String>()? {
+            if map.contains_key(&key) {
+                return Err(de::Error::custom("duplicate key"));
+            }
+            let value = entries.next_value_seed(Self(self.0))?;
+            map.insert(key, value);
+        }
+        Ok(Value::Object(map))
+    }
+}
+
+impl Strict {
+    fn exact<E: de::Error>(&self, value: f64) -> Result<(), E> {
+        if self.0 == Numbers::Exact && value.abs() > MAX_EXACT && value.fract() == 0.0 {
+            return Err(E::custom("number is too large to be exact"));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_readers_could_disagree_on_is_refused() {
+        let check = |text: &str, numbers, expected: &str| {
+            let shown = parse(text, numbers).map_or_else(|error| error.to_string(), |value| value.to_string());
+            assert_eq!(shown, expected, "{text}");
+        };
+        check(r#"{"b":1,"a":[true,null,"x"]}"#, Numbers::Exact, r#"{"b":1,"a":[true,null,"x"]}"#);
+        check(r#"{"to":"bob","to":"mallory"}"#, Numbers::Any, "duplicate key at line 1 column 16");
+        check(r#"{"to":"bob","\u0074o":"mallory"}"#, Numbers::Any, "duplicate key at line 1 column 21");
+        check("[{\"a\":1,\n\"a\":2}]", Numbers::Any, "duplicate key at line 2 column 3");
+        check("9007199254740993", Numbers::Any, "9007199254740993");
+        check("9007199254740993", Numbers::Exact, "number is too large to be exact at line 1 column 16");
+        check("12345678901234567890123", Numbers::Exact, "number is too large to be exact at line 1 column 23");
+        check("1e400", Numbers::Any, "number out of range at line 1 column 5");
+        check("{} {}", Numbers::Any, "trailing characters at line 1 column 4");
+        check("", Numbers::Any, "EOF while parsing a value at line 1 column 0");
+        check(&"[".repeat(1000), Numbers::Any, "recursion limit exceeded at line 1 column 128");
+    }
+}

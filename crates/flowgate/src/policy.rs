@@ -1,0 +1,5 @@
+//! Policies.
+pub mod diagnostic;
+mod lexer;
+mod parser;
+pub(crate) mod syntax;

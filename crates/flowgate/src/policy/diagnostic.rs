@@ -1,0 +1,121 @@
+//! What is wrong with a policy, where, and what to do about it.
+//!
+//! Diagnostics are data: the command line draws them, an editor underlines them, tests compare them.
+
+use std::fmt;
+use std::ops::Range;
+
+/// Bytes of the policy's source.
+pub type Span = Range<usize>;
+
+/// How bad it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// The policy can be used, but perhaps not as meant.
+    Warning,
+    /// The policy cannot be used.
+    Error,
+}
+
+/// One finding about a policy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Diagnostic {
+    /// A stable name of the kind of problem, such as `unknown-name`.
+    pub code: &'static str,
+    /// How bad it is.
+    pub severity: Severity,
+    /// What the message speaks of.
+    pub span: Span,
+    /// What is wrong: lower case, one line.
+    pub message: String,
+    /// What to do about it.
+    pub help: Option<String>,
+}
+
+impl Diagnostic {
+    /// An error.
+    pub fn error(code: &'static str, span: Span, message: impl Into<String>) -> Self {
+        Self { code, severity: Severity::Error, span, message: message.into(), help: None }
+    }
+
+    /// A warning.
+    pub fn warning(code: &'static str, span: Span, message: impl Into<String>) -> Self {
+        Self { severity: Severity::Warning, ..Self::error(code, span, message) }
+    }
+
+    /// The same finding with advice.
+    #[must_use]
+    pub fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// The line and column, from 1, at which the span begins in `source`.
+    pub fn position(&self, source: &str) -> (usize, usize) {
+        let before = source.get(..self.span.start).unwrap_or(source);
+        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        let column = before.get(line_start..).map_or(0, |line| line.chars().count());
+        (before.matches('\n').count() + 1, column + 1)
+    }
+}
+
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} [{}]", self.message, self.code)?;
+        match &self.help {
+            Some(help) => write!(f, "; help: {help}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The known name nearest to `name`, if one is near enough to be a slip of the pen.
+pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let limit = (name.chars().count() / 3).max(1);
+    let distance = |other: &str| edit_distance(&name.to_lowercase(), &other.to_lowercase());
+    let near = known.into_iter().map(|other| (distance(other), other)).filter(|(d, _)| *d <= limit);
+    near.min_by_key(|(d, _)| *d).map(|(_, other)| other)
+}
+
+/// Insertions, deletions, substitutions and swaps of neighbours that turn one name into the other.
+fn edit_distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let mut before_last: Vec<usize> = Vec::new();
+    let mut last: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.iter().enumerate() {
+        let mut row = vec![i + 1];
+        for (j, y) in b.iter().enumerate() {
+            let at = |row: &[usize], index: usize| row.get(index).copied().unwrap_or(usize::MAX / 2);
+            let mut best = (at(&last, j) + usize::from(x != y)).min(at(&last, j + 1) + 1).min(at(&row, j) + 1);
+            let swapped = i > 0 && j > 0 && a.get(i - 1) == Some(y) && b.get(j - 1) == Some(x);
+            if swapped {
+                best = best.min(at(&before_last, j - 1) + 1);
+            }
+            row.push(best);
+        }
+        before_last = std::mem::replace(&mut last, row);
+    }
+    last.last().copied().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slips_of_the_pen_are_near() {
+        let known = ["trusted", "untrusted", "public"];
+        for (name, expected) in
+            [("trustde", Some("trusted")), ("Public", Some("public")), ("secret", None), ("", None)]
+        {
+            assert_eq!(nearest(name, known), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn positions_count_lines_and_characters() {
+        let diagnostic = Diagnostic::error("x", 5..7, "m");
+        assert_eq!(diagnostic.position("ab\ncdé"), (2, 3));
+        assert_eq!(Diagnostic::error("x", 3..4, "m").position("ab\ncd"), (2, 1));
+    }
+}

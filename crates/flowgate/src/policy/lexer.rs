@@ -1,0 +1,241 @@
+//! Source text to tokens, with Python's rules for indentation.
+//!
+//! The lexer never fails: what it does not know becomes [`Token::Unknown`], for the parser to report.
+//! Comments are tokens too, so that a formatter can keep them; the parser skips them.
+
+use logos::Logos;
+
+use super::diagnostic::Span;
+
+/// A token with its place.
+pub(crate) type Lexeme = (Token, Span);
+
+/// One token.
+#[derive(Logos, Debug, Clone, Copy, PartialEq, Eq)]
+#[logos(skip r"[ \t\r\f]+|\\\r?\n")]
+pub(crate) enum Token {
+    #[regex(r"#[^\n]*", allow_greedy = true)]
+    Comment,
+    #[token("\n")]
+    Newline,
+    /// The following lines are deeper.
+    Indent,
+    /// The following lines are less deep.
+    Dedent,
+    /// An indentation that no open block has.
+    BadIndent,
+    End,
+
+    #[regex(r"[\p{L}_][\p{L}\p{N}_]*")]
+    Name,
+    #[regex(r"[0-9][0-9_]*")]
+    Int,
+    #[regex(r"[0-9][0-9_]*\.[0-9]+([eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+")]
+    Float,
+    #[regex(r#"[rRfF]?"([^"\\\n]|\\[^\n])*""#)]
+    #[regex(r#"[rRfF]?'([^'\\\n]|\\[^\n])*'"#)]
+    #[regex(r#"[rRfF]?""""#, |lexer| close(lexer, "\"\"\""))]
+    #[regex(r#"[rRfF]?'''"#, |lexer| close(lexer, "'''"))]
+    Str,
+    #[regex(r#"[rRfF]?"([^"\\\n]|\\[^\n])*"#, priority = 1)]
+    #[regex(r#"[rRfF]?'([^'\\\n]|\\[^\n])*"#, priority = 1)]
+    OpenStr,
+    /// `tool:name`, `tool:server/name`, with `*` for any characters.
+    #[regex(r"tool:([A-Za-z_*]([A-Za-z0-9_.*-]*[A-Za-z0-9_*])?/)?[A-Za-z_*]([A-Za-z0-9_.*-]*[A-Za-z0-9_*])?")]
+    Tool,
+    /// `tool:"name"`, or `tool:r"pattern"` with a regular expression for the whole name.
+    #[regex(r#"tool:[rR]?"([^"\\\n]|\\[^\n])*""#)]
+    ToolQuoted,
+    /// A parameter called `tool`.
+    #[token("tool:")]
+    ToolPrefix,
+    /// `<NAME>`, a matcher of values in tool patterns.
+    #[regex(r"<[A-Z][A-Z_]*>")]
+    Matcher,
+
+    #[token("(")]
+    ParenOpen,
+    #[token(")")]
+    ParenClose,
+    #[token("[")]
+    BracketOpen,
+    #[token("]")]
+    BracketClose,
+    #[token("{")]
+    BraceOpen,
+    #[token("}")]
+    BraceClose,
+    #[token(",")]
+    Comma,
+    #[token(":")]
+    Colon,
+    #[token(":=")]
+    Define,
+    #[token(".")]
+    Dot,
+    #[token("=")]
+    Assign,
+    #[token("==")]
+    Equal,
+    #[token("!=")]
+    NotEqual,
+    #[token("<")]
+    Less,
+    #[token("<=")]
+    LessEqual,
+    #[token(">")]
+    Greater,
+    #[token(">=")]
+    GreaterEqual,
+    #[token("+")]
+    Plus,
+    #[token("-")]
+    Minus,
+    #[token("*")]
+    Star,
+    #[token("**")]
+    Power,
+    #[token("/")]
+    Slash,
+    #[token("%")]
+    Percent,
+    /// `->`: comes before.
+    #[token("->")]
+    Arrow,
+    /// `~>`: comes right before.
+    #[token("~>")]
+    Immediate,
+    /// `=>`: influences.
+    #[token("=>")]
+    Influence,
+    Unknown,
+}
+
+/// Skips to the end of a triple-quoted text, or of the file.
+fn close(lexer: &mut logos::Lexer<'_, Token>, quote: &str) -> bool {
+    let end = lexer.remainder().find(quote);
+    lexer.bump(end.map_or(lexer.remainder().len(), |at| at + quote.len()));
+    end.is_some()
+}
+
+/// The tokens of `source`, comments included, ending with [`Token::End`].
+pub(crate) fn lex(source: &str) -> Vec<Lexeme> {
+    let mut tokens: Vec<Lexeme> = Vec::new();
+    let mut depth = 0_usize;
+    let mut indents: Vec<usize> = Vec::new();
+    let mut at_line_start = true;
+    let end = source.len()..source.len();
+    for (token, span) in Token::lexer(source).spanned() {
+        let token = token.unwrap_or(Token::Unknown);
+        if depth > 0 && token == Token::Name && begins_statement(source, &span) {
+            // A bracket was not closed: better to miss its end than to swallow the rest of the policy.
+            depth = 0;
+            at_line_start = true;
+            tokens.push((Token::Newline, span.start..span.start));
+        }
+        match token {
+            Token::Newline if depth > 0 || at_line_start => continue,
+            Token::Comment => {
+                tokens.push((token, span));
+                continue;
+            }
+            Token::Newline => at_line_start = true,
+            _ if at_line_start => {
+                at_line_start = false;
+                let line = source.get(..span.start).and_then(|text| text.rsplit('\n').next()).unwrap_or("");
+                let column = line.chars().map(|c| if c == '\t' { 4 } else { 1 }).sum();
+                dedent(&mut tokens, &mut indents, column, &span);
+            }
+            _ => {}
+        }
+        match token {
+            Token::ParenOpen | Token::BracketOpen | Token::BraceOpen => depth += 1,
+            Token::ParenClose | Token::BracketClose | Token::BraceClose => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        tokens.push((token, span));
+    }
+    if !at_line_start {
+        tokens.push((Token::Newline, end.clone()));
+    }
+    tokens.extend(indents.iter().map(|_| (Token::Dedent, end.clone())));
+    tokens.push((Token::End, end));
+    tokens
+}
+
+/// The words with which a statement begins.
+pub(crate) const STATEMENTS: [&str; 13] = [
+    "lattice", "store", "default", "label", "require", "payload", "endorse", "unsafe", "raise", "ask", "log",
+    "import", "from",
+];
+
+/// Whether a name stands at the beginning of its line and is the first word of a statement.
+fn begins_statement(source: &str, span: &Span) -> bool {
+    let before = source.get(..span.start).unwrap_or_default();
+    (before.is_empty() || before.ends_with('\n')) && STATEMENTS.contains(&source.get(span.clone()).unwrap_or_default())
+}
+
+fn dedent(tokens: &mut Vec<Lexeme>, indents: &mut Vec<usize>, column: usize, span: &Span) {
+    let here = span.start..span.start;
+    if column > indents.last().copied().unwrap_or(0) {
+        indents.push(column);
+        tokens.push((Token::Indent, here));
+        return;
+    }
+    while indents.last().is_some_and(|last| column < *last) {
+        indents.pop();
+        tokens.push((Token::Dedent, here.clone()));
+    }
+    if column != indents.last().copied().unwrap_or(0) {
+        tokens.push((Token::BadIndent, here));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(source: &str, expected: &str) {
+        let shown: Vec<String> = lex(source).iter().map(|(token, _)| format!("{token:?}")).collect();
+        assert_eq!(shown.join(" "), expected, "{source:?}");
+    }
+
+    #[test]
+    fn lines_and_blocks() {
+        check("a\n", "Name Newline End");
+        check("a", "Name Newline End");
+        check("a:\n  b\n\n  # c\n  d\ne", "Name Colon Newline Indent Name Newline Comment Name Newline Dedent Name Newline End");
+        check("(a,\n  b)\n", "ParenOpen Name Comma Name ParenClose Newline End");
+        check("a:\n  b:\n    c", "Name Colon Newline Indent Name Colon Newline Indent Name Newline Dedent Dedent End");
+        check("a:\n    b\n  c", "Name Colon Newline Indent Name Newline Dedent BadIndent Name Newline End");
+        check("a \\\n  b", "Name Name Newline End");
+    }
+
+    #[test]
+    fn literals_and_operators() {
+        check("1 1.5 2e3 1_000", "Int Float Float Int Newline End");
+        check(r#""a\"b" r'\d' 'x"#, "Str Str OpenStr Newline End");
+        check("'''a\n'b'''", "Str Newline End");
+        check("a -> b ~> c => d", "Name Arrow Name Immediate Name Influence Name Newline End");
+        check("x := <= == != **", "Name Define LessEqual Equal NotEqual Power Newline End");
+        check("a < b <EMAIL_ADDRESS>", "Name Less Name Matcher Newline End");
+        check("\u{1F980}", "Unknown Newline End");
+    }
+
+    #[test]
+    fn tool_names() {
+        for (source, end) in [
+            ("tool:get_balance", 16),
+            ("tool:bank/get_balance(", 21),
+            ("tool:a-b.c -> x", 10),
+            ("tool:a->b", 6),
+            ("tool:get_*", 10),
+            ("tool:*/send", 11),
+        ] {
+            let (token, span) = lex(source).remove(0);
+            assert_eq!((token, span), (Token::Tool, 0..end), "{source}");
+        }
+        check("tool:r\"get_.*\" tool:\"a b\"", "ToolQuoted ToolQuoted Newline End");
+        check("f(tool: str)", "Name ParenOpen ToolPrefix Name ParenClose Newline End");
+    }
+}

@@ -1,0 +1,250 @@
+//! Tokens to syntax tree: recursive descent, one function for each production.
+//!
+//! The parser always returns a tree. A mistake is reported, the rest of its line is skipped, and what was
+//! understood of the line is kept as far as it can do no harm: a statement that is incomplete is left out, since
+//! a condition that went missing would make it apply where it should not.
+
+mod expression;
+mod statement;
+
+use super::diagnostic::{Diagnostic, Span};
+use super::lexer::{self, Lexeme, Token};
+use super::syntax::{Expr, ExprKind, File, Name};
+
+/// The longest policy that is read, in bytes.
+pub const MAX_SOURCE: usize = 1 << 20;
+/// How deep expressions may nest.
+const MAX_HEIGHT: usize = 100;
+/// How many diagnostics are kept.
+const MAX_DIAGNOSTICS: usize = 100;
+
+/// Parses a policy.
+pub(crate) fn parse(source: &str) -> (File, Vec<Diagnostic>) {
+    if source.len() > MAX_SOURCE {
+        let diagnostic = Diagnostic::error("too-long", 0..0, format!("the policy is longer than {MAX_SOURCE} bytes"))
+            .help("split it into several policies");
+        return (File::default(), vec![diagnostic]);
+    }
+    let tokens = lexer::lex(source).into_iter().filter(|(token, _)| *token != Token::Comment).collect();
+    let mut parser = Parser { source, tokens, position: 0, depth: 0, diagnostics: Vec::new() };
+    let file = parser.file();
+    (file, parser.diagnostics)
+}
+
+/// A mistake has been reported, and the production cannot go on.
+#[derive(Debug)]
+struct Broken;
+
+type Parsed<T> = Result<T, Broken>;
+
+struct Parser<'a> {
+    source: &'a str,
+    tokens: Vec<Lexeme>,
+    position: usize,
+    /// How many productions of expressions are under way.
+    depth: usize,
+    diagnostics: Vec<Diagnostic>,
+}
+
+impl Parser<'_> {
+    fn peek(&self) -> Token {
+        self.peek_at(0)
+    }
+
+    fn peek_at(&self, ahead: usize) -> Token {
+        self.tokens.get(self.position + ahead).map_or(Token::End, |(token, _)| *token)
+    }
+
+    /// The place of the next token.
+    fn here(&self) -> Span {
+        let end = self.source.len();
+        self.tokens.get(self.position).map_or(end..end, |(_, span)| span.clone())
+    }
+
+    /// The end of the token before.
+    fn last_end(&self) -> usize {
+        let last = self.position.checked_sub(1).and_then(|position| self.tokens.get(position));
+        last.map_or(0, |(_, span)| span.end)
+    }
+
+    fn text(&self, span: &Span) -> &str {
+        self.source.get(span.clone()).unwrap_or("")
+    }
+
+    fn word(&self) -> &str {
+        if self.peek() == Token::Name { self.text(&self.here()) } else { "" }
+    }
+
+    fn advance(&mut self) -> Span {
+        let span = self.here();
+        self.position += usize::from(self.position < self.tokens.len());
+        span
+    }
+
+    fn eat(&mut self, token: Token) -> bool {
+        let found = self.peek() == token;
+        if found {
+            self.advance();
+        }
+        found
+    }
+
+    fn eat_word(&mut self, word: &str) -> bool {
+        let found = self.word() == word;
+        if found {
+            self.advance();
+        }
+        found
+    }
+
+    fn report(&mut self, diagnostic: Diagnostic) -> Broken {
+        if self.diagnostics.len() < MAX_DIAGNOSTICS {
+            self.diagnostics.push(diagnostic);
+        }
+        Broken
+    }
+
+    /// Reports that something else was expected here.
+    fn expected(&mut self, what: &str, help: Option<&str>) -> Broken {
+        let span = self.here();
+        let found = match self.peek() {
+            Token::Newline => "the end of the line".to_owned(),
+            Token::End => "the end of the policy".to_owned(),
+            Token::Indent => "a deeper line".to_owned(),
+            Token::Dedent => "a less deep line".to_owned(),
+            Token::BadIndent => "an indentation that no block above has".to_owned(),
+            Token::OpenStr => "a text without closing quote".to_owned(),
+            _ => format!("`{}`", self.text(&span)),
+        };
+        let mut diagnostic = Diagnostic::error("syntax", span, format!("expected {what}, found {found}"));
+        diagnostic.help = help.map(str::to_owned);
+        self.report(diagnostic)
+    }
+
+    fn expect(&mut self, token: Token, what: &str) -> Parsed<Span> {
+        if self.peek() == token { Ok(self.advance()) } else { Err(self.expected(what, None)) }
+    }
+
+    fn expect_word(&mut self, word: &str, help: &str) -> Parsed<()> {
+        if self.eat_word(word) { Ok(()) } else { Err(self.expected(&format!("`{word}`"), Some(help))) }
+    }
+
+    fn name(&mut self, what: &str) -> Parsed<Name> {
+        let span = self.expect(Token::Name, what)?;
+        Ok(Name { text: self.text(&span).to_owned(), span })
+    }
+
+    /// A node whose span runs from `start` to the last token read.
+    fn node(&mut self, start: usize, kind: ExprKind) -> Parsed<Expr> {
+        let height = 1 + kind.height();
+        let span = start..self.last_end().max(start);
+        if height > MAX_HEIGHT {
+            return Err(self.too_deep(span));
+        }
+        Ok(Expr { kind: Box::new(kind), span, height })
+    }
+
+    fn too_deep(&mut self, span: Span) -> Broken {
+        let message = format!("the expression is nested more than {MAX_HEIGHT} levels deep");
+        self.report(Diagnostic::error("too-deep", span, message).help("name parts of it with `:=`"))
+    }
+
+    /// Skips what is left of a statement: its line, and the block below it.
+    fn skip_statement(&mut self) {
+        self.skip_line();
+        if self.eat(Token::Indent) {
+            let mut open = 1;
+            while open > 0 && self.peek() != Token::End {
+                match self.peek() {
+                    Token::Indent => open += 1,
+                    Token::Dedent => open -= 1,
+                    _ => {}
+                }
+                self.advance();
+            }
+        }
+    }
+
+    fn skip_line(&mut self) {
+        while !matches!(self.peek(), Token::Newline | Token::Indent | Token::Dedent | Token::End) {
+            self.advance();
+        }
+        self.eat(Token::Newline);
+    }
+}
+
+impl ExprKind {
+    /// The height of the highest child.
+    fn height(&self) -> usize {
+        let max = |list: &[Expr]| list.iter().map(|e| e.height).max().unwrap_or(0);
+        match self {
+            Self::Missing | Self::None | Self::Bool(_) | Self::Int(_) | Self::Float(_) | Self::Str(_) => 0,
+            Self::Name(_) | Self::Typed(..) | Self::Anything | Self::Matcher(_) => 0,
+            Self::List(items) | Self::And(items) | Self::Or(items) => max(items),
+            Self::Dict(entries) => entries.iter().map(|(k, v)| k.height.max(v.height)).max().unwrap_or(0),
+            Self::Member(a, _) | Self::Each(a) | Self::Not(a) | Self::Negate(a) => a.height,
+            Self::Index(a, b) | Self::Arithmetic(_, a, b) => a.height.max(b.height),
+            Self::Slice(a, b, c) => {
+                [Some(a), b.as_ref(), c.as_ref()].into_iter().flatten().map(|e| e.height).max().unwrap_or(0)
+            }
+            Self::Call(f, arguments, named) => {
+                f.height.max(max(arguments)).max(named.iter().map(|(_, e)| e.height).max().unwrap_or(0))
+            }
+            Self::Compare(first, rest) => first.height.max(rest.iter().map(|(_, e)| e.height).max().unwrap_or(0)),
+            Self::Choice { value, condition, other } => value.height.max(condition.height).max(other.height),
+            Self::Comprehension { value, list, condition, .. } => {
+                value.height.max(list.height).max(condition.as_ref().map_or(0, |e| e.height))
+            }
+            Self::Tool(tool) => tool.arguments.as_ref().map_or(0, |e| e.height),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Several mistakes are reported together, each at its place.
+    #[test]
+    fn mistakes_are_reported_together() {
+        let source = "lattice integrity trusted\nraise \"x\" if:\n    (a: ToolCall\n    a.b ==\nlabel as x if:\n    y\n";
+        let (file, diagnostics) = parse(source);
+        let shown: Vec<String> = diagnostics
+            .iter()
+            .map(|d| {
+                let (line, column) = d.position(source);
+                format!("{line}:{column} {}", d.message)
+            })
+            .collect();
+        assert_eq!(
+            shown,
+            [
+                "1:19 expected `:`, found `trusted`",
+                "4:5 expected `)`, found `a`",
+                "5:7 expected what to label, found `as`",
+            ]
+        );
+        assert!(file.statements.is_empty());
+    }
+
+    #[test]
+    fn depth_is_bounded() {
+        for source in [
+            format!("x := {}1{}", "(".repeat(50_000), ")".repeat(50_000)),
+            format!("x := {}1", "not ".repeat(50_000)),
+            format!("x := a{}", ".b".repeat(50_000)),
+            format!("x := 1{}", " + 1".repeat(50_000)),
+            format!("x := {}", "[".repeat(50_000)),
+            format!("x := 1{}", " ** 1".repeat(50_000)),
+            format!("x := {}", "1 if 1 else ".repeat(50_000)),
+        ] {
+            let (_, diagnostics) = parse(&source);
+            assert_eq!(diagnostics[0].code, "too-deep", "{}", &source[..20]);
+        }
+    }
+
+    #[test]
+    fn a_policy_that_is_too_long_is_refused() {
+        assert_eq!(parse(&" ".repeat(MAX_SOURCE + 1)).1[0].code, "too-long");
+    }
+}

@@ -1,0 +1,508 @@
+//! Expressions, with Python's precedence.
+//!
+//! From loose to tight: choice, `or`, `and`, `not`, comparisons (the flow operators among them), sums,
+//! products, sign, power, postfix.
+
+use super::super::diagnostic::Diagnostic;
+use super::super::lexer::Token;
+use super::super::syntax::{Arithmetic, Comparison, Expr, ExprKind, Name, ToolName, ToolRef};
+use super::{MAX_HEIGHT, Parsed, Parser};
+
+impl Parser<'_> {
+    /// `value if condition else other`, or less.
+    pub(super) fn expression(&mut self) -> Parsed<Expr> {
+        self.deeper(|parser| {
+            let start = parser.here().start;
+            let value = parser.disjunction()?;
+            // At the end of a line, `if:` would be a statement's, not a choice.
+            if parser.word() != "if" || parser.peek_at(1) == Token::Colon {
+                return Ok(value);
+            }
+            parser.advance();
+            let condition = parser.disjunction()?;
+            parser.expect_word("else", "a choice is `value if condition else other`")?;
+            let other = parser.expression()?;
+            parser.node(start, ExprKind::Choice { value, condition, other })
+        })
+    }
+
+    fn deeper(&mut self, production: impl FnOnce(&mut Self) -> Parsed<Expr>) -> Parsed<Expr> {
+        if self.depth >= MAX_HEIGHT {
+            let here = self.here();
+            return Err(self.too_deep(here));
+        }
+        self.depth += 1;
+        let result = production(self);
+        self.depth -= 1;
+        result
+    }
+
+    pub(super) fn disjunction(&mut self) -> Parsed<Expr> {
+        let start = self.here().start;
+        let mut parts = vec![self.conjunction()?];
+        while self.eat_word("or") {
+            parts.push(self.conjunction()?);
+        }
+        self.joined(start, parts, ExprKind::Or)
+    }
+
+    fn conjunction(&mut self) -> Parsed<Expr> {
+        let start = self.here().start;
+        let mut parts = vec![self.negation()?];
+        while self.eat_word("and") {
+            parts.push(self.negation()?);
+        }
+        self.joined(start, parts, ExprKind::And)
+    }
+
+    fn joined(&mut self, start: usize, mut parts: Vec<Expr>, join: fn(Vec<Expr>) -> ExprKind) -> Parsed<Expr> {
+        match parts.pop() {
+            Some(only) if parts.is_empty() => Ok(only),
+            Some(last) => {
+                parts.push(last);
+                self.node(start, join(parts))
+            }
+            None => self.node(start, ExprKind::Missing),
+        }
+    }
+
+    fn negation(&mut self) -> Parsed<Expr> {
+        let start = self.here().start;
+        if !self.eat_word("not") {
+            return self.comparison();
+        }
+        let inner = self.deeper(Self::negation)?;
+        self.node(start, ExprKind::Not(inner))
+    }
+
+    fn comparison(&mut self) -> Parsed<Expr> {
+        let start = self.here().start;
+        let first = self.sum()?;
+        let mut rest = Vec::new();
+        while let Some(operator) = self.comparison_operator() {
+            rest.push((operator, self.sum()?));
+        }
+        if rest.is_empty() { Ok(first) } else { self.node(start, ExprKind::Compare(first, rest)) }
+    }
+
+    fn comparison_operator(&mut self) -> Option<Comparison> {
+        let operator = match self.peek() {
+            Token::Equal => Comparison::Equal,
+            Token::NotEqual => Comparison::NotEqual,
+            Token::Less => Comparison::Less,
+            Token::LessEqual => Comparison::LessEqual,
+            Token::Greater => Comparison::Greater,
+            Token::GreaterEqual => Comparison::GreaterEqual,
+            Token::Arrow => Comparison::Before,
+            Token::Immediate => Comparison::RightBefore,
+            Token::Influence => Comparison::Influences,
+            Token::Name => match self.word() {
+                "in" => Comparison::In,
+                "contains_only" => Comparison::ContainsOnly,
+                "is" => {
+                    self.advance();
+                    return Some(if self.eat_word("not") { Comparison::IsNot } else { Comparison::Is });
+                }
+                "not" => {
+                    self.advance();
+                    if !self.eat_word("in") {
+                        self.expected("`in`", Some("`not` between two values is `not in`"));
+                    }
+                    return Some(Comparison::NotIn);
+                }
+                _ => return None,
+            },
+            _ => return None,
+        };
+        self.advance();
+        Some(operator)
+    }
+
+    fn sum(&mut self) -> Parsed<Expr> {
+        let start = self.here().start;
+        let mut left = self.product()?;
+        loop {
+            let operator = match self.peek() {
+                Token::Plus => Arithmetic::Add,
+                Token::Minus => Arithmetic::Subtract,
+                _ => return Ok(left),
+            };
+            self.advance();
+            let right = self.product()?;
+            left = self.node(start, ExprKind::Arithmetic(operator, left, right))?;
+        }
+    }
+
+    fn product(&mut self) -> Parsed<Expr> {
+        let start = self.here().start;
+        let mut left = self.sign()?;
+        loop {
+            let operator = match self.peek() {
+                Token::Star => Arithmetic::Multiply,
+                Token::Slash => Arithmetic::Divide,
+                Token::Percent => Arithmetic::Modulo,
+                _ => return Ok(left),
+            };
+            self.advance();
+            let right = self.sign()?;
+            left = self.node(start, ExprKind::Arithmetic(operator, left, right))?;
+        }
+    }
+
+    fn sign(&mut self) -> Parsed<Expr> {
+        let start = self.here().start;
+        if self.eat(Token::Minus) {
+            let inner = self.deeper(Self::sign)?;
+            return self.node(start, ExprKind::Negate(inner));
+        }
+        if self.eat(Token::Plus) {
+            return self.deeper(Self::sign);
+        }
+        self.power()
+    }
+
+    fn power(&mut self) -> Parsed<Expr> {
+        let start = self.here().start;
+        let base = self.postfix()?;
+        if !self.eat(Token::Power) {
+            return Ok(base);
+        }
+        let exponent = self.deeper(Self::sign)?;
+        self.node(start, ExprKind::Arithmetic(Arithmetic::Power, base, exponent))
+    }
+
+    /// A value with members, indices and calls behind it.
+    pub(super) fn postfix(&mut self) -> Parsed<Expr> {
+        let start = self.here().start;
+        let mut value = self.atom()?;
+        loop {
+            let kind = match self.peek() {
+                Token::Dot => {
+                    self.advance();
+                    ExprKind::Member(value, self.name("a field")?)
+                }
+                Token::BracketOpen => {
+                    self.advance();
+                    self.subscript(value)?
+                }
+                Token::ParenOpen => {
+                    self.advance();
+                    let (arguments, named) = self.arguments()?;
+                    ExprKind::Call(value, arguments, named)
+                }
+                _ => return Ok(value),
+            };
+            value = self.node(start, kind)?;
+        }
+    }
+
+    fn subscript(&mut self, value: Expr) -> Parsed<ExprKind> {
+        if self.peek() == Token::Star && self.peek_at(1) == Token::BracketClose {
+            self.advance();
+            self.advance();
+            return Ok(ExprKind::Each(value));
+        }
+        let bound = |parser: &mut Self| match parser.peek() {
+            Token::Colon | Token::BracketClose => Ok(None),
+            _ => parser.expression().map(Some),
+        };
+        let from = bound(self)?;
+        if self.eat(Token::Colon) {
+            let to = bound(self)?;
+            self.expect(Token::BracketClose, "`]`")?;
+            return Ok(ExprKind::Slice(value, from, to));
+        }
+        let Some(index) = from else { return Err(self.expected("an index", None)) };
+        self.expect(Token::BracketClose, "`]`")?;
+        Ok(ExprKind::Index(value, index))
+    }
+
+    fn arguments(&mut self) -> Parsed<(Vec<Expr>, Vec<(Name, Expr)>)> {
+        let (mut positional, mut named) = (Vec::new(), Vec::new());
+        while self.peek() != Token::ParenClose {
+            if self.peek() == Token::Name && self.peek_at(1) == Token::Assign {
+                let name = self.name("a name")?;
+                self.advance();
+                named.push((name, self.expression()?));
+            } else {
+                positional.push(self.expression()?);
+            }
+            if !self.eat(Token::Comma) {
+                break;
+            }
+        }
+        self.expect(Token::ParenClose, "`)`")?;
+        Ok((positional, named))
+    }
+
+    fn atom(&mut self) -> Parsed<Expr> {
+        let start = self.here().start;
+        let kind = match self.peek() {
+            Token::Name => return self.word_or_typed(start),
+            Token::Int => {
+                let span = self.advance();
+                match self.text(&span).replace('_', "").parse() {
+                    Ok(number) => ExprKind::Int(number),
+                    Err(_) => {
+                        let message = "the number does not fit into 64 bits";
+                        return Err(self.report(Diagnostic::error("number", span, message)));
+                    }
+                }
+            }
+            Token::Float => {
+                let span = self.advance();
+                ExprKind::Float(self.text(&span).replace('_', "").parse().unwrap_or(f64::NAN))
+            }
+            Token::Str => {
+                let span = self.advance();
+                ExprKind::Str(unquote(self.text(&span)))
+            }
+            Token::OpenStr => {
+                let span = self.here();
+                let message = "the text has no closing quote";
+                return Err(self.report(Diagnostic::error("syntax", span, message).help("close it on the same line")));
+            }
+            Token::Tool | Token::ToolQuoted => return self.tool_reference(),
+            Token::Star => {
+                self.advance();
+                ExprKind::Anything
+            }
+            Token::Matcher => {
+                let span = self.advance();
+                ExprKind::Matcher(self.text(&span).trim_matches(['<', '>']).to_owned())
+            }
+            Token::ParenOpen => {
+                self.advance();
+                let inner = self.expression()?;
+                self.expect(Token::ParenClose, "`)`")?;
+                return Ok(inner);
+            }
+            Token::BracketOpen => {
+                self.advance();
+                self.list()?
+            }
+            Token::BraceOpen => {
+                self.advance();
+                self.dict()?
+            }
+            _ => return Err(self.expected("a value", None)),
+        };
+        self.node(start, kind)
+    }
+
+    fn word_or_typed(&mut self, start: usize) -> Parsed<Expr> {
+        let name = self.name("a name")?;
+        let kind = match name.text.as_str() {
+            "True" | "true" => ExprKind::Bool(true),
+            "False" | "false" => ExprKind::Bool(false),
+            "None" | "null" => ExprKind::None,
+            "if" | "else" | "and" | "or" | "in" | "is" | "not" | "for" => {
+                self.position -= 1;
+                return Err(self.expected("a value", None));
+            }
+            _ if self.peek() == Token::Colon && self.peek_at(1) == Token::Name => {
+                self.advance();
+                let ty = self.name("a type")?;
+                ExprKind::Typed(name, ty)
+            }
+            _ => ExprKind::Name(name.text),
+        };
+        self.node(start, kind)
+    }
+
+    fn list(&mut self) -> Parsed<ExprKind> {
+        if self.eat(Token::BracketClose) {
+            return Ok(ExprKind::List(Vec::new()));
+        }
+        let value = self.expression()?;
+        if self.eat_word("for") {
+            let name = self.name("a name")?;
+            self.expect_word("in", "a comprehension is `[value for name in list if condition]`")?;
+            let list = self.disjunction()?;
+            let condition = if self.eat_word("if") { Some(self.disjunction()?) } else { None };
+            self.expect(Token::BracketClose, "`]`")?;
+            return Ok(ExprKind::Comprehension { value, name, list, condition });
+        }
+        let mut items = vec![value];
+        while self.eat(Token::Comma) && self.peek() != Token::BracketClose {
+            items.push(self.expression()?);
+        }
+        self.expect(Token::BracketClose, "`]`")?;
+        Ok(ExprKind::List(items))
+    }
+
+    fn dict(&mut self) -> Parsed<ExprKind> {
+        let mut entries = Vec::new();
+        while self.peek() != Token::BraceClose {
+            let start = self.here().start;
+            let key = match self.peek() {
+                Token::Name => {
+                    let name = self.name("a key")?;
+                    self.node(start, ExprKind::Str(name.text))?
+                }
+                Token::Str => self.atom()?,
+                _ => return Err(self.expected("a key", None)),
+            };
+            self.expect(Token::Colon, "`:`")?;
+            entries.push((key, self.expression()?));
+            if !self.eat(Token::Comma) {
+                break;
+            }
+        }
+        self.expect(Token::BraceClose, "`}`")?;
+        Ok(ExprKind::Dict(entries))
+    }
+
+    /// `tool:name`, `tool:"name"` or `tool:r"pattern"`, with a pattern for the arguments.
+    pub(super) fn tool_reference(&mut self) -> Parsed<Expr> {
+        let start = self.here().start;
+        let span = self.advance();
+        let text = self.text(&span).strip_prefix("tool:").unwrap_or_default();
+        let name = match text.chars().next() {
+            Some('r' | 'R') if text.ends_with('"') => ToolName::Regex(unquote(text)),
+            Some('"') => ToolName::Exact(unquote(text)),
+            _ => ToolName::Glob(text.to_owned()),
+        };
+        let mut arguments = None;
+        if self.eat(Token::ParenOpen) {
+            if self.peek() != Token::ParenClose {
+                arguments = Some(self.expression()?);
+            }
+            self.expect(Token::ParenClose, "`)`")?;
+        }
+        self.node(start, ExprKind::Tool(ToolRef { name, arguments }))
+    }
+}
+
+/// The value of a text literal. An unknown escape stays as it stands, so that `"\d"` is what it looks like.
+fn unquote(literal: &str) -> String {
+    let is_raw = literal.starts_with(['r', 'R']);
+    let body = literal.trim_start_matches(['r', 'R', 'f', 'F']);
+    let quote = if body.starts_with("\"\"\"") || body.starts_with("'''") { 3 } else { 1 };
+    let body = body.get(quote..body.len().saturating_sub(quote)).unwrap_or("");
+    if is_raw {
+        return body.to_owned();
+    }
+    let mut value = String::with_capacity(body.len());
+    let mut chars = body.chars();
+    while let Some(c) = chars.next() {
+        if c != '\\' {
+            value.push(c);
+            continue;
+        }
+        match chars.next() {
+            Some('n') => value.push('\n'),
+            Some('t') => value.push('\t'),
+            Some('r') => value.push('\r'),
+            Some(c @ ('\\' | '"' | '\'')) => value.push(c),
+            Some(c) => value.extend(['\\', c]),
+            None => value.push('\\'),
+        }
+    }
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::syntax::StatementKind;
+    use super::*;
+
+    /// The tree in brackets.
+    fn show(expr: &Expr) -> String {
+        let list = |items: &[Expr]| items.iter().map(show).collect::<Vec<_>>().join(" ");
+        match &*expr.kind {
+            ExprKind::Missing => "?".into(),
+            ExprKind::None => "None".into(),
+            ExprKind::Bool(b) => b.to_string(),
+            ExprKind::Int(n) => n.to_string(),
+            ExprKind::Float(x) => x.to_string(),
+            ExprKind::Str(s) => format!("{s:?}"),
+            ExprKind::Name(name) => name.clone(),
+            ExprKind::Typed(name, ty) => format!("{}:{}", name.text, ty.text),
+            ExprKind::List(items) => format!("[{}]", list(items)),
+            ExprKind::Dict(entries) => {
+                let entries: Vec<_> = entries.iter().map(|(k, v)| format!("{}: {}", show(k), show(v))).collect();
+                format!("{{{}}}", entries.join(", "))
+            }
+            ExprKind::Member(a, name) => format!("{}.{}", show(a), name.text),
+            ExprKind::Index(a, b) => format!("{}[{}]", show(a), show(b)),
+            ExprKind::Each(a) => format!("{}[*]", show(a)),
+            ExprKind::Slice(a, b, c) => {
+                let part = |e: &Option<Expr>| e.as_ref().map(show).unwrap_or_default();
+                format!("{}[{}:{}]", show(a), part(b), part(c))
+            }
+            ExprKind::Call(f, arguments, named) => {
+                let named: Vec<_> = named.iter().map(|(n, e)| format!(" {}={}", n.text, show(e))).collect();
+                format!("{}({}{})", show(f), list(arguments), named.concat())
+            }
+            ExprKind::Not(a) => format!("(not {})", show(a)),
+            ExprKind::Negate(a) => format!("(- {})", show(a)),
+            ExprKind::And(items) => format!("(and {})", list(items)),
+            ExprKind::Or(items) => format!("(or {})", list(items)),
+            ExprKind::Arithmetic(op, a, b) => format!("({op:?} {} {})", show(a), show(b)),
+            ExprKind::Compare(first, rest) => {
+                let rest: Vec<_> = rest.iter().map(|(op, e)| format!(" {op:?} {}", show(e))).collect();
+                format!("({}{})", show(first), rest.concat())
+            }
+            ExprKind::Choice { value, condition, other } => {
+                format!("(if {} {} {})", show(condition), show(value), show(other))
+            }
+            ExprKind::Comprehension { value, name, list, condition } => {
+                let condition = condition.as_ref().map(|c| format!(" if {}", show(c))).unwrap_or_default();
+                format!("[{} for {} in {}{condition}]", show(value), name.text, show(list))
+            }
+            ExprKind::Tool(tool) => {
+                format!("{:?}{}", tool.name, tool.arguments.as_ref().map(show).unwrap_or_default())
+            }
+            ExprKind::Anything => "*".into(),
+            ExprKind::Matcher(name) => format!("<{name}>"),
+        }
+    }
+
+    fn check(source: &str, expected: &str) {
+        let (file, diagnostics) = super::super::parse(&format!("x := {source}"));
+        let shown = match file.statements.first().map(|s| &s.kind) {
+            Some(StatementKind::Constant { value, .. }) => show(value),
+            _ => diagnostics.iter().map(|d| d.message.clone()).collect::<Vec<_>>().join("; "),
+        };
+        assert_eq!(shown, expected, "{source}");
+    }
+
+    #[test]
+    fn precedence_is_pythons() {
+        check("a == 1 and b == 2 and not c.z", "(and (a Equal 1) (b Equal 2) (not c.z))");
+        check("a or b and c", "(or a (and b c))");
+        check("not a == b", "(not (a Equal b))");
+        check("not c is tool:f", "(not (c Is Glob(\"f\")))");
+        check("a in b or c not in d", "(or (a In b) (c NotIn d))");
+        check("a + b * c - d", "(Subtract (Add a (Multiply b c)) d)");
+        check("-a ** b ** c", "(- (Power a (Power b c)))");
+        check("a == 1 if b == 2 else c", "(if (b Equal 2) (a Equal 1) c)");
+        check("a -> b -> c", "(a Before b Before c)");
+        check("(a: ToolCall) => (b: ToolCall)", "(a:ToolCall Influences b:ToolCall)");
+        check("x is not None", "(x IsNot None)");
+    }
+
+    #[test]
+    fn values() {
+        check(r#"["a\n\d", r"\n", 1.5, None, True]"#, r#"["a\n\\d" "\\n" 1.5 None true]"#);
+        check("out.content[*].a[0][\"b c\"][1:]", "out.content[*].a[0][\"b c\"][1:]");
+        check("[x.a for x in y if x.b]", "[x.a for x in y if x.b]");
+        check("f(a, b=1)(c)", "f(a b=1)(c)");
+        check("tool:s/f({to: \"x\", n: *, m: <EMAIL_ADDRESS>})", "Glob(\"s/f\"){\"to\": \"x\", \"n\": *, \"m\": <EMAIL_ADDRESS>}");
+        check("tool:r\"get_.*\"", "Regex(\"get_.*\")");
+        check("tool:\"a b\"", "Exact(\"a b\")");
+    }
+
+    #[test]
+    fn mistakes() {
+        check("a b", "expected the end of the line, found `b`");
+        check("a = b", "expected the end of the line, found `=`");
+        check("(a", "expected `)`, found the end of the line");
+        check("\"abc", "the text has no closing quote");
+        check("99999999999999999999", "the number does not fit into 64 bits");
+        check("a not b", "expected `in`, found `b`");
+        check("", "expected a value, found the end of the policy");
+        check("[1 for x of y]", "expected `in`, found `of`");
+    }
+}

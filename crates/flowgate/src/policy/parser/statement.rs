@@ -1,0 +1,350 @@
+//! Statements: declarations, labels, requirements and rules.
+
+use super::super::diagnostic::Diagnostic;
+use super::super::lexer::{STATEMENTS, Token};
+use super::super::syntax::{
+    Action, Body, BodyLine, Expr, ExprKind, File, Name, Order, Statement, StatementKind, ToolName,
+};
+use super::{Broken, Parsed, Parser};
+
+impl Parser<'_> {
+    /// A policy is a list of statements.
+    pub(super) fn file(&mut self) -> File {
+        let mut file = File::default();
+        while self.peek() != Token::End {
+            if matches!(self.peek(), Token::Newline | Token::Dedent) {
+                self.advance();
+                continue;
+            }
+            if matches!(self.peek(), Token::Indent | Token::BadIndent) {
+                self.expected("a statement at the beginning of a line", Some("remove the indentation"));
+                self.advance();
+                self.skip_statement();
+                continue;
+            }
+            let start = self.here().start;
+            let reported = self.diagnostics.len();
+            match self.statement() {
+                Ok(kind) if reported == self.diagnostics.len() => {
+                    let line_end = self.source.get(start..).and_then(|text| text.find('\n'));
+                    let end = line_end.map_or(self.source.len(), |length| start + length);
+                    file.statements.push(Statement { kind, span: start..end });
+                }
+                Ok(_) => {}
+                Err(Broken) => self.skip_statement(),
+            }
+        }
+        file
+    }
+
+    fn statement(&mut self) -> Parsed<StatementKind> {
+        if self.is_definition() {
+            return self.definition();
+        }
+        let word = self.word().to_owned();
+        match word.as_str() {
+            "lattice" => self.lattice(),
+            "store" => self.store(),
+            "default" => {
+                self.advance();
+                let label = self.label_expression()?;
+                self.end_of_line()?;
+                Ok(StatementKind::Default { label })
+            }
+            "label" => {
+                self.advance();
+                let target = self.target("what to label")?;
+                self.expect_word("as", "write `label REGION as LABEL if:`")?;
+                let label = self.label_expression()?;
+                Ok(StatementKind::Label { target, label, body: self.body()? })
+            }
+            "require" => {
+                self.advance();
+                let label = self.label_expression()?;
+                let target = if self.word() == "for" {
+                    self.advance();
+                    Some(self.target("an argument of the call")?)
+                } else {
+                    None
+                };
+                Ok(StatementKind::Require { label, target, body: self.body()? })
+            }
+            "payload" => {
+                self.advance();
+                let target = self.target("an argument of the call")?;
+                Ok(StatementKind::Payload { target, body: self.body()? })
+            }
+            "endorse" | "unsafe" => {
+                let is_unsafe = self.eat_word("unsafe");
+                self.expect_word("endorse", "write `unsafe endorse ARGUMENT as LABEL if:`")?;
+                let target = self.target("an argument of the call")?;
+                self.expect_word("as", "write `endorse ARGUMENT as LABEL if:`")?;
+                let label = self.label_expression()?;
+                Ok(StatementKind::Endorse { is_unsafe, target, label, body: self.body()? })
+            }
+            "raise" => self.rule(Action::Deny),
+            "ask" => self.rule(Action::Ask),
+            "log" => self.rule(Action::Log),
+            "import" | "from" => {
+                self.advance();
+                let mut module = self.name("a module")?;
+                while self.eat(Token::Dot) {
+                    let part = self.name("a module")?;
+                    module.text = format!("{}.{}", module.text, part.text);
+                    module.span.end = part.span.end;
+                }
+                self.skip_line();
+                Ok(StatementKind::Import { module })
+            }
+            word => {
+                let near = super::super::diagnostic::nearest(word, STATEMENTS);
+                let help = match near {
+                    Some(near) if !word.is_empty() => format!("did you mean `{near}`?"),
+                    _ => format!("statements begin with one of: {}", STATEMENTS.join(", ")),
+                };
+                Err(self.expected("a statement", Some(&help)))
+            }
+        }
+    }
+
+    /// Whether the line defines a constant or a predicate, whose name may be any word.
+    fn is_definition(&self) -> bool {
+        if self.peek() != Token::Name {
+            return false;
+        }
+        match self.peek_at(1) {
+            Token::Define => true,
+            Token::ParenOpen => {
+                let mut ahead = 2;
+                while !matches!(self.peek_at(ahead), Token::ParenClose | Token::Newline | Token::End) {
+                    ahead += 1;
+                }
+                self.peek_at(ahead + 1) == Token::Define
+            }
+            _ => false,
+        }
+    }
+
+    fn definition(&mut self) -> Parsed<StatementKind> {
+        let name = self.name("a name")?;
+        if self.eat(Token::Define) {
+            let block = self.eat(Token::Newline) && self.eat(Token::Indent);
+            let value = self.expression()?;
+            self.end_of_line()?;
+            if block && !self.eat(Token::Dedent) {
+                return Err(self.expected("the end of the block", Some("a constant is one expression")));
+            }
+            return Ok(StatementKind::Constant { name, value });
+        }
+        self.expect(Token::ParenOpen, "`(`")?;
+        let mut parameters = Vec::new();
+        while self.peek() != Token::ParenClose {
+            let parameter = if self.peek() == Token::ToolPrefix {
+                // A parameter called `tool`: the lexer has taken its colon for a pattern.
+                let span = self.advance();
+                let name = Name { text: "tool".to_owned(), span };
+                (name, Some(self.name("a type")?))
+            } else {
+                let name = self.name("a parameter")?;
+                let ty = if self.eat(Token::Colon) { Some(self.name("a type")?) } else { None };
+                (name, ty)
+            };
+            parameters.push(parameter);
+            if !self.eat(Token::Comma) {
+                break;
+            }
+        }
+        self.expect(Token::ParenClose, "`)`")?;
+        self.expect(Token::Define, "`:=`")?;
+        let body = self.block_or_line()?;
+        Ok(StatementKind::Predicate { name, parameters, body })
+    }
+
+    fn lattice(&mut self) -> Parsed<StatementKind> {
+        self.advance();
+        let name = self.name("the name of a dimension")?;
+        let purpose = if self.eat(Token::ParenOpen) {
+            let purpose = self.name("`integrity` or `secrecy`")?;
+            self.expect(Token::ParenClose, "`)`")?;
+            Some(purpose)
+        } else {
+            None
+        };
+        self.expect(Token::Colon, "`:`")?;
+        let order = match (self.word(), self.peek_at(1)) {
+            ("set", Token::Newline | Token::End) => {
+                self.advance();
+                Order::Set(None)
+            }
+            ("set", Token::Name) => {
+                self.advance();
+                self.expect_word("of", "write `set of a, b`")?;
+                let mut names = vec![self.name("an element")?];
+                while self.eat(Token::Comma) {
+                    names.push(self.name("an element")?);
+                }
+                Order::Set(Some(names))
+            }
+            ("readers", Token::Newline | Token::End) => {
+                self.advance();
+                Order::Readers
+            }
+            ("time", Token::Newline | Token::End) => {
+                self.advance();
+                Order::Time
+            }
+            _ => {
+                let mut paths = Vec::new();
+                loop {
+                    let mut path = vec![self.name("an element")?];
+                    while self.eat(Token::Less) {
+                        path.push(self.name("an element")?);
+                    }
+                    paths.push(path);
+                    if !self.eat(Token::Comma) {
+                        break;
+                    }
+                }
+                Order::Edges(paths)
+            }
+        };
+        self.end_of_line()?;
+        Ok(StatementKind::Lattice { name, purpose, order })
+    }
+
+    fn store(&mut self) -> Parsed<StatementKind> {
+        self.advance();
+        let name = self.name("the name of a store")?;
+        self.expect(Token::Colon, "`:`")?;
+        let (mut written, mut read) = (Vec::new(), Vec::new());
+        let help = "write `store NAME: written by TOOL, TOOL, read by TOOL`";
+        loop {
+            let list = match self.word() {
+                "written" => &mut written,
+                "read" => &mut read,
+                _ => return Err(self.expected("`written by` or `read by`", Some(help))),
+            };
+            self.advance();
+            self.expect_word("by", help)?;
+            loop {
+                list.push(self.store_tool()?);
+                let more = self.peek() == Token::Comma
+                    && !(matches!(self.peek_at(1), Token::Name)
+                        && self.tokens.get(self.position + 2).is_some_and(|(_, span)| self.text(span) == "by"));
+                if !more {
+                    break;
+                }
+                self.advance();
+            }
+            self.eat(Token::Comma);
+            if matches!(self.peek(), Token::Newline | Token::End) {
+                break;
+            }
+        }
+        self.end_of_line()?;
+        Ok(StatementKind::Store { name, written, read })
+    }
+
+    /// A tool pattern, with or without `tool:` before it.
+    fn store_tool(&mut self) -> Parsed<Expr> {
+        if matches!(self.peek(), Token::Tool | Token::ToolQuoted) {
+            return self.tool_reference();
+        }
+        let start = self.here().start;
+        let mut end = start;
+        // `bank/get_*` is several tokens here, which must stand together.
+        while matches!(self.peek(), Token::Name | Token::Star | Token::Slash | Token::Minus | Token::Dot | Token::Int)
+            && (end == start || self.here().start == end)
+        {
+            end = self.advance().end;
+        }
+        if end == start {
+            return Err(self.expected("a tool", None));
+        }
+        let name = ToolName::Glob(self.text(&(start..end)).to_owned());
+        let tool = super::super::syntax::ToolRef { name, arguments: None };
+        self.node(start, ExprKind::Tool(tool))
+    }
+
+    fn rule(&mut self, action: Action) -> Parsed<StatementKind> {
+        self.advance();
+        // `if` begins the conditions here, not a choice between two messages.
+        let message = self.disjunction()?;
+        Ok(StatementKind::Rule { action, message, body: self.body()? })
+    }
+
+    /// A region: a postfix expression.
+    fn target(&mut self, what: &str) -> Parsed<Expr> {
+        if self.peek() != Token::Name || matches!(self.word(), "as" | "if" | "for") {
+            let help = "a region is a path from a variable, such as `out.content[*].subject`";
+            return Err(self.expected(what, Some(help)));
+        }
+        self.postfix()
+    }
+
+    /// Elements of dimensions, separated by commas.
+    fn label_expression(&mut self) -> Parsed<Vec<Expr>> {
+        let mut parts = vec![self.postfix()?];
+        while self.eat(Token::Comma) {
+            parts.push(self.postfix()?);
+        }
+        Ok(parts)
+    }
+
+    /// `if:` and the conditions.
+    fn body(&mut self) -> Parsed<Body> {
+        self.expect_word("if", "a statement ends with `if:` and its conditions")?;
+        self.expect(Token::Colon, "`:`")?;
+        self.block_or_line()
+    }
+
+    fn block_or_line(&mut self) -> Parsed<Body> {
+        let mut body = Body::default();
+        if self.peek() != Token::Newline {
+            body.lines.push(self.body_line()?);
+            self.end_of_line()?;
+            return Ok(body);
+        }
+        self.advance();
+        if !self.eat(Token::Indent) {
+            let diagnostic = Diagnostic::error("no-conditions", self.here(), "the statement has no conditions")
+                .help("write its conditions on the following lines, deeper than the statement");
+            return Err(self.report(diagnostic));
+        }
+        while !matches!(self.peek(), Token::Dedent | Token::End) {
+            let line = self.body_line().and_then(|line| self.end_of_line().map(|()| line));
+            match line {
+                Ok(line) => body.lines.push(line),
+                Err(Broken) => {
+                    self.skip_line();
+                    while self.eat(Token::Indent) {
+                        self.skip_line();
+                    }
+                }
+            }
+        }
+        self.eat(Token::Dedent);
+        Ok(body)
+    }
+
+    fn body_line(&mut self) -> Parsed<BodyLine> {
+        if self.peek() == Token::Name && self.peek_at(1) == Token::Define {
+            let name = self.name("a name")?;
+            self.advance();
+            return Ok(BodyLine::Let(name, self.expression()?));
+        }
+        Ok(BodyLine::Condition(self.expression()?))
+    }
+
+    fn end_of_line(&mut self) -> Parsed<()> {
+        match self.peek() {
+            Token::Newline => {
+                self.advance();
+                Ok(())
+            }
+            Token::End | Token::Dedent => Ok(()),
+            Token::Assign => Err(self.expected("the end of the line", Some("`==` compares, `:=` defines"))),
+            _ => Err(self.expected("the end of the line", None)),
+        }
+    }
+}

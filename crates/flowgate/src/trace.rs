@@ -1,0 +1,388 @@
+//! Traces: the append-only record of what an agent saw and did.
+//!
+//! Events of several agents form a directed acyclic graph. `a` comes before `b` if the agent of `b` had
+//! *seen* `a` by then; each event carries a clock (how many events of each agent had been seen), so that
+//! this is one comparison. For a single agent it is the order of the list.
+
+pub mod document;
+pub mod event;
+pub mod located;
+mod path;
+pub mod read;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+pub use document::{Content, Document, Node, NodeId};
+pub use event::{ArgumentsError, Body, Call, Entry, Message, Output, Tool};
+pub use path::{Path, Step};
+
+use crate::label::Label;
+
+/// The place of an event in its trace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct EventId(pub usize);
+
+impl fmt::Display for EventId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "#{}", self.0)
+    }
+}
+
+/// A piece of an event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Region {
+    /// The event.
+    pub event: EventId,
+    /// The path from the event's root.
+    pub path: Path,
+    /// Which bytes of the enclosing text spell the piece, if it is part of a text.
+    pub span: Option<std::ops::Range<usize>>,
+}
+
+impl fmt::Display for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.event, self.path)?;
+        match &self.span {
+            Some(span) => write!(f, ":{}-{}", span.start, span.end),
+            None => Ok(()),
+        }
+    }
+}
+
+/// How far a call has come. Messages and outputs are [`Status::Done`] at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// Judged and reserved, not run yet.
+    Pending,
+    /// It happened.
+    Done,
+    /// Given up before it ran; rules do not see it.
+    Withdrawn,
+}
+
+/// One event with its labels.
+#[derive(Debug, Clone)]
+pub struct Event {
+    /// What happened.
+    pub body: Body,
+    /// Its labelled pieces.
+    pub document: Document,
+    /// The join of all its labels.
+    pub label: Label,
+    /// The join of everything its agent had seen, itself included.
+    pub context: Label,
+    /// The index of its agent.
+    pub agent: usize,
+    /// How far it has come.
+    pub status: Status,
+    /// For an output, the call that it answers.
+    pub call: Option<EventId>,
+    /// Fields that were not understood, as they stood.
+    pub extra: Map<String, Value>,
+    /// How many events of its own agent came before.
+    sequence: usize,
+    /// How many events of each agent had been seen; its own agent's entry is not kept up to date.
+    clock: Arc<[usize]>,
+    /// The event of the same agent before this one.
+    previous: Option<EventId>,
+}
+
+impl Event {
+    /// The tool of a call.
+    pub fn tool(&self) -> Option<&Tool> {
+        match &self.body {
+            Body::Call(call) => Some(&call.tool),
+            _ => None,
+        }
+    }
+}
+
+/// The record of what the agents of one session saw and did.
+#[derive(Debug, Clone, Default)]
+pub struct Trace {
+    events: Vec<Event>,
+    agents: Vec<String>,
+    /// The last event of each agent.
+    heads: Vec<Option<EventId>>,
+    named: HashMap<String, EventId>,
+    calls: HashMap<String, Vec<EventId>>,
+}
+
+/// Where a new event stands: whose it is and what that agent has seen.
+#[derive(Debug, Clone)]
+pub struct Place {
+    agent: usize,
+    previous: Option<EventId>,
+    sequence: usize,
+    clock: Arc<[usize]>,
+    /// The join of everything seen before.
+    pub context: Label,
+}
+
+/// An entry that cannot be placed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PlaceError {
+    /// It names a parent that is not in the trace.
+    UnknownParent,
+    /// Another event has the same name.
+    DuplicateName,
+}
+
+impl fmt::Display for PlaceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::UnknownParent => "the event names a parent that is not in the trace",
+            Self::DuplicateName => "another event has the same name",
+        })
+    }
+}
+
+impl std::error::Error for PlaceError {}
+
+impl Trace {
+    /// An empty trace.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// All events, in order of arrival.
+    pub fn events(&self) -> &[Event] {
+        &self.events
+    }
+
+    /// The event with this id.
+    pub fn event(&self, id: EventId) -> Option<&Event> {
+        self.events.get(id.0)
+    }
+
+    /// How many events there are.
+    pub fn len(&self) -> usize {
+        self.events.len()
+    }
+
+    /// Whether nothing has happened yet.
+    pub fn is_empty(&self) -> bool {
+        self.events.is_empty()
+    }
+
+    /// The calls with this id, withdrawn ones left out. More than one is a client's mistake, or worse.
+    pub fn calls_with_id(&self, call_id: &str) -> impl Iterator<Item = EventId> + '_ {
+        let ids = self.calls.get(call_id).map_or(&[] as &[EventId], Vec::as_slice);
+        ids.iter().copied().filter(|id| self.event(*id).is_some_and(|event| event.status != Status::Withdrawn))
+    }
+
+    /// The name of an agent; the main agent's is empty.
+    pub fn agent_name(&self, agent: usize) -> &str {
+        self.agents.get(agent).map_or("", String::as_str)
+    }
+
+    /// The event of the same agent right before, withdrawn calls left out.
+    pub fn previous(&self, id: EventId) -> Option<EventId> {
+        let step = |id: &EventId| self.event(*id).and_then(|event| event.previous);
+        std::iter::successors(step(&id), step)
+            .find(|id| self.event(*id).is_some_and(|event| event.status != Status::Withdrawn))
+    }
+
+    /// Whether the agent of `later` had seen `earlier` before `later` happened.
+    pub fn sees(&self, later: EventId, earlier: EventId) -> bool {
+        let (Some(b), Some(a)) = (self.event(later), self.event(earlier)) else { return false };
+        if a.agent == b.agent {
+            a.sequence < b.sequence
+        } else {
+            b.clock.get(a.agent).is_some_and(|seen| a.sequence < *seen)
+        }
+    }
+
+    /// Finds where an entry stands. The first event of a new agent that names no parent has seen all.
+    ///
+    /// # Errors
+    /// If it names a parent that is not there, or bears a name that is taken.
+    pub fn place(&self, entry: &Entry) -> Result<Place, PlaceError> {
+        let name = entry.agent.as_deref().unwrap_or("");
+        let agent = self.agents.iter().position(|a| a == name).unwrap_or(self.agents.len());
+        if entry.name.as_ref().is_some_and(|name| self.named.contains_key(name)) {
+            return Err(PlaceError::DuplicateName);
+        }
+        let head = self.heads.get(agent).copied().flatten();
+        let mut parents: Vec<EventId> = Vec::new();
+        for parent in &entry.parents {
+            parents.push(*self.named.get(parent).ok_or(PlaceError::UnknownParent)?);
+        }
+        if head.is_none() && parents.is_empty() {
+            // Whoever starts without saying from where may have been told anything.
+            parents.extend(self.heads.iter().flatten());
+        }
+        let sequence = head.and_then(|id| self.event(id)).map_or(0, |event| event.sequence + 1);
+        let before = |id: &EventId| self.event(*id);
+        let mut context = Label::BOTTOM;
+        for event in head.iter().chain(&parents).filter_map(before) {
+            context = context.join(&event.context);
+        }
+        let inherited = head.as_ref().and_then(before).map(|event| Arc::clone(&event.clock));
+        let clock = match inherited {
+            Some(clock) if parents.is_empty() => clock,
+            inherited => {
+                let mut clock = vec![0; self.agents.len().max(agent + 1)];
+                let mut merge = |index: usize, seen: usize| {
+                    if let Some(entry) = clock.get_mut(index) {
+                        *entry = (*entry).max(seen);
+                    }
+                };
+                inherited.iter().flat_map(|c| c.iter().enumerate()).for_each(|(index, seen)| merge(index, *seen));
+                for event in parents.iter().filter_map(before) {
+                    event.clock.iter().enumerate().for_each(|(index, seen)| merge(index, *seen));
+                    merge(event.agent, event.sequence + 1);
+                }
+                clock.into()
+            }
+        };
+        Ok(Place { agent, previous: head, sequence, clock, context })
+    }
+
+    /// Appends an event whose labels are settled.
+    pub(crate) fn append(
+        &mut self,
+        entry: Entry,
+        place: Place,
+        document: Document,
+        status: Status,
+        call: Option<EventId>,
+    ) -> EventId {
+        let id = EventId(self.events.len());
+        if place.agent == self.agents.len() {
+            self.agents.push(entry.agent.unwrap_or_default());
+            self.heads.push(None);
+        }
+        if let Some(head) = self.heads.get_mut(place.agent) {
+            *head = Some(id);
+        }
+        if let Some(name) = entry.name {
+            self.named.insert(name, id);
+        }
+        if let Body::Call(call) = &entry.body {
+            self.calls.entry(call.id.clone()).or_default().push(id);
+        }
+        let label = document.label_of(0);
+        let context = place.context.join(&label);
+        let Place { agent, previous, sequence, clock, .. } = place;
+        let (body, extra) = (entry.body, entry.extra);
+        self.events.push(Event {
+            body, document, label, context, agent, status, call, extra, sequence, clock, previous,
+        });
+        id
+    }
+
+    /// Takes back the last event, which nothing has seen yet.
+    pub(crate) fn retract(&mut self, id: EventId) -> Option<Event> {
+        if id.0 + 1 != self.events.len() {
+            return None;
+        }
+        let event = self.events.pop()?;
+        if let Some(head) = self.heads.get_mut(event.agent) {
+            *head = event.previous;
+        }
+        if let Body::Call(call) = &event.body
+            && let Some(ids) = self.calls.get_mut(&call.id)
+        {
+            ids.retain(|known| *known != id);
+        }
+        self.named.retain(|_, known| *known != id);
+        Some(event)
+    }
+
+    pub(crate) fn event_mut(&mut self, id: EventId) -> Option<&mut Event> {
+        self.events.get_mut(id.0)
+    }
+
+    /// The region of a node.
+    pub fn region(&self, event: EventId, node: NodeId) -> Region {
+        let document = self.event(event).map(|e| &e.document);
+        let path = document.map(|d| d.path(node)).unwrap_or_default();
+        let span = document.and_then(|d| d.node(node)).and_then(|n| n.span.clone());
+        Region { event, path, span }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn push(trace: &mut Trace, name: &str, agent: &str, parents: &[&str]) -> EventId {
+        let message = Message { role: "user".into(), content: Value::String(name.into()) };
+        let entry = Entry {
+            agent: Some(agent.into()),
+            name: Some(name.into()),
+            parents: parents.iter().map(|p| (*p).to_owned()).collect(),
+            ..Entry::from(Body::Message(message))
+        };
+        let place = trace.place(&entry).unwrap();
+        let document = Document::new(&entry.body, Label::BOTTOM);
+        trace.append(entry, place, document, Status::Done, None)
+    }
+
+    /// The obvious definition: walk the edges.
+    fn reaches(edges: &[(usize, usize)], from: usize, to: usize) -> bool {
+        edges.iter().any(|(a, b)| *a == from && (*b == to || reaches(edges, *b, to)))
+    }
+
+    #[test]
+    fn branches_do_not_see_each_other_and_a_merge_sees_both() {
+        let mut trace = Trace::new();
+        let start = push(&mut trace, "start", "", &[]);
+        let left = push(&mut trace, "left", "L", &["start"]);
+        let right = push(&mut trace, "right", "R", &["start"]);
+        let left2 = push(&mut trace, "left2", "L", &[]);
+        let merge = push(&mut trace, "merge", "", &["left2"]);
+        let all = push(&mut trace, "all", "", &["right"]);
+        for (later, earlier, expected) in [
+            (left, start, true),
+            (right, left, false),
+            (left, right, false),
+            (left2, left, true),
+            (merge, left, true),
+            (merge, right, false),
+            (all, right, true),
+            (start, start, false),
+        ] {
+            assert_eq!(trace.sees(later, earlier), expected, "{later} sees {earlier}");
+        }
+        let unknown = Entry { parents: vec!["nobody".into()], ..trace_entry() };
+        assert_eq!(trace.place(&unknown).unwrap_err(), PlaceError::UnknownParent);
+        let taken = Entry { name: Some("start".into()), ..trace_entry() };
+        assert_eq!(trace.place(&taken).unwrap_err(), PlaceError::DuplicateName);
+    }
+
+    fn trace_entry() -> Entry {
+        Entry::from(Body::Message(Message { role: "user".into(), content: Value::Null }))
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn clocks_agree_with_reachability(steps in proptest::collection::vec((0_usize..3, 0_usize..8, 0_usize..8), 1..14)) {
+            let mut trace = Trace::new();
+            let mut edges = Vec::new();
+            let mut heads: [Option<usize>; 3] = [None; 3];
+            for (index, (agent, one, two)) in steps.iter().enumerate() {
+                let parents: Vec<usize> = [*one, *two].into_iter().filter(|parent| *parent < index).collect();
+                let names: Vec<String> = parents.iter().map(|parent| format!("e{parent}")).collect();
+                let names: Vec<&str> = names.iter().map(String::as_str).collect();
+                if heads[*agent].is_none() && parents.is_empty() {
+                    edges.extend(heads.iter().flatten().map(|head| (*head, index)));
+                }
+                edges.extend(parents.iter().map(|parent| (*parent, index)));
+                edges.extend(heads[*agent].map(|head| (head, index)));
+                heads[*agent] = Some(index);
+                push(&mut trace, &format!("e{index}"), ["", "b", "c"][*agent], &names);
+            }
+            for a in 0..steps.len() {
+                for b in 0..steps.len() {
+                    proptest::prop_assert_eq!(trace.sees(EventId(b), EventId(a)), reaches(&edges, a, b), "{} {}", a, b);
+                }
+            }
+        }
+    }
+}

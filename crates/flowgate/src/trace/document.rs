@@ -1,0 +1,457 @@
+//! An event's value as a tree of labelled regions.
+//!
+//! Every field has a node of its own, and every list, map and text that is really a list or a map has one
+//! for its structure: which keys, how many rows, and what stands between the fields. So the nodes of an
+//! event are disjoint labelled pieces that together cover all of it.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::event::{Body, Output};
+use super::located::{self, Unlocated};
+use super::path::{Path, Step};
+use crate::label::{Dims, Label, Partial, Space};
+
+/// The index of a node in its document; the root is 0, and children follow their parent.
+pub type NodeId = usize;
+
+/// The most nodes one event may have; an event with more stays one opaque piece.
+const MAX_NODES: usize = 200_000;
+
+/// What a node holds besides its children.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Content {
+    /// A value without parts of its own.
+    Scalar(Value),
+    /// A list of children.
+    List,
+    /// Children by key.
+    Map,
+}
+
+/// One labelled piece of an event.
+#[derive(Debug, Clone)]
+pub struct Node {
+    /// The node above; the root is its own parent.
+    pub parent: NodeId,
+    /// One past the last node below this one.
+    pub end: NodeId,
+    /// How the parent leads here.
+    pub step: Step,
+    /// What it holds.
+    pub content: Content,
+    /// The text, where a list or a map is spelled as text.
+    pub text: Option<Arc<str>>,
+    /// Which bytes of the nearest text above spell this node, if it is part of a text.
+    pub span: Option<Range<usize>>,
+    /// Its label: for a list or a map, the label of its structure.
+    pub label: Label,
+    /// The dimensions in which a declaration speaks of this very node.
+    declared: Dims,
+    /// Whether a declaration that was applied has read it.
+    read: bool,
+}
+
+/// The labelled tree of one event.
+#[derive(Debug, Clone)]
+pub struct Document {
+    nodes: Vec<Node>,
+    /// Why a text was left whole though it looked like a list or a map.
+    pub defect: Option<Unlocated>,
+}
+
+impl Document {
+    /// The tree of an event, every node labelled `label`.
+    pub fn new(body: &Body, label: Label) -> Self {
+        let mut document = Self { nodes: Vec::new(), defect: None };
+        let root = document.add(0, Step::Key("".into()), Content::Map, label);
+        match body {
+            Body::Message(message) => {
+                document.scalar(root, "role", Value::String(message.role.clone()), label);
+                document.field(root, "content", &message.content, label);
+            }
+            Body::Call(call) => {
+                document.scalar(root, "tool", Value::String(call.tool.to_string()), label);
+                let arguments = document.add(root, Step::Key("arguments".into()), Content::Map, label);
+                for (key, value) in call.arguments.iter().flatten() {
+                    document.value(arguments, Step::Key(key.as_str().into()), value, label);
+                }
+                document.close(arguments);
+            }
+            Body::Output(output) => {
+                document.output(root, output, label);
+                document.scalar(root, "is_error", Value::Bool(output.is_error), label);
+            }
+        }
+        document.close(root);
+        if document.nodes.len() > MAX_NODES {
+            document.nodes.truncate(1);
+            document.close(root);
+        }
+        document
+    }
+
+    fn add(&mut self, parent: NodeId, step: Step, content: Content, label: Label) -> NodeId {
+        let id = self.nodes.len();
+        let (text, span, declared, read) = (None, None, Dims::NONE, false);
+        self.nodes.push(Node { parent, end: id + 1, step, content, text, span, label, declared, read });
+        id
+    }
+
+    fn close(&mut self, id: NodeId) {
+        let end = self.nodes.len();
+        if let Some(node) = self.nodes.get_mut(id) {
+            node.end = end;
+        }
+    }
+
+    fn scalar(&mut self, parent: NodeId, key: &str, value: Value, label: Label) {
+        self.add(parent, Step::Key(key.into()), Content::Scalar(value), label);
+    }
+
+    fn field(&mut self, parent: NodeId, key: &str, value: &Value, label: Label) {
+        self.value(parent, Step::Key(key.into()), sole_text(value).unwrap_or(value), label);
+    }
+
+    fn value(&mut self, parent: NodeId, step: Step, value: &Value, label: Label) {
+        if self.nodes.len() > MAX_NODES {
+            return;
+        }
+        match value {
+            Value::Array(items) => {
+                let list = self.add(parent, step, Content::List, label);
+                for (index, item) in items.iter().enumerate() {
+                    self.value(list, Step::Index(index), item, label);
+                }
+                self.close(list);
+            }
+            Value::Object(entries) => {
+                let map = self.add(parent, step, Content::Map, label);
+                for (key, value) in entries {
+                    self.value(map, Step::Key(key.as_str().into()), value, label);
+                }
+                self.close(map);
+            }
+            scalar => {
+                self.add(parent, step, Content::Scalar(scalar.clone()), label);
+            }
+        }
+    }
+
+    /// A tool's answer: text that spells a list or a map is taken apart, with the place of each field.
+    fn output(&mut self, root: NodeId, output: &Output, label: Label) {
+        let content = sole_text(&output.content).unwrap_or(&output.content);
+        let Value::String(text) = content else {
+            self.value(root, Step::Key("content".into()), content, label);
+            return;
+        };
+        match located::locate(text, None) {
+            // Two spellings of one answer must agree, or a field of one would vouch for the other.
+            Ok(located) if output.structured.as_ref().is_none_or(|value| *value == located.root.to_value()) => {
+                let id = self.located(root, Step::Key("content".into()), &located.root, label);
+                if let Some(node) = self.nodes.get_mut(id) {
+                    node.text = Some(text.as_str().into());
+                    node.span = None;
+                }
+            }
+            Ok(_) | Err(Unlocated::NotStructured | Unlocated::Syntax { .. }) => {
+                self.scalar(root, "content", content.clone(), label);
+            }
+            Err(defect) => {
+                self.defect = Some(defect);
+                self.scalar(root, "content", content.clone(), label);
+            }
+        }
+    }
+
+    fn located(&mut self, parent: NodeId, step: Step, source: &located::Node, label: Label) -> NodeId {
+        let content = match &source.kind {
+            located::Kind::List(_) => Content::List,
+            located::Kind::Map(_) => Content::Map,
+            _ => Content::Scalar(source.to_value()),
+        };
+        let id = self.add(parent, step, content, label);
+        match &source.kind {
+            located::Kind::List(items) => {
+                for (index, item) in items.iter().enumerate() {
+                    self.located(id, Step::Index(index), item, label);
+                }
+            }
+            located::Kind::Map(entries) => {
+                for entry in entries {
+                    self.located(id, Step::Key(entry.key.as_str().into()), &entry.value, label);
+                }
+            }
+            _ => {}
+        }
+        self.close(id);
+        if let Some(node) = self.nodes.get_mut(id) {
+            node.span = Some(source.span.clone());
+        }
+        id
+    }
+
+    /// All nodes, the root first, each before what it contains.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// The node with this id.
+    pub fn node(&self, id: NodeId) -> Option<&Node> {
+        self.nodes.get(id)
+    }
+
+    /// The ids of the nodes right below `id`.
+    pub fn children(&self, id: NodeId) -> impl Iterator<Item = NodeId> + '_ {
+        let end = self.nodes.get(id).map_or(0, |node| node.end);
+        let first = Some(id + 1).filter(|child| *child < end);
+        std::iter::successors(first, move |child| {
+            self.nodes.get(*child).map(|node| node.end).filter(|next| *next < end)
+        })
+    }
+
+    /// The node that `step` leads to from `id`.
+    pub fn child(&self, id: NodeId, step: &Step) -> Option<NodeId> {
+        self.children(id).find(|child| self.nodes.get(*child).is_some_and(|node| node.step == *step))
+    }
+
+    /// The node under a key.
+    pub fn key(&self, id: NodeId, key: &str) -> Option<NodeId> {
+        self.children(id).find(|child| {
+            self.nodes.get(*child).is_some_and(|node| matches!(&node.step, Step::Key(k) if &**k == key))
+        })
+    }
+
+    /// The path from the root to a node.
+    pub fn path(&self, id: NodeId) -> Path {
+        let up = std::iter::successors(Some(id).filter(|id| *id != 0), |id| {
+            self.nodes.get(*id).map(|node| node.parent).filter(|parent| *parent != 0)
+        });
+        let mut steps: Vec<Step> = up.filter_map(|id| Some(self.nodes.get(id)?.step.clone())).collect();
+        steps.reverse();
+        Path(steps)
+    }
+
+    /// The value of a node and all below it.
+    pub fn to_value(&self, id: NodeId) -> Value {
+        let Some(node) = self.nodes.get(id) else { return Value::Null };
+        match &node.content {
+            Content::Scalar(value) => value.clone(),
+            Content::List => self.children(id).map(|child| self.to_value(child)).collect(),
+            Content::Map => {
+                let entries = self.children(id).filter_map(|child| match &self.nodes.get(child)?.step {
+                    Step::Key(key) => Some((key.to_string(), self.to_value(child))),
+                    _ => None,
+                });
+                Value::Object(entries.collect())
+            }
+        }
+    }
+
+    /// The join of the labels of a node and all below it.
+    pub fn label_of(&self, id: NodeId) -> Label {
+        let end = self.nodes.get(id).map_or(id, |node| node.end);
+        let below = self.nodes.get(id..end).unwrap_or_default();
+        below.iter().fold(Label::BOTTOM, |label, node| label.join(&node.label))
+    }
+
+    /// Declares the label of a node, and with it of everything below that no declaration speaks of.
+    ///
+    /// Two declarations for the same node join. Returns whether that raised a label which another
+    /// declaration has relied on.
+    pub(crate) fn declare(&mut self, space: &Space, id: NodeId, partial: &Partial) -> bool {
+        let Some(node) = self.nodes.get(id) else { return false };
+        let (end, again) = (node.end, node.declared);
+        let mut raised = false;
+        for dimension in 0..space.dimensions().len() {
+            let one = Dims::one(dimension);
+            if !partial.dims.has(dimension) {
+                continue;
+            }
+            let mut part = Partial { dims: one, label: space.restrict(&partial.label, one) };
+            if again.has(dimension) {
+                part.label = part.label.join(&space.restrict(&self.label_at(id), one));
+            }
+            let mut next = id;
+            while next < end {
+                let Some(node) = self.nodes.get_mut(next) else { break };
+                if next != id && node.declared.has(dimension) {
+                    next = node.end;
+                    continue;
+                }
+                let label = space.replace(&node.label, &part);
+                raised |= node.read && !label.flows_to(&node.label);
+                node.label = label;
+                next += 1;
+            }
+        }
+        if let Some(node) = self.nodes.get_mut(id) {
+            node.declared = node.declared.union(partial.dims);
+        }
+        raised
+    }
+
+    fn label_at(&self, id: NodeId) -> Label {
+        self.nodes.get(id).map_or(Label::BOTTOM, |node| node.label)
+    }
+
+    /// Notes that an applied declaration has read the node.
+    pub(crate) fn mark_read(&mut self, id: NodeId) {
+        if let Some(node) = self.nodes.get_mut(id) {
+            node.read = true;
+        }
+    }
+
+    /// Joins `floor` into every label.
+    pub(crate) fn raise(&mut self, floor: &Label) {
+        for node in &mut self.nodes {
+            node.label = node.label.join(floor);
+        }
+    }
+
+    /// Gives every node of the subtree the label `label`.
+    pub(crate) fn set_subtree(&mut self, id: NodeId, label: Label) {
+        let end = self.nodes.get(id).map_or(id, |node| node.end);
+        for node in self.nodes.get_mut(id..end).into_iter().flatten() {
+            node.label = label;
+        }
+    }
+
+    /// Replaces the value of a scalar.
+    pub(crate) fn set_scalar(&mut self, id: NodeId, value: Value) {
+        if let Some(node) = self.nodes.get_mut(id) {
+            node.content = Content::Scalar(value);
+        }
+    }
+
+    /// Makes the bytes `part` of a scalar text a piece of its own, below the scalar.
+    ///
+    /// Nodes after `id` move up by one. Returns the new node, or `None` if `id` is no text.
+    pub(crate) fn capture(&mut self, id: NodeId, name: &str, part: Range<usize>) -> Option<NodeId> {
+        let node = self.nodes.get(id)?;
+        let Content::Scalar(Value::String(text)) = &node.content else { return None };
+        let piece = text.get(part.clone())?.to_owned();
+        let span = match &node.span {
+            None => Some(part),
+            Some(span) => self.span_within(id, span, text, &part),
+        };
+        let label = node.label;
+        let new = id + 1;
+        let step = Step::Capture(name.into());
+        let content = Content::Scalar(Value::String(piece));
+        let (text, declared, read) = (None, Dims::NONE, false);
+        self.nodes.insert(new, Node { parent: id, end: new + 1, step, content, text, span, label, declared, read });
+        for (index, node) in self.nodes.iter_mut().enumerate() {
+            if index != new {
+                node.end += usize::from(node.end > id);
+                node.parent += usize::from(node.parent > id);
+            }
+        }
+        Some(new)
+    }
+
+    /// The bytes of the enclosing text that spell a part of a scalar, if its beginning is spelled plainly.
+    fn span_within(&self, id: NodeId, span: &Range<usize>, decoded: &str, part: &Range<usize>) -> Option<Range<usize>> {
+        let mut above = std::iter::successors(Some(id), |id| self.nodes.get(*id).map(|node| node.parent)).take(200);
+        let text = above.find_map(|id| self.nodes.get(id)?.text.as_ref())?;
+        let spelled = text.get(span.clone())?;
+        let plain = decoded.get(..part.end)?;
+        let quote = usize::from(spelled.starts_with(['"', '\'']));
+        let body = spelled.get(quote..)?;
+        let start = span.start + quote;
+        body.starts_with(plain).then(|| start + part.start..start + part.end)
+    }
+}
+
+/// The text of content that is one text block and nothing else.
+fn sole_text(content: &Value) -> Option<&Value> {
+    match content.as_array()?.as_slice() {
+        [Value::Object(block)] if block.get("type").and_then(Value::as_str) == Some("text") => {
+            block.get("text").filter(|text| text.is_string())
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::label::{Dimension, Kind, Lattice, Purpose};
+    use crate::trace::event::Output;
+
+    fn space() -> Space {
+        let chain = Kind::Order(Lattice::chain(&["trusted", "untrusted"]).unwrap());
+        Space::new(vec![Dimension::new("integrity", Purpose::Integrity, chain)]).unwrap()
+    }
+
+    fn output(text: &str, structured: Option<Value>) -> Document {
+        let content = Value::String(text.to_owned());
+        let (call_id, tool, is_error) = ("c".to_owned(), None, false);
+        Document::new(&Body::Output(Output { call_id, tool, content, structured, is_error }), space().top())
+    }
+
+    fn find(document: &Document, path: &str) -> NodeId {
+        (0..document.nodes().len()).find(|id| document.path(*id).to_string() == path).unwrap()
+    }
+
+    #[test]
+    fn fields_of_a_text_have_their_place_in_it() {
+        let text = "- id: 1\n  note: 'a: b'\n- id: 22\n";
+        let document = output(text, None);
+        let spelled = |path: &str| &text[document.node(find(&document, path)).unwrap().span.clone().unwrap()];
+        assert_eq!(spelled("content[0].id"), "1");
+        assert_eq!(spelled("content[0].note"), "'a: b'");
+        assert_eq!(spelled("content[1].id"), "22");
+    }
+
+    #[test]
+    fn declarations_cover_what_no_other_speaks_of() {
+        let (space, mut document) = (space(), output("[{\"to\": \"a\", \"note\": \"b\"}]", None));
+        let trusted = space.element("integrity", "trusted").unwrap();
+        let untrusted = space.element("integrity", "untrusted").unwrap();
+        let (row, note) = (find(&document, "content[0]"), find(&document, "content[0].note"));
+        document.declare(&space, note, &untrusted);
+        document.declare(&space, row, &trusted);
+        let label = |path| document.node(find(&document, path)).unwrap().label;
+        assert_eq!(label("content[0].to"), trusted.label);
+        assert_eq!(label("content[0].note"), untrusted.label, "the narrower declaration stays");
+        assert_eq!(label("content"), space.top(), "the structure around it stays");
+    }
+
+    #[test]
+    fn a_second_declaration_for_a_node_joins() {
+        let (space, mut document) = (space(), output("{\"a\": 1}", None));
+        let trusted = space.element("integrity", "trusted").unwrap();
+        let untrusted = space.element("integrity", "untrusted").unwrap();
+        let node = find(&document, "content.a");
+        assert!(!document.declare(&space, node, &trusted));
+        document.mark_read(node);
+        assert!(document.declare(&space, node, &untrusted), "somebody relied on the lower label");
+        assert_eq!(document.node(node).unwrap().label, untrusted.label);
+    }
+
+    #[test]
+    fn twins_that_disagree_stay_whole() {
+        let agreed = output("{\"a\": 1}", Some(serde_json::json!({"a": 1})));
+        let differ = output("{\"a\": 1}", Some(serde_json::json!({"a": 2})));
+        assert!(agreed.key(agreed.key(0, "content").unwrap(), "a").is_some());
+        assert!(differ.key(differ.key(0, "content").unwrap(), "a").is_none());
+        assert!(output("{\"a\": 1, \"a\": 2}", None).defect.is_some());
+    }
+
+    #[test]
+    fn a_captured_part_is_a_piece_of_its_own() {
+        let text = "{'Hotel': 'Rating: 4.2\\nReviews: nice', 'Inn': 'x'}";
+        let mut document = output(text, None);
+        let hotel = find(&document, "content.Hotel");
+        let piece = document.capture(hotel, "rating", 8..11).unwrap();
+        assert_eq!(document.path(piece).to_string(), "content.Hotel<rating>");
+        assert_eq!(document.to_value(piece), "4.2");
+        assert_eq!(&text[document.node(piece).unwrap().span.clone().unwrap()], "4.2");
+        assert_eq!(document.to_value(find(&document, "content.Inn")), "x");
+        let ends: Vec<_> = document.children(0).map(|id| document.path(id).to_string()).collect();
+        assert_eq!(ends, ["content", "is_error"]);
+    }
+}

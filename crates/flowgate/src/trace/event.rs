@@ -1,0 +1,166 @@
+//! Events as a client reports them, before anything is known about their labels.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use crate::json;
+
+/// A tool's identity: its server and its name. A name alone identifies nothing, since a second server may
+/// offer a tool of the same name.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Tool {
+    /// The server that offers it, as the client's configuration calls it; `None` for the agent's own tools.
+    pub server: Option<Arc<str>>,
+    /// Its name on that server.
+    pub name: Arc<str>,
+}
+
+impl Tool {
+    /// A tool of no server.
+    pub fn local(name: &str) -> Self {
+        Self { server: None, name: name.into() }
+    }
+
+    /// A tool of a server.
+    pub fn of(server: &str, name: &str) -> Self {
+        Self { server: Some(server.into()), name: name.into() }
+    }
+}
+
+impl fmt::Display for Tool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.server {
+            Some(server) => write!(f, "{server}/{}", self.name),
+            None => f.write_str(&self.name),
+        }
+    }
+}
+
+/// Something that happened, as a client reports it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Entry {
+    /// What happened.
+    pub body: Body,
+    /// The agent to which it happened; `None` is the main agent.
+    pub agent: Option<String>,
+    /// The caller's own name for the event, for others to name as a parent.
+    pub name: Option<String>,
+    /// Names of events that this agent has seen before this one, besides its own earlier events.
+    pub parents: Vec<String>,
+    /// Every field that is not understood, as it stood.
+    pub extra: Map<String, Value>,
+}
+
+impl From<Body> for Entry {
+    fn from(body: Body) -> Self {
+        Self { body, agent: None, name: None, parents: Vec::new(), extra: Map::new() }
+    }
+}
+
+/// What kind of thing happened.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Body {
+    /// Somebody said something.
+    Message(Message),
+    /// The model proposed to call a tool.
+    Call(Call),
+    /// A tool answered.
+    Output(Output),
+}
+
+/// A system, user or assistant message, or one of a role of the client's own.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Message {
+    /// Who speaks.
+    pub role: String,
+    /// What is said: text, or a list of content blocks.
+    pub content: Value,
+}
+
+/// A call that the model proposes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Call {
+    /// The id by which the output will refer to it.
+    pub id: String,
+    /// The tool to be called.
+    pub tool: Tool,
+    /// The arguments, or why they cannot be read in exactly one way.
+    pub arguments: Result<Map<String, Value>, ArgumentsError>,
+}
+
+/// A tool's answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Output {
+    /// The id of the call that it answers.
+    pub call_id: String,
+    /// The tool, if the client says so; the call decides.
+    pub tool: Option<Tool>,
+    /// What was answered: text, or a list of content blocks.
+    pub content: Value,
+    /// The same answer as a JSON value, if the tool gave both.
+    pub structured: Option<Value>,
+    /// Whether the tool reports an error instead of a result.
+    pub is_error: bool,
+}
+
+/// Why the arguments of a call are not one JSON object that everybody reads alike.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ArgumentsError {
+    /// They are no strict JSON.
+    Json(json::JsonError),
+    /// They are JSON, but no object.
+    NoObject,
+}
+
+impl fmt::Display for ArgumentsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Json(error) => write!(f, "the arguments are no strict JSON: {error}"),
+            Self::NoObject => f.write_str("the arguments are no JSON object"),
+        }
+    }
+}
+
+impl std::error::Error for ArgumentsError {}
+
+impl Call {
+    /// A call whose arguments are given as JSON text. Empty text is no arguments.
+    pub fn from_json(id: impl Into<String>, tool: Tool, arguments: &str) -> Self {
+        let parsed = if arguments.trim().is_empty() {
+            Ok(Map::new())
+        } else {
+            match json::parse(arguments, json::Numbers::Exact) {
+                Ok(Value::Object(map)) => Ok(map),
+                Ok(_) => Err(ArgumentsError::NoObject),
+                Err(error) => Err(ArgumentsError::Json(error)),
+            }
+        };
+        Self { id: id.into(), tool, arguments: parsed }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_that_two_readers_could_read_differently_are_an_error() {
+        let check = |text: &str, expected: &str| {
+            let call = Call::from_json("c", Tool::local("send"), text);
+            let shown = match call.arguments {
+                Ok(map) => Value::Object(map).to_string(),
+                Err(error) => error.to_string(),
+            };
+            assert_eq!(shown, expected, "{text}");
+        };
+        check("", "{}");
+        check(r#"{"to":"bob"}"#, r#"{"to":"bob"}"#);
+        check("[1]", "the arguments are no JSON object");
+        check(
+            r#"{"to":"bob","to":"mallory"}"#,
+            "the arguments are no strict JSON: duplicate key at line 1 column 16",
+        );
+    }
+}

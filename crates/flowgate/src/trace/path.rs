@@ -1,0 +1,54 @@
+//! Where in an event's value a region lies.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// One step down into a value.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Step {
+    /// The value under a key of a map.
+    Key(Arc<str>),
+    /// The n-th item of a list, from 0.
+    Index(usize),
+    /// The part of a text that a named group of a pattern matched.
+    Capture(Arc<str>),
+}
+
+/// A path from the root of an event: `content[0].recipient`, `arguments.to`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Path(pub Vec<Step>);
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, step) in self.0.iter().enumerate() {
+            match step {
+                Step::Key(key) if is_plain(key) && i == 0 => write!(f, "{key}")?,
+                Step::Key(key) if is_plain(key) => write!(f, ".{key}")?,
+                Step::Key(key) => write!(f, "[{key:?}]")?,
+                Step::Index(index) => write!(f, "[{index}]")?,
+                Step::Capture(name) => write!(f, "<{name}>")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_plain(key: &str) -> bool {
+    !key.is_empty() && key.chars().all(|c| c.is_alphanumeric() || c == '_')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_printed_as_policies_write_them() {
+        let path = Path(vec![
+            Step::Key("content".into()),
+            Step::Index(2),
+            Step::Key("City Hub".into()),
+            Step::Capture("rating".into()),
+        ]);
+        assert_eq!(path.to_string(), "content[2][\"City Hub\"]<rating>");
+    }
+}

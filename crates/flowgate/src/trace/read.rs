@@ -1,0 +1,293 @@
+//! Readers for recorded runs: OpenAI and Anthropic messages, MCP logs, and JSON lines of any of them.
+//!
+//! A reader only rewrites shapes; it grants nothing. What it does not understand is kept as it stood, and
+//! what could be read in two ways is an error with its place.
+
+mod anthropic;
+mod mcp;
+mod openai;
+
+use std::fmt;
+
+use serde_json::{Map, Value};
+
+use super::event::Entry;
+use crate::json::{self, Numbers};
+
+/// One recorded run of an agent.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Run {
+    /// Everything that stands beside the messages: ids, suite, outcome.
+    pub meta: Map<String, Value>,
+    /// What happened, in order.
+    pub entries: Vec<Entry>,
+}
+
+/// Input that is no trace; tells the place, never the content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReadError {
+    /// The line, from 1.
+    pub line: usize,
+    /// Which message of the line, from 0, if the line holds several.
+    pub message: Option<usize>,
+    /// What is wrong.
+    pub problem: String,
+}
+
+impl fmt::Display for ReadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}", self.line)?;
+        if let Some(message) = self.message {
+            write!(f, ", message {message}")?;
+        }
+        write!(f, ": {}", self.problem)
+    }
+}
+
+impl std::error::Error for ReadError {}
+
+/// What one line of JSON holds.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Line {
+    /// A whole run.
+    Run(Run),
+    /// A part of the run that the whole file is.
+    Part(Vec<Entry>),
+}
+
+/// Reads one line of JSON, the `number`-th of its file.
+///
+/// # Errors
+/// If the line is no strict JSON, or holds nothing that could be a run or a message.
+pub fn line(text: &str, number: usize) -> Result<Line, ReadError> {
+    let value = json::parse(text, Numbers::Any).map_err(|error| ReadError {
+        line: number + error.line.saturating_sub(1),
+        message: None,
+        problem: format!("no strict JSON: {} at column {}", error.message, error.column),
+    })?;
+    let located = |(message, problem)| ReadError { line: number, message, problem };
+    value_to_line(value).map_err(located)
+}
+
+/// Reads a whole file: one JSON document, or JSON lines.
+///
+/// # Errors
+/// As [`line()`], for the first line that is wrong.
+pub fn file(text: &str) -> Result<Vec<Run>, ReadError> {
+    let first = text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
+    let mut runs = Vec::new();
+    if json::parse(first, Numbers::Any).is_err() && json::parse(text, Numbers::Any).is_ok() {
+        // A document printed over several lines.
+        match line(text, 1)? {
+            Line::Run(run) => runs.push(run),
+            Line::Part(entries) => runs.push(Run { meta: Map::new(), entries }),
+        }
+        return Ok(runs);
+    }
+    let mut part = Run::default();
+    for (index, text) in text.lines().enumerate().filter(|(_, text)| !text.trim().is_empty()) {
+        match line(text, index + 1)? {
+            Line::Run(run) => runs.push(run),
+            Line::Part(entries) => part.entries.extend(entries),
+        }
+    }
+    if !part.entries.is_empty() {
+        runs.push(part);
+    }
+    Ok(runs)
+}
+
+type Problem = (Option<usize>, String);
+
+fn value_to_line(value: Value) -> Result<Line, Problem> {
+    match value {
+        Value::Array(items) if items.first().is_some_and(|item| item.get("jsonrpc").is_some()) => {
+            messages(&items).map(Line::Part)
+        }
+        Value::Array(items) => Ok(Line::Run(Run { meta: Map::new(), entries: messages(&items)? })),
+        Value::Object(mut run) if run.get("messages").is_some_and(Value::is_array) => {
+            let items = run.remove("messages").unwrap_or_default();
+            let mut entries = Vec::new();
+            // Anthropic's API has the system prompt beside the messages.
+            if let Some(system) = run.remove("system") {
+                entries.push(openai::message("system", system));
+            }
+            entries.extend(messages(items.as_array().map_or(&[], Vec::as_slice))?);
+            Ok(Line::Run(Run { meta: run, entries }))
+        }
+        Value::Object(_) => Ok(Line::Part(one(&value).map_err(|problem| (None, problem))?)),
+        _ => Err((None, "expected a message, a list of messages, or an object with `messages`".to_owned())),
+    }
+}
+
+fn messages(items: &[Value]) -> Result<Vec<Entry>, Problem> {
+    let mut entries = Vec::new();
+    for (index, item) in items.iter().enumerate() {
+        entries.extend(one(item).map_err(|problem| (Some(index), problem))?);
+    }
+    Ok(entries)
+}
+
+/// The events of one message, in the order in which they happened.
+fn one(item: &Value) -> Result<Vec<Entry>, String> {
+    let object = item.as_object().ok_or("a message is a JSON object")?;
+    let mut entries = if object.contains_key("jsonrpc") {
+        mcp::read(object)?
+    } else if anthropic::is_anthropic(object) {
+        anthropic::read(object)?
+    } else {
+        openai::read(object)?
+    };
+    standing(object, &mut entries)?;
+    Ok(entries)
+}
+
+/// Reads whose event it is and what it follows, which no provider's format has: `metadata.agent`,
+/// `metadata.id` and `metadata.parents`.
+fn standing(object: &Map<String, Value>, entries: &mut [Entry]) -> Result<(), String> {
+    let Some(metadata) = object.get("metadata").and_then(Value::as_object) else { return Ok(()) };
+    let agent = metadata.get("agent").map(|agent| text(agent, "metadata.agent")).transpose()?;
+    for entry in entries.iter_mut() {
+        entry.agent.clone_from(&agent);
+    }
+    if let (Some(id), Some(last)) = (metadata.get("id").and_then(Value::as_str), entries.last_mut()) {
+        last.name = Some(id.to_owned());
+    }
+    if let (Some(parents), Some(first)) = (metadata.get("parents"), entries.first_mut()) {
+        let parents = parents.as_array().ok_or("`metadata.parents` is a list of ids")?;
+        first.parents = parents.iter().map(|id| text(id, "metadata.parents")).collect::<Result<_, _>>()?;
+    }
+    Ok(())
+}
+
+fn text(value: &Value, field: &str) -> Result<String, String> {
+    value.as_str().map(str::to_owned).ok_or_else(|| format!("`{field}` is no text"))
+}
+
+/// The fields of an object that are not in `known`.
+fn unknown(object: &Map<String, Value>, known: &[&str]) -> Map<String, Value> {
+    let rest = object.iter().filter(|(key, _)| !known.contains(&key.as_str()));
+    rest.map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
+/// The server that a client's configuration names, at the place where several clients write it.
+fn server(object: &Map<String, Value>) -> Option<&str> {
+    let metadata = object.get("metadata").and_then(|metadata| metadata.get("server"));
+    object.get("server").or(metadata).and_then(Value::as_str)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::event::{Body, Tool};
+    use super::*;
+
+    /// One word for each event.
+    fn shape(entries: &[Entry]) -> String {
+        let word = |entry: &Entry| match &entry.body {
+            Body::Message(message) => message.role.clone(),
+            Body::Call(call) => format!("{}={}({})", call.id, call.tool, call.arguments.as_ref().map_or(0, |a| a.len())),
+            Body::Output(output) => format!("{}->{}", output.call_id, output.content),
+        };
+        entries.iter().map(word).collect::<Vec<_>>().join(" ")
+    }
+
+    fn check(text: &str, expected: &str) {
+        let shown = match file(text) {
+            Ok(runs) => runs.iter().map(|run| shape(&run.entries)).collect::<Vec<_>>().join(" | "),
+            Err(error) => error.to_string(),
+        };
+        assert_eq!(shown, expected, "{text}");
+    }
+
+    #[test]
+    fn openai_messages() {
+        check(
+            r#"[{"role":"system","content":"s"},{"role":"user","content":[{"type":"text","text":"hi"}]},
+                {"role":"assistant","content":null,"tool_calls":[
+                    {"id":"c1","type":"function","function":{"name":"f","arguments":"{\"a\":1}"}},
+                    {"id":"c2","type":"function","function":{"name":"g","arguments":{}},"metadata":{"server":"s"}}]},
+                {"role":"tool","tool_call_id":"c1","content":"ok"}]"#,
+            r#"system user assistant c1=f(1) c2=s/g(0) c1->"ok""#,
+        );
+        check(r#"{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}"#, "c=f(0)");
+        check(r#"{"role":"tool","content":"ok"}"#, r#"->"ok""#);
+        check(
+            r#"{"role":"assistant","function_call":{"name":"f","arguments":"{}"}}"#,
+            "assistant function:f=f(0)",
+        );
+    }
+
+    #[test]
+    fn anthropic_messages() {
+        check(
+            r#"{"system":"s","messages":[{"role":"user","content":"hi"},
+                {"role":"assistant","content":[{"type":"text","text":"t"},{"type":"tool_use","id":"u","name":"f","input":{"a":1}}]},
+                {"role":"user","content":[{"type":"tool_result","tool_use_id":"u","content":[{"type":"text","text":"r"}]},
+                    {"type":"text","text":"and"}]},
+                {"role":"user","content":[{"type":"tool_result","tool_use_id":"v"}]}]}"#
+                .replace('\n', "")
+                .as_str(),
+            r#"system user assistant u=f(1) u->[{"type":"text","text":"r"}] user v->null"#,
+        );
+    }
+
+    #[test]
+    fn mcp_logs() {
+        check(
+            concat!(
+                r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"f","arguments":{"a":1}},"server":"s"}"#,
+                "\n",
+                r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info"}}"#,
+                "\n",
+                r#"{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"r"}],"isError":false},"server":"s"}"#,
+                "\n",
+                r#"{"jsonrpc":"2.0","id":2,"method":"resources/read","params":{"uri":"x"}}"#,
+                "\n",
+                r#"{"jsonrpc":"2.0","id":2,"error":{"code":-1,"message":"no"}}"#
+            ),
+            concat!(
+                r#"s#1=s/f(1) mcp s#1->[{"type":"text","text":"r"}] "#,
+                r#"#2=resources/read(1) #2->{"code":-1,"message":"no"}"#
+            ),
+        );
+    }
+
+    #[test]
+    fn json_lines_of_messages_are_one_run_and_of_runs_are_many() {
+        check("{\"role\":\"user\",\"content\":\"a\"}\n\n{\"role\":\"user\",\"content\":\"b\"}", "user user");
+        check(
+            "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"suite\":\"s\"}\n[{\"role\":\"user\"}]",
+            "user | user",
+        );
+    }
+
+    #[test]
+    fn bad_input_is_located() {
+        check("{\"role\":\"user\"}\n{\"role\":", "line 2: no strict JSON: EOF while parsing a value at column 8");
+        check("[{\"role\":\"user\"},3]", "line 1, message 1: a message is a JSON object");
+        check("3", "line 1: expected a message, a list of messages, or an object with `messages`");
+        check(r#"{"role":"user","role":"system"}"#, "line 1: no strict JSON: duplicate key at column 22");
+        check(r#"{"content":"x"}"#, "line 1: the message has no `role`");
+        check(r#"[{"role":"assistant","tool_calls":[{"id":"a"}]}]"#, "line 1, message 0: a tool call has no `function.name`");
+        check(r#"{"role":"user","metadata":{"agent":1}}"#, "line 1: `metadata.agent` is no text");
+        check("", "");
+    }
+
+    #[test]
+    fn unknown_fields_are_kept() {
+        let run = file(r#"[{"role":"assistant","content":"","origin":"user","tool_calls":[{"id":"c","function":{"name":"f"},"x":1}]}]"#);
+        let entries = run.unwrap().remove(0).entries;
+        assert_eq!(entries[0].extra["origin"], "user");
+        assert_eq!(entries[1].extra["origin"], "user", "a call keeps its message's fields");
+        assert_eq!(entries[1].extra["x"], 1);
+    }
+
+    #[test]
+    fn agents_and_parents() {
+        let text = r#"{"role":"user","content":"x","metadata":{"agent":"helper","id":"e2","parents":["e1"]}}"#;
+        let Line::Part(entries) = line(text, 1).unwrap() else { panic!("a message is a part") };
+        assert_eq!(entries[0].agent.as_deref(), Some("helper"));
+        assert_eq!((entries[0].name.as_deref(), entries[0].parents.as_slice()), (Some("e2"), &["e1".to_owned()][..]));
+        assert_eq!(Tool::of("a", "b").to_string(), "a/b");
+    }
+}

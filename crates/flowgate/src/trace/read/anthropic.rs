@@ -1,0 +1,61 @@
+//! Anthropic messages: text, `tool_use` and `tool_result` are blocks of one content.
+
+use serde_json::{Map, Value};
+
+use super::super::event::{Body, Entry, Output, Tool};
+use super::openai::{message, to_call};
+use super::{server, unknown};
+
+fn kind(block: &Value) -> Option<&str> {
+    block.get("type").and_then(Value::as_str)
+}
+
+/// Whether a message can only be Anthropic's; all others are read as OpenAI's, which have the same shape.
+pub(super) fn is_anthropic(object: &Map<String, Value>) -> bool {
+    let blocks = object.get("content").and_then(Value::as_array);
+    blocks.is_some_and(|blocks| blocks.iter().any(|block| matches!(kind(block), Some("tool_use" | "tool_result"))))
+}
+
+/// One event for each call and each result, and one message for each run of other blocks between them.
+pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<Entry>, String> {
+    let role = object.get("role").and_then(Value::as_str).ok_or("the message has no `role`")?;
+    let extra = unknown(object, &["role", "content", "metadata"]);
+    let mut entries = Vec::new();
+    let mut said: Vec<Value> = Vec::new();
+    let flush = |said: &mut Vec<Value>, entries: &mut Vec<Entry>| {
+        if !said.is_empty() {
+            let content = Value::Array(std::mem::take(said));
+            entries.push(Entry { extra: extra.clone(), ..message(role, content) });
+        }
+    };
+    for block in object.get("content").and_then(Value::as_array).into_iter().flatten() {
+        let body = match kind(block) {
+            Some("tool_use") => {
+                let field = |name: &str| block.get(name).and_then(Value::as_str);
+                let id = field("id").ok_or("a `tool_use` block has no `id`")?.to_owned();
+                let name = field("name").ok_or("a `tool_use` block has no `name`")?;
+                let server = block.as_object().and_then(server).map(Into::into);
+                let tool = Tool { server, name: name.into() };
+                Body::Call(to_call(id, tool, block.get("input").unwrap_or(&Value::Null)))
+            }
+            Some("tool_result") => {
+                let id = block.get("tool_use_id").and_then(Value::as_str).unwrap_or_default();
+                Body::Output(Output {
+                    call_id: id.to_owned(),
+                    tool: None,
+                    content: block.get("content").cloned().unwrap_or_default(),
+                    structured: None,
+                    is_error: block.get("is_error").and_then(Value::as_bool).unwrap_or(false),
+                })
+            }
+            _ => {
+                said.push(block.clone());
+                continue;
+            }
+        };
+        flush(&mut said, &mut entries);
+        entries.push(Entry { extra: extra.clone(), ..Entry::from(body) });
+    }
+    flush(&mut said, &mut entries);
+    Ok(entries)
+}

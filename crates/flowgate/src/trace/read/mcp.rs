@@ -1,0 +1,50 @@
+//! MCP logs: JSON-RPC messages, one a line, as a client or a proxy records them.
+//!
+//! Every request that is answered is read as a call, `tools/call` as a call of the tool that it names and
+//! any other method as a call of a tool named like the method. So a resource or a prompt that is read has a
+//! label like a tool's output. The server is the one that the log names (`server`); what a server says of
+//! itself identifies nothing.
+
+use serde_json::{Map, Value};
+
+use super::super::event::{Body, Entry, Output, Tool};
+use super::openai::{message, to_call};
+use super::{server, unknown};
+
+pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<Entry>, String> {
+    let server = server(object);
+    let extra = unknown(object, &["jsonrpc", "id", "method", "params", "result", "error", "metadata", "server"]);
+    let id = match object.get("id") {
+        Some(Value::String(id)) => Some(format!("{}#{id}", server.unwrap_or_default())),
+        Some(Value::Number(id)) => Some(format!("{}#{id}", server.unwrap_or_default())),
+        _ => None,
+    };
+    let params = object.get("params").cloned().unwrap_or_default();
+    let body = match (object.get("method").and_then(Value::as_str), id) {
+        (Some("tools/call"), Some(id)) => {
+            let name = params.get("name").and_then(Value::as_str).ok_or("`tools/call` has no `params.name`")?;
+            let arguments = params.get("arguments").cloned().unwrap_or_default();
+            Body::Call(to_call(id, tool(server, name), &arguments))
+        }
+        (Some(method), Some(id)) => Body::Call(to_call(id, tool(server, method), &params)),
+        (Some(_), None) => return Ok(vec![Entry { extra, ..message("mcp", params) }]),
+        (None, Some(call_id)) => Body::Output(output(object, call_id)),
+        (None, None) => return Err("a JSON-RPC message has neither `method` nor `id`".to_owned()),
+    };
+    Ok(vec![Entry { extra, ..Entry::from(body) }])
+}
+
+fn tool(server: Option<&str>, name: &str) -> Tool {
+    Tool { server: server.map(Into::into), name: name.into() }
+}
+
+fn output(object: &Map<String, Value>, call_id: String) -> Output {
+    if let Some(error) = object.get("error") {
+        return Output { call_id, tool: None, content: error.clone(), structured: None, is_error: true };
+    }
+    let result = object.get("result").cloned().unwrap_or_default();
+    let structured = result.get("structuredContent").cloned();
+    let is_error = result.get("isError").and_then(Value::as_bool).unwrap_or(false);
+    let content = result.get("content").cloned().unwrap_or(result);
+    Output { call_id, tool: None, content, structured, is_error }
+}
