@@ -1,5 +1,8 @@
 //! Labels, traces, policies and the monitor.
+mod builtin;
+pub mod detect;
+mod eval;
 pub mod json;
 pub mod label;
 pub mod policy;
-// pub mod trace;
+pub mod trace;

@@ -1,5 +1,95 @@
-//! Policies.
+//! Policies: from source text to something that can be enforced.
+//!
+//! `lexer` to `parser` to `syntax` to `compile` to `plan`: each stage is one module with a type of its own,
+//! and every place in the source survives to the plan, so that a verdict can show the statement behind it.
+
+mod compile;
 pub mod diagnostic;
 mod lexer;
 mod parser;
+pub(crate) mod pattern;
+pub(crate) mod plan;
 pub(crate) mod syntax;
+
+use std::fmt;
+
+pub use diagnostic::{Diagnostic, Severity, Span};
+pub use parser::MAX_SOURCE;
+pub use syntax::Action;
+
+use crate::label::Space;
+use plan::Plan;
+
+/// A policy that can be enforced.
+pub struct Policy {
+    source: String,
+    pub(crate) plan: Plan,
+    warnings: Vec<Diagnostic>,
+}
+
+impl fmt::Debug for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Policy").field("source", &self.source).finish_non_exhaustive()
+    }
+}
+
+impl Policy {
+    /// Reads a policy.
+    ///
+    /// ```
+    /// use flowgate::policy::Policy;
+    ///
+    /// let policy = Policy::parse("lattice integrity: trusted < untrusted\n")?;
+    /// assert!(!policy.is_rules_only());
+    /// # Ok::<(), Vec<flowgate::policy::Diagnostic>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// All diagnostics, in order of place, if any of them is an error.
+    pub fn parse(source: &str) -> Result<Self, Vec<Diagnostic>> {
+        let (file, mut diagnostics) = parser::parse(source);
+        let (plan, more) = compile::compile(&file);
+        diagnostics.extend(more);
+        diagnostics.sort_by_key(|diagnostic| (diagnostic.span.start, diagnostic.span.end));
+        diagnostics.dedup();
+        if diagnostics.iter().any(|diagnostic| diagnostic.severity == Severity::Error) {
+            return Err(diagnostics);
+        }
+        Ok(Self { source: source.to_owned(), plan, warnings: diagnostics })
+    }
+
+    /// The text it was read from.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// What is odd about it, though it can be used.
+    pub fn warnings(&self) -> &[Diagnostic] {
+        &self.warnings
+    }
+
+    /// The dimensions that it declares.
+    pub fn space(&self) -> &Space {
+        &self.plan.space
+    }
+
+    /// Whether it declares no lattice: then labels gate nothing, and its rules are all there is.
+    pub fn is_rules_only(&self) -> bool {
+        self.plan.space.dimensions().is_empty()
+    }
+
+    /// Whether unlabelled regions carry something lower than top, as RTBAS has it.
+    pub fn has_permissive_default(&self) -> bool {
+        self.plan.default.is_some()
+    }
+
+    /// The first line of the statement at `span`.
+    pub fn excerpt(&self, span: &Span) -> &str {
+        self.source.get(span.clone()).unwrap_or("").trim_end()
+    }
+
+    /// The line, from 1, on which `span` begins.
+    pub fn line(&self, span: &Span) -> usize {
+        self.source.get(..span.start).map_or(0, |before| before.matches('\n').count()) + 1
+    }
+}

@@ -64,6 +64,15 @@ pub enum Status {
     Withdrawn,
 }
 
+/// Which earlier events an event may depend on, as far as that is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Influence {
+    /// Everything that its agent had seen.
+    All,
+    /// These, and what they depend on.
+    Of(Vec<EventId>),
+}
+
 /// One event with its labels.
 #[derive(Debug, Clone)]
 pub struct Event {
@@ -81,6 +90,8 @@ pub struct Event {
     pub status: Status,
     /// For an output, the call that it answers.
     pub call: Option<EventId>,
+    /// What it depends on.
+    pub influence: Influence,
     /// Fields that were not understood, as they stood.
     pub extra: Map<String, Value>,
     /// How many events of its own agent came before.
@@ -197,6 +208,22 @@ impl Trace {
         }
     }
 
+    /// Whether `earlier` may have influenced `later`, directly or by way of events in between.
+    pub fn influences(&self, earlier: EventId, later: EventId) -> bool {
+        let mut seen = std::collections::HashSet::new();
+        let mut pending = vec![later];
+        while let Some(id) = pending.pop() {
+            let Some(event) = self.event(id).filter(|_| seen.insert(id)) else { continue };
+            match &event.influence {
+                Influence::All if self.sees(id, earlier) => return true,
+                Influence::Of(sources) if sources.contains(&earlier) => return true,
+                Influence::Of(sources) => pending.extend(sources),
+                Influence::All => {}
+            }
+        }
+        false
+    }
+
     /// Finds where an entry stands. The first event of a new agent that names no parent has seen all.
     ///
     /// # Errors
@@ -251,6 +278,7 @@ impl Trace {
         document: Document,
         status: Status,
         call: Option<EventId>,
+        influence: Influence,
     ) -> EventId {
         let id = EventId(self.events.len());
         if place.agent == self.agents.len() {
@@ -271,7 +299,7 @@ impl Trace {
         let Place { agent, previous, sequence, clock, .. } = place;
         let (body, extra) = (entry.body, entry.extra);
         self.events.push(Event {
-            body, document, label, context, agent, status, call, extra, sequence, clock, previous,
+            body, document, label, context, agent, status, call, influence, extra, sequence, clock, previous,
         });
         id
     }
@@ -321,7 +349,7 @@ mod tests {
         };
         let place = trace.place(&entry).unwrap();
         let document = Document::new(&entry.body, Label::BOTTOM);
-        trace.append(entry, place, document, Status::Done, None)
+        trace.append(entry, place, document, Status::Done, None, Influence::All)
     }
 
     /// The obvious definition: walk the edges.

@@ -1,0 +1,115 @@
+//! Lists and maps: `any`, `all`, `sum`, `keys` and their like.
+
+use super::{Spec, method, plain, row, type_error};
+use crate::eval::{Evaluator, Result, Value};
+
+pub(super) const TABLE: &[Spec] = &[
+    row("any", (1, 1), "Whether any item counts as true.", |e, a| {
+        let items = items(e, a)?;
+        Ok(Value::Bool(items.iter().any(Value::is_true)))
+    }),
+    row("all", (1, 1), "Whether every item counts as true.", |e, a| {
+        let items = items(e, a)?;
+        Ok(Value::Bool(items.iter().all(Value::is_true)))
+    }),
+    row("empty", (1, 1), "Whether there are no items, or no text.", |e, a| {
+        let value = plain(e, a, 0)?;
+        Ok(Value::Bool(!value.is_true()))
+    }),
+    row("sum", (1, 1), "The sum of numbers.", |e, a| {
+        let mut total = Value::Int(0);
+        for item in items(e, a)? {
+            total = match (&total, &item) {
+                (Value::Int(a), Value::Int(b)) => a.checked_add(*b).map_or(Value::Float(*a as f64 + *b as f64), Value::Int),
+                _ => match (total.as_number(), item.as_number()) {
+                    (Some(a), Some(b)) => Value::Float(a + b),
+                    _ => return type_error(format!("{} is no number", item.type_name())),
+                },
+            };
+        }
+        Ok(total)
+    }),
+    row("min", (1, 8), "The least of numbers.", |e, a| extreme(e, a, |x, y| x < y)),
+    row("max", (1, 8), "The greatest of numbers.", |e, a| extreme(e, a, |x, y| x > y)),
+    method("keys", (1, 1), "The keys of a map.", |e, a| {
+        Ok(match structure(e, a)? {
+            Value::Dict(entries) => Value::list(entries.iter().map(|(key, _)| Value::text(key))),
+            _ => Value::Absent,
+        })
+    }),
+    method("values", (1, 1), "The values of a map.", |e, a| {
+        let value = a.first().cloned().unwrap_or(Value::Absent);
+        Ok(Value::list(e.items(&value)?))
+    }),
+    method("items", (1, 1), "The pairs of key and value of a map.", |e, a| {
+        Ok(match structure(e, a)? {
+            Value::Dict(entries) => {
+                Value::list(entries.iter().map(|(key, value)| Value::list([Value::text(key), value.clone()])))
+            }
+            _ => Value::Absent,
+        })
+    }),
+    method("get", (2, 3), "The value under a key, or the third argument.", |e, a| {
+        let (map, key) = (structure(e, a)?, plain(e, a, 1)?);
+        let found = match (&map, &key) {
+            (Value::Dict(entries), Value::Str(key)) => entries.iter().find(|(k, _)| k == key).map(|(_, v)| v.clone()),
+            _ => None,
+        };
+        found.map_or_else(|| plain(e, a, 2), Ok)
+    }),
+    row("json_loads", (1, 1), "The value that a text spells as JSON, or missing.", |e, a| {
+        super::on_text(e, a, "json_loads", |text| {
+            crate::json::parse(text, crate::json::Numbers::Any).map_or(Value::Absent, |json| Value::from_json(&json))
+        })
+    }),
+];
+
+fn structure(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
+    a.first().map_or(Ok(Value::Absent), |value| e.resolve_structure(value))
+}
+
+/// The items of the first argument, parts of events resolved.
+fn items(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Vec<Value>> {
+    let list = a.first().cloned().unwrap_or(Value::Absent);
+    let items = e.items(&list)?;
+    items.iter().map(|item| e.resolve(item)).collect()
+}
+
+fn extreme(e: &mut Evaluator<'_>, a: &[Value], better: fn(f64, f64) -> bool) -> Result<Value> {
+    let candidates = if a.len() == 1 { items(e, a)? } else { a.iter().map(|v| e.resolve(v)).collect::<Result<_>>()? };
+    let mut best: Option<(f64, Value)> = None;
+    for candidate in candidates {
+        let Some(number) = candidate.as_number() else {
+            return type_error(format!("{} is no number", candidate.type_name()));
+        };
+        if best.as_ref().is_none_or(|(known, _)| better(number, *known)) {
+            best = Some((number, candidate));
+        }
+    }
+    Ok(best.map_or(Value::Absent, |(_, value)| value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::check;
+
+    #[test]
+    fn collection_functions() {
+        check("any", "[0, \"\", 2]", "true");
+        check("any", "[]", "false");
+        check("all", "[1, 0]", "false");
+        check("empty", "[]", "true");
+        check("sum", "[1, 2, 0.5]", "3.5");
+        check("sum", "[\"a\"]", "str is no number");
+        check("min", "[3, 1, 2]", "1");
+        check("max", "3, 1.5", "3");
+        check("max", "[]", "absent");
+        check("keys", r#"{"a": 1}"#, r#"["a"]"#);
+        check("values", r#"{"a": 1}"#, "[1]");
+        check("items", r#"{"a": 1}"#, r#"[["a", 1]]"#);
+        check("get", r#"{"a": 1}, "b", 3"#, "3");
+        check("get", r#"{"a": 1}, "b""#, "absent");
+        check("json_loads", r#""[1]""#, "[1]");
+        check("json_loads", r#""[""#, "absent");
+    }
+}

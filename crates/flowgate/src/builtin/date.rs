@@ -1,0 +1,106 @@
+//! Dates and times in the one spelling that this crate prints: `2024-05-19`, `12:00`, `2024-05-19 12:00`.
+
+/// A date as year, month and day.
+fn date(text: &str) -> Option<(u32, u32, u32)> {
+    let (year, rest) = text.split_once('-')?;
+    let (month, day) = rest.split_once('-')?;
+    let (year, month, day) = (digits(year, 4)?, digits(month, 2)?, digits(day, 2)?);
+    let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let length = match month {
+        4 | 6 | 9 | 11 => 30,
+        2 if leap => 29,
+        2 => 28,
+        1..=12 => 31,
+        _ => return None,
+    };
+    (1..=length).contains(&day).then_some((year, month, day))
+}
+
+fn digits(text: &str, count: usize) -> Option<u32> {
+    (text.len() == count && text.bytes().all(|b| b.is_ascii_digit())).then(|| text.parse().ok()).flatten()
+}
+
+/// A time as hour, minute and second, if it has one.
+fn time(text: &str) -> Option<(u32, u32, Option<u32>)> {
+    let mut parts = text.split(':');
+    let hour = digits(parts.next()?, 2).filter(|hour| *hour < 24)?;
+    let minute = digits(parts.next()?, 2).filter(|minute| *minute < 60)?;
+    let second = match parts.next() {
+        Some(second) => Some(digits(second, 2).filter(|second| *second < 60)?),
+        None => None,
+    };
+    parts.next().is_none().then_some((hour, minute, second))
+}
+
+/// The canonical print of a date, if the text is one.
+pub(super) fn canonical_date(text: &str) -> Option<String> {
+    date(text.trim()).map(|(year, month, day)| format!("{year:04}-{month:02}-{day:02}"))
+}
+
+/// The canonical print of a time of day, if the text is one.
+pub(super) fn canonical_time(text: &str) -> Option<String> {
+    time(text.trim()).map(|(hour, minute, second)| match second {
+        Some(second) => format!("{hour:02}:{minute:02}:{second:02}"),
+        None => format!("{hour:02}:{minute:02}"),
+    })
+}
+
+/// The canonical print of a date with a time of day, if the text is one.
+pub(super) fn canonical_datetime(text: &str) -> Option<String> {
+    let (date, time) = text.trim().split_once(['T', ' '])?;
+    Some(format!("{} {}", canonical_date(date)?, canonical_time(time)?))
+}
+
+/// Seconds since the Unix epoch, for a date or a date with a time in UTC.
+pub(crate) fn seconds(text: &str) -> Option<i64> {
+    let text = text.trim().trim_end_matches('Z');
+    let (day, clock) = text.split_once(['T', ' ']).map_or((text, None), |(day, clock)| (day, Some(clock)));
+    let (year, month, day) = date(day)?;
+    let (hour, minute, second) = match clock {
+        Some(clock) => time(clock)?,
+        None => (0, 0, None),
+    };
+    // Days from the civil calendar, after Howard Hinnant's `days_from_civil`.
+    let year = i64::from(year) - i64::from(month <= 2);
+    let era = year.div_euclid(400);
+    let of_era = year.rem_euclid(400);
+    let of_year = (153 * ((i64::from(month) + 9) % 12) + 2) / 5 + i64::from(day) - 1;
+    let days = era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468;
+    Some(days * 86_400 + i64::from(hour) * 3600 + i64::from(minute) * 60 + i64::from(second.unwrap_or(0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_real_dates_have_a_canonical_print() {
+        for (text, expected) in [
+            ("2024-02-29", Some("2024-02-29")),
+            (" 2024-05-19 ", Some("2024-05-19")),
+            ("2023-02-29", None),
+            ("2024-13-01", None),
+            ("2024-5-1", None),
+            ("2024-05-19; rm -rf", None),
+        ] {
+            assert_eq!(canonical_date(text).as_deref(), expected, "{text}");
+        }
+        assert_eq!(canonical_datetime("2024-05-19T09:05:00").as_deref(), Some("2024-05-19 09:05:00"));
+        assert_eq!(canonical_datetime("2024-05-19 9:05"), None);
+        assert_eq!(canonical_time("24:00"), None);
+    }
+
+    #[test]
+    fn seconds_since_the_epoch() {
+        for (text, expected) in [
+            ("1970-01-01", 0),
+            ("1970-01-02T00:00:01Z", 86_401),
+            ("2000-03-01", 951_868_800),
+            ("2024-05-19 12:00", 1_716_120_000),
+            ("0001-01-01", -62_135_596_800),
+        ] {
+            assert_eq!(seconds(text), Some(expected), "{text}");
+        }
+        assert_eq!(seconds("soon"), None);
+    }
+}

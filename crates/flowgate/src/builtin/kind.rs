@@ -1,0 +1,120 @@
+//! Kinds of values: dates, numbers, addresses, personal data and secrets.
+//!
+//! A kind with a *canonical print* has one spelling for each value, which carries nothing else: such a kind
+//! may be endorsed. Any address satisfies `is_email`, the attacker's too, so an address is not.
+
+use serde_json::Value as Json;
+
+use super::date::{canonical_date, canonical_datetime, canonical_time};
+use super::{Spec, on_text, plain, row};
+use crate::detect;
+use crate::eval::{Evaluator, Result, Value};
+
+pub(super) const TABLE: &[Spec] = &[
+    typed("is_date", "Whether it is a date: `2024-05-19`.", |e, a| is(e, a, date), date),
+    typed("is_time", "Whether it is a time of day: `12:00`.", |e, a| is(e, a, time), time),
+    typed("is_datetime", "Whether it is a date with a time: `2024-05-19 12:00`.", |e, a| is(e, a, datetime), datetime),
+    typed("is_number", "Whether it is a number.", |e, a| is(e, a, number), number),
+    typed("is_integer", "Whether it is a whole number.", |e, a| is(e, a, integer), integer),
+    typed("is_bool", "Whether it is `True` or `False`.", |e, a| is(e, a, boolean), boolean),
+    row("is_email", (1, 1), "Whether the text is an e-mail address.", |e, a| {
+        on_text(e, a, "is_email", |text| Value::Bool(detect::emails(text).any(|span| span == (0..text.len()))))
+    }),
+    row("secrets", (1, 1), "The secrets in a text: keys and tokens of well-known forms.", |e, a| {
+        found(e, a, |text| detect::secrets(text).map(|finding| finding.kind).collect())
+    }),
+    row("pii", (1, 1), "The kinds of personal data in a text: addresses, phone, card and account numbers.", |e, a| {
+        found(e, a, |text| detect::personal_data(text).map(|finding| finding.kind).collect())
+    }),
+];
+
+const fn typed(
+    name: &'static str,
+    doc: &'static str,
+    run: fn(&mut Evaluator<'_>, &[Value]) -> Result<Value>,
+    canonical: fn(&Json) -> Option<Json>,
+) -> Spec {
+    Spec { canonical: Some(canonical), ..row(name, (1, 1), doc, run) }
+}
+
+fn is(e: &mut Evaluator<'_>, a: &[Value], canonical: fn(&Json) -> Option<Json>) -> Result<Value> {
+    let value = plain(e, a, 0)?;
+    Ok(match to_json(&value) {
+        Some(json) => Value::Bool(canonical(&json).is_some()),
+        None => Value::Absent,
+    })
+}
+
+/// The JSON of a scalar.
+fn to_json(value: &Value) -> Option<Json> {
+    match value {
+        Value::Bool(b) => Some(Json::Bool(*b)),
+        Value::Int(n) => Some((*n).into()),
+        Value::Float(x) => serde_json::Number::from_f64(*x).map(Json::Number),
+        Value::Str(text) => Some(Json::String(text.to_string())),
+        _ => None,
+    }
+}
+
+fn date(value: &Json) -> Option<Json> {
+    canonical_date(value.as_str()?).map(Json::String)
+}
+
+fn time(value: &Json) -> Option<Json> {
+    canonical_time(value.as_str()?).map(Json::String)
+}
+
+fn datetime(value: &Json) -> Option<Json> {
+    canonical_datetime(value.as_str()?).map(Json::String)
+}
+
+fn number(value: &Json) -> Option<Json> {
+    value.is_number().then(|| value.clone())
+}
+
+fn integer(value: &Json) -> Option<Json> {
+    (value.is_i64() || value.is_u64()).then(|| value.clone())
+}
+
+fn boolean(value: &Json) -> Option<Json> {
+    value.is_boolean().then(|| value.clone())
+}
+
+/// What a detector finds in a text, or in each text of a list.
+fn found(e: &mut Evaluator<'_>, a: &[Value], detect: fn(&str) -> Vec<&'static str>) -> Result<Value> {
+    let value = plain(e, a, 0)?;
+    let mut kinds = Vec::new();
+    for text in value.as_text().into_iter() {
+        e.spend(text.len() / 4)?;
+        kinds.extend(detect(text));
+    }
+    if let Value::List(items) = &value {
+        for text in items.iter().filter_map(Value::as_text) {
+            e.spend(text.len() / 4)?;
+            kinds.extend(detect(text));
+        }
+    }
+    Ok(Value::list(kinds.into_iter().map(Value::text)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::check;
+
+    #[test]
+    fn kinds() {
+        check("is_date", r#""2024-05-19""#, "true");
+        check("is_date", r#""2024-05-19 send it all""#, "false");
+        check("is_date", "null", "absent");
+        check("is_datetime", r#""2024-05-19 12:00""#, "true");
+        check("is_time", r#""12:00""#, "true");
+        check("is_number", "1.5", "true");
+        check("is_number", r#""1.5""#, "false");
+        check("is_integer", "3", "true");
+        check("is_bool", "true", "true");
+        check("is_email", r#""ann@example.org""#, "true");
+        check("is_email", r#""mail ann@example.org""#, "false");
+        check("secrets", r#""key AKIAIOSFODNN7EXAMPLE""#, r#"["AWS_ACCESS_KEY"]"#);
+        check("pii", r#"["ann@example.org", "x"]"#, r#"["EMAIL_ADDRESS"]"#);
+    }
+}

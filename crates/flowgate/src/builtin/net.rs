@@ -1,0 +1,69 @@
+//! The network: which host a URL leads to, which domain an address belongs to.
+//!
+//! Readers of URLs disagree about odd ones, and an attacker picks those. So whatever is not plainly one host
+//! has none: user information, backslashes, white space and control characters, and non-ASCII names.
+
+use super::{Spec, on_text, row};
+use crate::eval::Value;
+
+pub(super) const TABLE: &[Spec] = &[
+    row("host", (1, 1), "The host of a URL, in lower case; missing if the URL is not plainly one host's.", |e, a| {
+        on_text(e, a, "host", |url| host(url).map_or(Value::Absent, Value::text))
+    }),
+    row("domain", (1, 1), "The domain of an e-mail address, in lower case.", |e, a| {
+        on_text(e, a, "domain", |address| match crate::detect::emails(address).next() {
+            Some(span) if span == (0..address.len()) => {
+                address.rsplit_once('@').map_or(Value::Absent, |(_, domain)| Value::text(domain.to_lowercase()))
+            }
+            _ => Value::Absent,
+        })
+    }),
+];
+
+fn host(url: &str) -> Option<String> {
+    let plain = |c: char| c.is_ascii_graphic() && c != '\\';
+    let rest = match url.split_once("://") {
+        Some(("http" | "https" | "HTTP" | "HTTPS", rest)) => rest,
+        Some((scheme, _)) if !scheme.contains(['/', '?', '#', '.']) => return None,
+        _ => url,
+    };
+    let authority = rest.split(['/', '?', '#']).next()?;
+    let name = match authority.split_once(':') {
+        Some((name, port)) if !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()) => name,
+        Some(_) => return None,
+        None => authority,
+    };
+    let labels = name.split('.').all(|label| {
+        let inner = label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+        !label.is_empty() && inner && !label.starts_with('-') && !label.ends_with('-')
+    });
+    (url.chars().all(plain) && name.contains('.') && labels).then(|| name.to_ascii_lowercase())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::check;
+
+    #[test]
+    fn hosts_are_plain_or_missing() {
+        for (url, expected) in [
+            ("https://Trusted.com/a?b", "\"trusted.com\""),
+            ("www.site.org", "\"www.site.org\""),
+            ("http://a.b:8080/x", "\"a.b\""),
+            ("https://trusted.com@evil.com/", "absent"),
+            ("https://trusted.com\\\\@evil.com/", "absent"),
+            ("https://trusted.com:80@evil.com/", "absent"),
+            ("https://evil.com#trusted.com", "\"evil.com\""),
+            ("https://evil.com/trusted.com", "\"evil.com\""),
+            ("javascript://trusted.com/%0aalert(1)", "absent"),
+            ("https://trusted..com", "absent"),
+            ("https://tru\u{e9}sted.com", "absent"),
+            ("https://a.b c", "absent"),
+            ("localhost", "absent"),
+        ] {
+            check("host", &format!("\"{url}\""), expected);
+        }
+        check("domain", "\"Ann@Example.ORG\"", "\"example.org\"");
+        check("domain", "\"ann\"", "absent");
+    }
+}

@@ -1,0 +1,117 @@
+//! Text: `len`, `lower`, `split` and their like.
+
+use super::{Spec, method, on_text, plain, row, type_error};
+use crate::eval::Value;
+
+pub(super) const TABLE: &[Spec] = &[
+    row("len", (1, 1), "The number of characters of a text, or of items of a list or a map.", |e, a| {
+        Ok(match plain(e, a, 0)? {
+            Value::Absent | Value::None => Value::Absent,
+            Value::Str(text) => count(text.chars().count()),
+            Value::List(items) => count(items.len()),
+            Value::Dict(entries) => count(entries.len()),
+            other => return type_error(format!("{} has no length", other.type_name())),
+        })
+    }),
+    method("lower", (1, 1), "The text in lower case.", |e, a| on_text(e, a, "lower", |t| Value::text(t.to_lowercase()))),
+    method("upper", (1, 1), "The text in upper case.", |e, a| on_text(e, a, "upper", |t| Value::text(t.to_uppercase()))),
+    method("strip", (1, 1), "The text without white space at its ends.", |e, a| {
+        on_text(e, a, "strip", |t| Value::text(t.trim()))
+    }),
+    method("splitlines", (1, 1), "The lines of the text.", |e, a| {
+        on_text(e, a, "splitlines", |t| Value::list(t.lines().map(Value::text)))
+    }),
+    method("split", (1, 2), "The parts of the text between separators, or between white space.", |e, a| {
+        let separator = plain(e, a, 1)?;
+        on_text(e, a, "split", |t| match separator.as_text() {
+            Some(separator) if !separator.is_empty() => Value::list(t.split(separator).map(Value::text)),
+            _ => Value::list(t.split_whitespace().map(Value::text)),
+        })
+    }),
+    method("startswith", (2, 2), "Whether the text begins with another.", |e, a| {
+        let start = plain(e, a, 1)?;
+        let Some(start) = start.as_text() else { return e.not_text(&start, "`startswith`") };
+        on_text(e, a, "startswith", |t| Value::Bool(t.starts_with(start)))
+    }),
+    method("endswith", (2, 2), "Whether the text ends with another.", |e, a| {
+        let end = plain(e, a, 1)?;
+        let Some(end) = end.as_text() else { return e.not_text(&end, "`endswith`") };
+        on_text(e, a, "endswith", |t| Value::Bool(t.ends_with(end)))
+    }),
+    method("replace", (3, 3), "The text with every occurrence of the second argument replaced by the third.", |e, a| {
+        let (from, to) = (plain(e, a, 1)?, plain(e, a, 2)?);
+        match (from.as_text(), to.as_text()) {
+            (Some(from), Some(to)) => {
+                e.spend(to.len())?;
+                on_text(e, a, "replace", |t| Value::text(t.replace(from, to)))
+            }
+            _ => type_error("`replace` needs text".to_owned()),
+        }
+    }),
+    method("join", (2, 2), "The texts of a list, with the first argument between them.", |e, a| {
+        let list = plain(e, a, 1)?;
+        let items = e.items(&list)?;
+        let parts: Vec<String> = items.iter().filter_map(|item| item.as_text().map(str::to_owned)).collect();
+        on_text(e, a, "join", |separator| Value::text(parts.join(separator)))
+    }),
+    row("str", (1, 1), "The value as text.", |e, a| {
+        Ok(match plain(e, a, 0)? {
+            Value::Str(text) => Value::Str(text),
+            Value::Int(n) => Value::text(n.to_string()),
+            Value::Float(x) => Value::text(x.to_string()),
+            Value::Bool(b) => Value::text(if b { "True" } else { "False" }),
+            Value::None => Value::text("None"),
+            Value::Absent => Value::Absent,
+            other => return type_error(format!("{} is not printed", other.type_name())),
+        })
+    }),
+    row("int", (1, 1), "The whole number that a text spells, or missing.", |e, a| {
+        Ok(match plain(e, a, 0)? {
+            Value::Int(n) => Value::Int(n),
+            Value::Float(x) if x.abs() < 9e15 => Value::Int(x as i64),
+            Value::Str(text) => text.trim().parse().map_or(Value::Absent, Value::Int),
+            _ => Value::Absent,
+        })
+    }),
+    row("float", (1, 1), "The number that a text spells, or missing.", |e, a| {
+        Ok(match plain(e, a, 0)? {
+            Value::Str(text) => {
+                text.trim().parse().ok().filter(|x: &f64| x.is_finite()).map_or(Value::Absent, Value::Float)
+            }
+            value => value.as_number().map_or(Value::Absent, Value::Float),
+        })
+    }),
+];
+
+fn count(n: usize) -> Value {
+    Value::Int(i64::try_from(n).unwrap_or(i64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::check;
+
+    #[test]
+    fn text_functions() {
+        check("len", r#""é!""#, "2");
+        check("len", "[1,2]", "absent".replace("absent", "2").as_str());
+        check("len", "3", "int has no length");
+        check("len", "null", "absent");
+        check("lower", r#""Ab""#, r#""ab""#);
+        check("lower", "3", "`lower` needs text, not int");
+        check("split", r#""a b,c", ",""#, r#"["a b", "c"]"#);
+        check("split", r#"" a  b ""#, r#"["a", "b"]"#);
+        check("startswith", r#""abc", "ab""#, "true");
+        check("startswith", r#"null, "ab""#, "absent");
+        check("endswith", r#""abc", "ab""#, "false");
+        check("replace", r#""aba", "a", "x""#, r#""xbx""#);
+        check("join", r#"", ", ["a", "b"]"#, r#""a, b""#);
+        check("splitlines", r#""a\nb""#, r#"["a", "b"]"#);
+        check("str", "1.5", r#""1.5""#);
+        check("int", r#"" 12 ""#, "12");
+        check("int", r#""x""#, "absent");
+        check("float", r#""1e999""#, "absent");
+        check("upper", r#""a""#, r#""A""#);
+        check("strip", r#"" a ""#, r#""a""#);
+    }
+}

@@ -1,0 +1,280 @@
+//! Syntax tree to plan: names are resolved, declarations checked, patterns compiled.
+//!
+//! Every statement is looked at, so that one mistake does not hide the next. A policy with an error has no
+//! plan: nothing is enforced by half a policy.
+
+mod body;
+mod expression;
+mod label;
+mod target;
+
+use std::collections::HashMap;
+
+use super::diagnostic::{Diagnostic, Span, nearest};
+use super::pattern::{PatternId, ToolPattern};
+use super::plan::{Endorsement, Ex, LabelStatement, Op, Payload, Plan, Predicate, Requirement, Rule, Store, Type};
+use super::syntax::{Action, Body, Expr, ExprKind, File, Name, Statement, StatementKind, ToolName};
+use crate::eval::Value;
+use body::Scope;
+
+/// A mistake has been reported, and this part has no meaning.
+#[derive(Debug)]
+pub(super) struct Broken;
+
+pub(super) type Compiled<T> = Result<T, Broken>;
+
+pub(super) struct Compiler<'a> {
+    plan: Plan,
+    diagnostics: Vec<Diagnostic>,
+    constants: HashMap<&'a str, &'a Expr>,
+    /// Constants being put in, so that one cannot contain itself.
+    open: Vec<String>,
+    predicates: HashMap<&'a str, usize>,
+    /// For each predicate, whether it looks at the trace and not only at its arguments.
+    predicate_looks_around: Vec<bool>,
+    patterns: HashMap<String, PatternId>,
+}
+
+/// Compiles a policy; the plan is of use only if no diagnostic is an error.
+pub(super) fn compile(file: &File) -> (Plan, Vec<Diagnostic>) {
+    let mut compiler = Compiler {
+        plan: Plan::default(),
+        diagnostics: Vec::new(),
+        constants: HashMap::new(),
+        open: Vec::new(),
+        predicates: HashMap::new(),
+        predicate_looks_around: Vec::new(),
+        patterns: HashMap::new(),
+    };
+    compiler.dimensions(file);
+    compiler.declare(file);
+    for statement in &file.statements {
+        // A broken statement has been reported; the others are looked at as well.
+        let _ = compiler.statement(statement);
+    }
+    (compiler.plan, compiler.diagnostics)
+}
+
+impl<'a> Compiler<'a> {
+    fn error(&mut self, code: &'static str, span: &Span, message: impl Into<String>) -> &mut Diagnostic {
+        let index = self.diagnostics.len();
+        self.diagnostics.push(Diagnostic::error(code, span.clone(), message));
+        #[expect(clippy::indexing_slicing, reason = "INVARIANT: the diagnostic was pushed above")]
+        &mut self.diagnostics[index]
+    }
+
+    /// Reports an error with advice.
+    fn fail<T>(&mut self, code: &'static str, span: &Span, message: impl Into<String>, help: impl Into<String>) -> Compiled<T> {
+        self.error(code, span, message).help = Some(help.into());
+        Err(Broken)
+    }
+
+    fn unknown<T>(&mut self, what: &str, name: &str, span: &Span, known: &[&str]) -> Compiled<T> {
+        let help = match nearest(name, known.iter().copied()) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None if known.len() <= 12 && !known.is_empty() => format!("known are: {}", known.join(", ")),
+            None => "declare it first".to_owned(),
+        };
+        self.fail("unknown-name", span, format!("unknown {what} `{name}`"), help)
+    }
+
+    /// Notes the names of constants and predicates, which may be used before they are defined.
+    fn declare(&mut self, file: &'a File) {
+        let mut names: HashMap<&str, &Span> = HashMap::new();
+        for statement in &file.statements {
+            let name: &Name = match &statement.kind {
+                StatementKind::Constant { name, value } => {
+                    self.constants.insert(&name.text, value);
+                    name
+                }
+                StatementKind::Predicate { name, parameters, body } => {
+                    self.predicates.insert(&name.text, self.plan.predicates.len());
+                    self.predicate_looks_around.push(body::looks_around(body));
+                    let query = super::plan::Query::default();
+                    let (text, parameters) = (name.text.clone(), parameters.len());
+                    self.plan.predicates.push(Predicate { name: text, parameters, query, ops: Vec::new() });
+                    name
+                }
+                StatementKind::Store { name, .. } => name,
+                _ => continue,
+            };
+            if names.insert(&name.text, &name.span).is_some() {
+                self.error("duplicate-name", &name.span, format!("`{}` is defined twice", name.text)).help =
+                    Some("rename or remove one of the definitions".to_owned());
+            }
+        }
+    }
+
+    fn statement(&mut self, statement: &Statement) -> Compiled<()> {
+        let span = statement.span.clone();
+        match &statement.kind {
+            // Done by `dimensions` and `declare`; a constant's value is put in where it is used.
+            StatementKind::Lattice { .. } | StatementKind::Import { .. } => Ok(()),
+            StatementKind::Constant { value, .. } => self.expression(value, &mut Scope::default()).map(|_| ()),
+            StatementKind::Predicate { name, parameters, body } => self.predicate(name, parameters, body),
+            StatementKind::Store { name, written, read } => {
+                let written = self.tools(written)?;
+                let read = self.tools(read)?;
+                self.plan.stores.push(Store { name: name.text.clone(), written, read });
+                Ok(())
+            }
+            StatementKind::Default { label } => {
+                let mut scope = Scope::default();
+                let label_plan = self.label(label, &mut scope)?;
+                let rest = self.plan.space.all().without(label_plan.dims);
+                match label_plan.fixed {
+                    Some(fixed) if label_plan.computed.is_empty() => {
+                        let top = self.plan.space.restrict(&self.plan.space.top(), rest);
+                        self.plan.default = Some(fixed.label.join(&top));
+                        Ok(())
+                    }
+                    _ => self.fail("default-label", &span, "a default label is not computed", "name elements of dimensions"),
+                }
+            }
+            StatementKind::Label { target, label, body } => {
+                self.needs_lattice(&span)?;
+                let mut scope = self.one_event(body, &[Type::Message, Type::ToolOutput], "a Message or a ToolOutput")?;
+                self.stays_in_event(&scope, body, &span)?;
+                let target_plan = self.target(target, &scope)?;
+                let label = self.label(label, &mut scope)?;
+                self.quiet_iteration(&mut scope, target_plan.root);
+                let mut query = self.finish(scope);
+                query.ops = query.order(1);
+                let reads = !label.computed.is_empty() || body::reads_content(&query.items) || target_plan.root != 0;
+                self.plan.labels.push(LabelStatement { span, target: target_plan, label, query, reads });
+                Ok(())
+            }
+            StatementKind::Require { label, target, body } => {
+                self.needs_lattice(&span)?;
+                let mut scope = self.one_event(body, &[Type::ToolCall], "a ToolCall")?;
+                let target = target.as_ref().map(|target| self.argument(target, &scope)).transpose()?;
+                let label = self.label(label, &mut scope)?;
+                let query = self.granting(scope);
+                self.plan.requirements.push(Requirement { span, label, target, query });
+                Ok(())
+            }
+            StatementKind::Payload { target, body } => {
+                self.needs_integrity(&span, "payload lifts the requirement on integrity")?;
+                let scope = self.one_event(body, &[Type::ToolCall], "a ToolCall")?;
+                let target = self.argument(target, &scope)?;
+                let query = self.granting(scope);
+                self.plan.payloads.push(Payload { target, query });
+                Ok(())
+            }
+            StatementKind::Endorse { is_unsafe, target, label, body } => {
+                self.needs_integrity(&span, "endorse lowers integrity")?;
+                let mut scope = self.one_event(body, &[Type::ToolCall], "a ToolCall")?;
+                let target_plan = self.argument(target, &scope)?;
+                let label_span = label.first().map_or(span.clone(), |part| part.span.clone());
+                let label = self.label(label, &mut scope)?;
+                if !label.dims.without(self.plan.space.integrity()).is_empty() {
+                    let help = "nothing lowers secrecy: raise what the tool may carry with `require` instead";
+                    return self.fail("endorse-secrecy", &label_span, "an endorsement lowers integrity alone", help);
+                }
+                let query = self.granting(scope);
+                let canonical = self.pinned(&target_plan, target, &query, *is_unsafe)?;
+                self.plan.endorsements.push(Endorsement { span, target: target_plan, label, canonical, query });
+                Ok(())
+            }
+            StatementKind::Rule { action, message, body } => self.rule(span, *action, message, body),
+        }
+    }
+
+    fn predicate(&mut self, name: &Name, parameters: &[(Name, Option<Name>)], body: &Body) -> Compiled<()> {
+        let mut scope = Scope::default();
+        for (parameter, ty) in parameters {
+            if let Some(ty) = ty {
+                // Parameters of types that are not known here match anything.
+                let _ = ty;
+            }
+            self.bind(&mut scope, parameter)?;
+        }
+        self.body(body, &mut scope)?;
+        let bound = (0..parameters.len()).fold(0, |bits, slot| bits | Ex::Slot(slot).needs());
+        let query = self.finish(scope);
+        let ops = query.order(bound);
+        let found = self.predicates.get(name.text.as_str()).copied();
+        if let Some(predicate) = found.and_then(|index| self.plan.predicates.get_mut(index)) {
+            predicate.query = query;
+            predicate.ops = ops;
+        }
+        Ok(())
+    }
+
+    fn rule(&mut self, span: Span, action: Action, message: &Expr, body: &Body) -> Compiled<()> {
+        let mut scope = Scope::default();
+        self.body(body, &mut scope)?;
+        let message = self.message(message, &mut scope)?;
+        let query = self.finish(scope);
+        let events: Vec<_> = query.variables.iter().filter(|v| v.domain.is_none()).map(|v| (v.slot, v.ty)).collect();
+        if events.is_empty() {
+            let help = "declare a variable, such as `(call: ToolCall)`";
+            return self.fail("no-event", &span, "the rule speaks of no event", help);
+        }
+        let bit = |slot| Ex::Slot(slot).needs();
+        let anchors = events.iter().map(|(slot, _)| (*slot, query.order(bit(*slot)))).collect();
+        let alone: Vec<(usize, Vec<Op>)> = events.iter().map(|(slot, _)| (*slot, query.alone(*slot))).collect();
+        self.plan.rules.push(Rule { span, action, message, query, anchors, alone });
+        Ok(())
+    }
+
+    /// What a rule says: a text, or the first argument of `Violation(...)`.
+    fn message(&mut self, message: &Expr, scope: &mut Scope) -> Compiled<Ex> {
+        let inner = match &*message.kind {
+            ExprKind::Call(function, arguments, _) => match &*function.kind {
+                ExprKind::Name(name) if matches!(name.as_str(), "Violation" | "PolicyViolation") => arguments.first(),
+                _ => None,
+            },
+            ExprKind::Name(name) if matches!(name.as_str(), "Violation" | "PolicyViolation") => {
+                return Ok(Ex::Constant(Value::text(name)));
+            }
+            _ => None,
+        };
+        self.expression(inner.unwrap_or(message), scope)
+    }
+
+    fn tools(&mut self, tools: &[Expr]) -> Compiled<Vec<PatternId>> {
+        let mut patterns = Vec::new();
+        for tool in tools {
+            if let ExprKind::Tool(reference) = &*tool.kind {
+                patterns.push(self.pattern(&reference.name, &tool.span)?);
+            }
+        }
+        Ok(patterns)
+    }
+
+    fn pattern(&mut self, name: &ToolName, span: &Span) -> Compiled<PatternId> {
+        match ToolPattern::new(name) {
+            Ok(pattern) => {
+                let key = pattern.to_string();
+                if let Some(known) = self.patterns.get(&key) {
+                    return Ok(*known);
+                }
+                let id = PatternId(self.plan.patterns.len());
+                self.plan.patterns.push(pattern);
+                self.patterns.insert(key, id);
+                Ok(id)
+            }
+            Err(problem) => {
+                self.fail("pattern", span, format!("the pattern is malformed: {problem}"), "`tool:name`, `tool:server/name` and `tool:r\"...\"` are patterns")
+            }
+        }
+    }
+
+    fn needs_lattice(&mut self, span: &Span) -> Compiled<()> {
+        if self.plan.space.dimensions().is_empty() {
+            let help = "declare a dimension first, for example `lattice integrity: trusted < untrusted`";
+            return self.fail("no-lattice", span, "the policy declares no lattice, so there are no labels", help);
+        }
+        Ok(())
+    }
+
+    fn needs_integrity(&mut self, span: &Span, why: &str) -> Compiled<()> {
+        self.needs_lattice(span)?;
+        if self.plan.space.integrity().is_empty() {
+            let help = "call one `integrity`, or write `lattice NAME (integrity): ...`";
+            return self.fail("no-integrity", span, format!("{why}, and no dimension is about integrity"), help);
+        }
+        Ok(())
+    }
+}

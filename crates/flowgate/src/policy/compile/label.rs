@@ -1,0 +1,240 @@
+//! Dimensions, and the labels that statements name.
+
+use super::super::plan::{Ex, LabelPlan};
+use super::super::syntax::{Expr, ExprKind, File, Name, Order, StatementKind};
+use super::body::Scope;
+use super::{Compiled, Compiler};
+use crate::eval::Value;
+use crate::label::{Bound, Dimension, Dims, Kind, Lattice, Partial, Purpose, Roster, Space};
+
+/// Names that no element may have, since labels and statements use them.
+const RESERVED: [&str; 5] = ["top", "bottom", "as", "if", "for"];
+
+impl Compiler<'_> {
+    /// Declares the label space: all `lattice` statements together.
+    pub(super) fn dimensions(&mut self, file: &File) {
+        let mut dimensions: Vec<Dimension> = Vec::new();
+        let mut spans = Vec::new();
+        for statement in &file.statements {
+            let StatementKind::Lattice { name, purpose, order } = &statement.kind else { continue };
+            if dimensions.iter().any(|known| known.name == name.text) {
+                let message = format!("the dimension `{}` is declared twice", name.text);
+                let _ = self.fail::<()>("duplicate-name", &name.span, message, "rename one of them");
+                continue;
+            }
+            let purpose = match purpose {
+                Some(purpose) if purpose.text == "integrity" => Purpose::Integrity,
+                Some(purpose) if purpose.text == "secrecy" => Purpose::Secrecy,
+                Some(purpose) => {
+                    let _ = self.unknown::<()>("purpose", &purpose.text, &purpose.span, &["integrity", "secrecy"]);
+                    continue;
+                }
+                None if name.text == "integrity" => Purpose::Integrity,
+                None => Purpose::Secrecy,
+            };
+            if let Ok(kind) = self.order(name, order) {
+                dimensions.push(Dimension::new(&name.text, purpose, kind));
+                spans.push(name.span.clone());
+            }
+        }
+        match Space::new(dimensions) {
+            Ok(space) => self.plan.space = space,
+            Err(error) => {
+                let span = spans.get(error.dimension).cloned().unwrap_or(0..0);
+                let _ = self.fail::<()>("too-many", &span, error.message, error.help);
+            }
+        }
+    }
+
+    fn order(&mut self, name: &Name, order: &Order) -> Compiled<Kind> {
+        match order {
+            Order::Set(None) => Ok(Kind::OpenSet),
+            Order::Readers => Ok(Kind::Readers),
+            Order::Time => Ok(Kind::Time),
+            Order::Set(Some(names)) => {
+                for (index, element) in names.iter().enumerate() {
+                    if names.iter().take(index).any(|known| known.text == element.text) {
+                        let message = format!("`{}` stands twice in the set", element.text);
+                        return self.fail("duplicate-name", &element.span, message, "remove one of them");
+                    }
+                }
+                Ok(Kind::Set(names.iter().map(|name| name.text.clone()).collect()))
+            }
+            Order::Edges(paths) => {
+                let elements: Vec<&Name> = paths.iter().flatten().collect();
+                if let Some(reserved) = elements.iter().find(|element| RESERVED.contains(&element.text.as_str())) {
+                    let message = format!("`{}` cannot name an element", reserved.text);
+                    return self.fail("reserved", &reserved.span, message, "choose another name");
+                }
+                let names: Vec<&str> = elements.iter().map(|element| element.text.as_str()).collect();
+                let edges: Vec<(&str, &str)> = paths
+                    .iter()
+                    .flat_map(|path| path.iter().zip(path.iter().skip(1)))
+                    .map(|(lower, upper)| (lower.text.as_str(), upper.text.as_str()))
+                    .collect();
+                match Lattice::from_edges(&names, &edges) {
+                    Ok(lattice) => Ok(Kind::Order(lattice)),
+                    Err(problem) => {
+                        let message = format!("`{}` is no lattice: {problem}", name.text);
+                        let help = problem.help();
+                        self.fail("not-a-lattice", &name.span, message, help)
+                    }
+                }
+            }
+        }
+    }
+
+    /// The label that a list of elements names.
+    pub(super) fn label(&mut self, parts: &[Expr], scope: &mut Scope) -> Compiled<LabelPlan> {
+        let mut label = LabelPlan::default();
+        for part in parts {
+            let fixed = match &*part.kind {
+                ExprKind::Name(name) => self.element(name, part)?,
+                ExprKind::Member(dimension, element) => match &*dimension.kind {
+                    ExprKind::Name(dimension) => self.qualified(dimension, element, part)?,
+                    _ => return self.not_an_element(part),
+                },
+                ExprKind::Call(function, arguments, named) if named.is_empty() => match &*function.kind {
+                    ExprKind::Name(dimension) => match self.computed(dimension, arguments, part, scope)? {
+                        Ok(fixed) => fixed,
+                        Err(computed) => {
+                            let index = self.plan.space.index(&computed.0).unwrap_or(usize::MAX);
+                            self.once(&mut label, Dims::one(index), part)?;
+                            label.computed.push(computed);
+                            continue;
+                        }
+                    },
+                    _ => return self.not_an_element(part),
+                },
+                _ => return self.not_an_element(part),
+            };
+            self.once(&mut label, fixed.dims, part)?;
+            label.fixed = Some(label.fixed.unwrap_or(Partial::NONE).join(&fixed));
+        }
+        Ok(label)
+    }
+
+    fn once(&mut self, label: &mut LabelPlan, dims: Dims, part: &Expr) -> Compiled<()> {
+        let again = label.dims.without(label.dims.without(dims));
+        if !again.is_empty() {
+            let help = "name one element of each dimension";
+            return self.fail("label", &part.span, "the label names a dimension twice", help);
+        }
+        label.dims = label.dims.union(dims);
+        Ok(())
+    }
+
+    fn not_an_element<T>(&mut self, part: &Expr) -> Compiled<T> {
+        let help = "write elements (`trusted`), `DIMENSION(names)`, `top` or `bottom`, separated by commas";
+        self.fail("label", &part.span, "this is no element of a dimension", help)
+    }
+
+    fn element(&mut self, name: &str, part: &Expr) -> Compiled<Partial> {
+        let space = &self.plan.space;
+        match name {
+            "top" => return Ok(Partial { dims: space.all(), label: space.top() }),
+            "bottom" => return Ok(Partial { dims: space.all(), label: crate::label::Label::BOTTOM }),
+            _ => {}
+        }
+        let owners: Vec<(String, Partial)> = space
+            .dimensions()
+            .iter()
+            .filter_map(|dimension| Some((dimension.name.clone(), space.element(&dimension.name, name)?)))
+            .collect();
+        match owners.as_slice() {
+            [(_, partial)] => Ok(*partial),
+            [] => {
+                let elements = space.dimensions().iter().flat_map(|dimension| match &dimension.kind {
+                    Kind::Order(lattice) => lattice.names().to_vec(),
+                    _ => vec![format!("{}(...)", dimension.name)],
+                });
+                let known: Vec<String> = elements.chain(["top".to_owned(), "bottom".to_owned()]).collect();
+                let known: Vec<&str> = known.iter().map(String::as_str).collect();
+                self.unknown("element", name, &part.span, &known)
+            }
+            [(first, _), (second, _), ..] => {
+                let message = format!("`{name}` is an element of `{first}` and of `{second}`");
+                let help = format!("write `{first}.{name}` or `{second}.{name}`");
+                self.fail("ambiguous", &part.span, message, help)
+            }
+        }
+    }
+
+    fn qualified(&mut self, dimension: &str, element: &Name, part: &Expr) -> Compiled<Partial> {
+        let Some(index) = self.dimension(dimension, part)? else { return Err(super::Broken) };
+        let space = &self.plan.space;
+        match element.text.as_str() {
+            "top" => Ok(space.dimension_top(index)),
+            "bottom" => Ok(space.dimension_bottom(index)),
+            name => match space.element(dimension, name) {
+                Some(partial) => Ok(partial),
+                None => {
+                    let known: Vec<String> = match space.dimensions().get(index).map(|d| &d.kind) {
+                        Some(Kind::Order(lattice)) => lattice.names().to_vec(),
+                        _ => vec!["top".to_owned(), "bottom".to_owned()],
+                    };
+                    let known: Vec<&str> = known.iter().map(String::as_str).collect();
+                    self.unknown("element", name, &element.span, &known)
+                }
+            },
+        }
+    }
+
+    fn dimension(&mut self, name: &str, part: &Expr) -> Compiled<Option<usize>> {
+        if let Some(index) = self.plan.space.index(name) {
+            return Ok(Some(index));
+        }
+        let known: Vec<String> = self.plan.space.dimensions().iter().map(|d| d.name.clone()).collect();
+        let known: Vec<&str> = known.iter().map(String::as_str).collect();
+        self.unknown("dimension", name, &part.span, &known)
+    }
+
+    /// `readers(x, "bob")`: an element computed from values, or, if all names are known, a fixed one.
+    fn computed(
+        &mut self,
+        dimension: &str,
+        arguments: &[Expr],
+        part: &Expr,
+        scope: &mut Scope,
+    ) -> Compiled<Result<Partial, (String, Vec<Ex>)>> {
+        let Some(index) = self.dimension(dimension, part)? else { return Err(super::Broken) };
+        let kind = self.plan.space.dimensions().get(index).map(|d| d.kind.clone());
+        if let Some(Kind::Order(_)) = kind {
+            let help = format!("write `{dimension}.ELEMENT`");
+            return self.fail("label", &part.span, format!("`{dimension}` has fixed elements"), help);
+        }
+        if let Some(Kind::Set(known)) = &kind {
+            let mut names = Vec::new();
+            for argument in arguments {
+                match &*argument.kind {
+                    ExprKind::Name(name) | ExprKind::Str(name) if known.contains(name) => names.push(name.clone()),
+                    ExprKind::Name(name) => {
+                        let known: Vec<&str> = known.iter().map(String::as_str).collect();
+                        return self.unknown("element", name, &argument.span, &known);
+                    }
+                    _ => {
+                        names.clear();
+                        break;
+                    }
+                }
+            }
+            if names.len() == arguments.len() {
+                let mut roster = Roster::new(&self.plan.space);
+                if let Some(partial) = roster.set(&self.plan.space, dimension, &names, Bound::Data) {
+                    return Ok(Ok(partial));
+                }
+            }
+        }
+        let mut compiled = Vec::new();
+        for argument in arguments {
+            compiled.push(self.expression(argument, scope)?);
+        }
+        if let (Some(Kind::Time), [Ex::Constant(Value::Str(text))]) = (&kind, compiled.as_slice())
+            && crate::builtin::seconds(text).is_none()
+        {
+            let help = "write `2024-05-19` or `2024-05-19 12:00`";
+            return self.fail("label", &part.span, "this is no date", help);
+        }
+        Ok(Err((dimension.to_owned(), compiled)))
+    }
+}

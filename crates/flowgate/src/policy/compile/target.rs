@@ -1,0 +1,184 @@
+//! Regions: what a statement labels, requires or lets pass.
+
+use super::super::plan::{Ex, Item, Query, Target, TargetStep};
+use super::super::syntax::{Comparison, Expr, ExprKind};
+use super::body::Scope;
+use super::{Compiled, Compiler};
+use crate::builtin::Builtin;
+use crate::policy::pattern::whole;
+
+/// Words in the names of arguments that decide where something goes or what runs.
+const SENSITIVE: [&str; 18] = [
+    "recipient", "to", "cc", "bcc", "account", "iban", "url", "uri", "host", "path", "code", "command", "email",
+    "address", "user", "channel", "file", "password",
+];
+
+impl Compiler<'_> {
+    /// A region: a path from a variable, or the part of one that a group of a pattern matches.
+    pub(super) fn target(&mut self, expr: &Expr, scope: &Scope) -> Compiled<Target> {
+        let ExprKind::Call(function, arguments, _) = &*expr.kind else { return self.path(expr, scope) };
+        let is_capture = matches!(&*function.kind, ExprKind::Name(name) if name == "capture");
+        let [region, pattern, group] = arguments.as_slice() else {
+            return self.not_a_region(expr);
+        };
+        let (ExprKind::Str(pattern_text), ExprKind::Str(group_name), true) = (&*pattern.kind, &*group.kind, is_capture) else {
+            return self.not_a_region(expr);
+        };
+        let mut target = self.path(region, scope)?;
+        let regex = match whole(pattern_text) {
+            Ok(regex) => regex,
+            Err(problem) => {
+                let message = format!("the pattern is malformed: {problem}");
+                return self.fail("pattern", &pattern.span, message, "write it as r\"...(?<name>...)...\"");
+            }
+        };
+        if !regex.capture_names().flatten().any(|name| name == group_name) {
+            let help = format!("write `(?<{group_name}>...)` in the pattern");
+            return self.fail("pattern", &group.span, format!("the pattern has no group `{group_name}`"), help);
+        }
+        if !is_determined(pattern_text, group_name) {
+            let help = "what stands before the group must have a bounded length: whoever writes an open-ended part \
+                        could choose where the group begins";
+            return self.fail("open-capture", &pattern.span, format!("the place of `{group_name}` is not determined"), help);
+        }
+        target.capture = Some((regex, group_name.clone()));
+        Ok(target)
+    }
+
+    fn not_a_region<T>(&mut self, expr: &Expr) -> Compiled<T> {
+        let help = "write a path such as `out.content[*].subject`, or `capture(PATH, r\"...(?<name>...)\", \"name\")`";
+        self.fail("region", &expr.span, "this is no region", help)
+    }
+
+    fn path(&mut self, expr: &Expr, scope: &Scope) -> Compiled<Target> {
+        let mut steps = Vec::new();
+        let mut here = expr;
+        loop {
+            here = match &*here.kind {
+                ExprKind::Name(name) => {
+                    let Some(root) = scope.slot(name) else {
+                        let known: Vec<&str> = scope.names().collect();
+                        return self.unknown("variable", name, &here.span, &known);
+                    };
+                    if self.variable(scope, root).is_none() {
+                        let help = "write the path from the variable of an event or of its rows";
+                        return self.fail("region", &here.span, format!("`{name}` is no region"), help);
+                    }
+                    steps.reverse();
+                    return Ok(Target { root, steps, capture: None });
+                }
+                ExprKind::Member(object, name) => {
+                    steps.push(TargetStep::Key(name.text.as_str().into()));
+                    object
+                }
+                ExprKind::Each(object) => {
+                    steps.push(TargetStep::Each);
+                    object
+                }
+                ExprKind::Index(object, index) => {
+                    match &*index.kind {
+                        ExprKind::Str(key) => steps.push(TargetStep::Key(key.as_str().into())),
+                        ExprKind::Int(index) => match usize::try_from(*index) {
+                            Ok(index) => steps.push(TargetStep::Index(index)),
+                            Err(_) => return self.not_a_region(expr),
+                        },
+                        _ => return self.not_a_region(expr),
+                    }
+                    object
+                }
+                _ => return self.not_a_region(expr),
+            };
+        }
+    }
+
+    /// An argument of the call in slot 0: `call.arguments.NAME`, or a part of it.
+    pub(super) fn argument(&mut self, expr: &Expr, scope: &Scope) -> Compiled<Target> {
+        let target = self.path(expr, scope)?;
+        let named = matches!(target.steps.as_slice(), [TargetStep::Key(key), TargetStep::Key(_), ..] if **key == *"arguments");
+        if target.root == 0 && named {
+            return Ok(target);
+        }
+        self.fail("region", &expr.span, "this is no argument of the call", "write `call.arguments.NAME`")
+    }
+
+    /// Checks that an endorsement pins the value down to something harmless, and how it is printed.
+    ///
+    /// Endorsement is no laundry: any address satisfies `is_email`, the attacker's too.
+    pub(super) fn pinned(&mut self, target: &Target, expr: &Expr, query: &Query, is_unsafe: bool) -> Compiled<Option<Builtin>> {
+        let is_target = |ex: &Ex| path_of(ex).is_some_and(|(root, keys)| {
+            root == target.root
+                && keys.len() == target.steps.len()
+                && keys.iter().zip(&target.steps).all(|(key, step)| matches!(step, TargetStep::Key(k) if **k == **key))
+        });
+        let mut canonical = None;
+        let mut is_choice = false;
+        for item in &query.items {
+            match item {
+                Item::Test(Ex::Call(builtin, arguments)) if builtin.0.canonical.is_some() => {
+                    if arguments.first().is_some_and(is_target) {
+                        canonical = Some(*builtin);
+                    }
+                }
+                Item::Test(Ex::Compare(Comparison::In, value, list)) if is_target(value) => {
+                    is_choice |= matches!(&**list, Ex::List(items) if items.iter().all(|i| matches!(i, Ex::Constant(_))));
+                }
+                Item::Test(Ex::Compare(Comparison::Equal, value, other)) if is_target(value) => {
+                    is_choice |= matches!(&**other, Ex::Constant(_));
+                }
+                _ => {}
+            }
+        }
+        if is_unsafe {
+            return Ok(canonical);
+        }
+        let name = target.steps.get(1).map(|step| match step {
+            TargetStep::Key(key) => key.to_string(),
+            _ => String::new(),
+        });
+        let name = name.unwrap_or_default().to_lowercase();
+        let sensitive = name.split(['_', '-']).find(|word| {
+            let singular = word.trim_end_matches('s');
+            SENSITIVE.iter().any(|known| known == word || *known == singular)
+        });
+        if let Some(word) = sensitive.filter(|_| !is_choice) {
+            let message = format!("`{name}` names where something goes or what runs (`{word}`)");
+            let help = "leave it required; if you must, list the allowed values with `in [...]` or write `unsafe endorse`";
+            return self.fail("endorse-sensitive", &expr.span, message, help);
+        }
+        if canonical.is_none() && !is_choice {
+            let help = "test exactly this argument with `is_date`, `is_datetime`, `is_time`, `is_integer`, `is_number`, \
+                        `is_bool` or `in [...]`, or write `unsafe endorse`";
+            return self.fail("endorse-untyped", &expr.span, "no condition pins the value to a harmless kind", help);
+        }
+        Ok(canonical)
+    }
+}
+
+/// The slot and the keys of a plain path.
+fn path_of(ex: &Ex) -> Option<(usize, Vec<&str>)> {
+    match ex {
+        Ex::Slot(slot) => Some((*slot, Vec::new())),
+        Ex::Member(object, key) => {
+            let (slot, mut keys) = path_of(object)?;
+            keys.push(key);
+            Some((slot, keys))
+        }
+        _ => None,
+    }
+}
+
+/// Whether what stands before the group in the pattern has a bounded length.
+fn is_determined(pattern: &str, group: &str) -> bool {
+    use regex_syntax::hir::{Capture, HirKind};
+    let mut parser = regex_syntax::ParserBuilder::new().dot_matches_new_line(true).build();
+    let Ok(hir) = parser.parse(pattern) else { return false };
+    let is_group = |kind: &HirKind| matches!(kind, HirKind::Capture(Capture { name: Some(name), .. }) if **name == *group);
+    match hir.kind() {
+        HirKind::Concat(parts) => {
+            let before = parts.iter().take_while(|part| !is_group(part.kind()));
+            parts.iter().any(|part| is_group(part.kind()))
+                && before.into_iter().all(|part| part.properties().maximum_len().is_some())
+        }
+        kind => is_group(kind),
+    }
+}

@@ -1,0 +1,165 @@
+//! Patterns for tools: `tool:bank/get_*`, `tool:"exact name"`, `tool:r"get_(a|b)"`.
+//!
+//! A pattern without a server speaks of a tool of whatever server there is, as long as there is one. As
+//! soon as tools of two servers match it, it is ambiguous, and statements that grant anything by it
+//! grant nothing: a second server could have offered the name to inherit the first one's label.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use regex::{Regex, RegexBuilder};
+
+use super::syntax::ToolName;
+use crate::trace::Tool;
+
+/// The index of a pattern in its policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PatternId(pub(crate) usize);
+
+/// The most memory that one compiled regular expression may take, in bytes.
+pub(crate) const REGEX_SIZE: usize = 1 << 20;
+
+/// A compiled pattern for tools.
+#[derive(Debug, Clone)]
+pub struct ToolPattern {
+    source: String,
+    /// What the name must match; for a qualified pattern, what `server/name` must match.
+    name: Name,
+    qualified: bool,
+}
+
+#[derive(Debug, Clone)]
+enum Name {
+    Exact(Arc<str>),
+    Regex(Regex),
+}
+
+impl fmt::Display for ToolPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "tool:{}", self.source)
+    }
+}
+
+impl ToolPattern {
+    /// Compiles a pattern.
+    ///
+    /// # Errors
+    /// If it is a regular expression that is malformed or too large.
+    pub(crate) fn new(name: &ToolName) -> Result<Self, String> {
+        let (source, name, qualified) = match name {
+            ToolName::Glob(text) if text == "*" => (text.clone(), Name::Regex(whole(".*")?), true),
+            ToolName::Glob(text) if text.contains('*') => {
+                let parts: Vec<String> = text.split('*').map(regex::escape).collect();
+                (text.clone(), Name::Regex(whole(&parts.join(".*"))?), text.contains('/'))
+            }
+            ToolName::Glob(text) => (text.clone(), Name::Exact(text.as_str().into()), text.contains('/')),
+            ToolName::Exact(text) => (format!("{text:?}"), Name::Exact(text.as_str().into()), false),
+            ToolName::Regex(text) => (format!("r\"{text}\""), Name::Regex(whole(text)?), text.contains('/')),
+        };
+        Ok(Self { source, name, qualified })
+    }
+
+    /// Whether the pattern names a server, or any server on purpose.
+    pub fn is_qualified(&self) -> bool {
+        self.qualified
+    }
+
+    /// Whether the tool is one that the pattern speaks of.
+    pub fn matches(&self, tool: &Tool) -> bool {
+        let matches = |name: &str| match &self.name {
+            Name::Exact(exact) => **exact == *name,
+            Name::Regex(regex) => regex.is_match(name),
+        };
+        match &tool.server {
+            None if self.qualified => matches(&format!("/{}", tool.name)) || self.source == "*",
+            Some(server) if self.qualified => matches(&format!("{server}/{}", tool.name)),
+            _ => matches(&tool.name),
+        }
+    }
+}
+
+/// A regular expression that must match the whole text.
+pub(crate) fn whole(pattern: &str) -> Result<Regex, String> {
+    let compiled = RegexBuilder::new(&format!(r"\A(?:{pattern})\z"))
+        .size_limit(REGEX_SIZE)
+        .dot_matches_new_line(true)
+        .build();
+    compiled.map_err(|error| describe(&error))
+}
+
+/// The last line of the library's message, which says what is wrong without repeating the pattern.
+pub(crate) fn describe(error: &regex::Error) -> String {
+    let text = error.to_string();
+    let last = text.lines().last().unwrap_or("malformed");
+    last.trim_start_matches("error: ").to_owned()
+}
+
+/// Which server each unqualified pattern has been seen to speak of.
+#[derive(Debug, Clone, Default)]
+pub struct Servers {
+    seen: HashMap<usize, Vec<Option<Arc<str>>>>,
+}
+
+impl Servers {
+    /// Notes that the tool exists.
+    pub(crate) fn meet(&mut self, patterns: &[ToolPattern], tool: &Tool) {
+        for (index, pattern) in patterns.iter().enumerate() {
+            if !pattern.is_qualified() && pattern.matches(tool) {
+                let servers = self.seen.entry(index).or_default();
+                if servers.len() < 2 && !servers.contains(&tool.server) {
+                    servers.push(tool.server.clone());
+                }
+            }
+        }
+    }
+
+    /// Whether tools of two servers match the pattern.
+    pub(crate) fn is_ambiguous(&self, pattern: PatternId) -> bool {
+        self.seen.get(&pattern.0).is_some_and(|servers| servers.len() > 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_match_whole_names() {
+        let check = |name: ToolName, tool: &Tool, expected: bool| {
+            assert_eq!(ToolPattern::new(&name).unwrap().matches(tool), expected, "{name:?} {tool}");
+        };
+        let glob = |text: &str| ToolName::Glob(text.into());
+        let (local, bank) = (Tool::local("get_balance"), Tool::of("bank", "get_balance"));
+        for (pattern, in_local, in_bank) in [
+            ("get_balance", true, true),
+            ("get_*", true, true),
+            ("get", false, false),
+            ("bank/get_balance", false, true),
+            ("bank/*", false, true),
+            ("evil/get_balance", false, false),
+            ("*/get_balance", true, true),
+            ("*", true, true),
+        ] {
+            check(glob(pattern), &local, in_local);
+            check(glob(pattern), &bank, in_bank);
+        }
+        check(ToolName::Regex("get_(balance|iban)".into()), &local, true);
+        check(ToolName::Regex("get_(balance|iban)".into()), &Tool::local("get_balance\n"), false);
+        check(ToolName::Regex("a|get_balance".into()), &Tool::local("xget_balance"), false);
+        check(ToolName::Exact("get.balance".into()), &Tool::local("get_balance"), false);
+        let error = ToolPattern::new(&ToolName::Regex("(".into())).unwrap_err();
+        assert_eq!(error, "unclosed group");
+    }
+
+    #[test]
+    fn a_second_server_makes_an_unqualified_pattern_ambiguous() {
+        let patterns = ["get_balance", "bank/get_balance"].map(|p| ToolPattern::new(&ToolName::Glob(p.into())).unwrap());
+        let mut servers = Servers::default();
+        servers.meet(&patterns, &Tool::of("bank", "get_balance"));
+        servers.meet(&patterns, &Tool::of("bank", "get_balance"));
+        assert!(!servers.is_ambiguous(PatternId(0)));
+        servers.meet(&patterns, &Tool::of("evil", "get_balance"));
+        assert!(servers.is_ambiguous(PatternId(0)) && !servers.is_ambiguous(PatternId(1)));
+    }
+}

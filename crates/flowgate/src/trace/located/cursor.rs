@@ -1,0 +1,119 @@
+//! A position in a text that only moves forward.
+
+use super::Unlocated;
+
+/// Reads a text byte by byte. Every byte a reader tests for is ASCII, so
+/// wherever a test succeeds the position is a character boundary.
+pub(super) struct Cursor<'t> {
+    text: &'t str,
+    at: usize,
+}
+
+impl<'t> Cursor<'t> {
+    /// Starts at the first byte of a text.
+    pub(super) fn new(text: &'t str) -> Self {
+        Self { text, at: 0 }
+    }
+
+    /// The byte offset of the next byte.
+    pub(super) fn at(&self) -> usize {
+        self.at
+    }
+
+    /// Goes back to an offset that [`at`](Self::at) gave before.
+    pub(super) fn rewind(&mut self, at: usize) {
+        self.at = at.min(self.at);
+    }
+
+    /// The next byte.
+    pub(super) fn peek(&self) -> Option<u8> {
+        self.text.as_bytes().get(self.at).copied()
+    }
+
+    /// Takes the next byte.
+    pub(super) fn next(&mut self) -> Option<u8> {
+        let byte = self.peek()?;
+        self.at += 1;
+        Some(byte)
+    }
+
+    /// Takes the next byte if it is this one.
+    pub(super) fn eat(&mut self, byte: u8) -> bool {
+        let found = self.peek() == Some(byte);
+        if found {
+            self.at += 1;
+        }
+        found
+    }
+
+    /// Takes the next byte, which must be this one.
+    pub(super) fn expect(&mut self, byte: u8) -> Result<(), Unlocated> {
+        if self.eat(byte) { Ok(()) } else { self.fail() }
+    }
+
+    /// Takes bytes for as long as they pass a test; says whether any did.
+    pub(super) fn skip(&mut self, test: impl Fn(u8) -> bool) -> bool {
+        let rest = self.text.as_bytes().get(self.at..).unwrap_or_default();
+        let count = rest.iter().position(|&b| !test(b)).unwrap_or(rest.len());
+        self.at += count;
+        count > 0
+    }
+
+    /// The text from an offset up to here.
+    pub(super) fn since(&self, start: usize) -> &'t str {
+        self.text.get(start..self.at).unwrap_or_default()
+    }
+
+    /// Takes exactly this many hexadecimal digits (at most eight).
+    pub(super) fn hex(&mut self, digits: usize) -> Result<u32, Unlocated> {
+        let start = self.at;
+        let stop = start + digits;
+        let spelled = self.text.get(start..stop);
+        match spelled.filter(|s| s.bytes().all(|b| b.is_ascii_hexdigit())) {
+            Some(spelled) => {
+                self.at = stop;
+                u32::from_str_radix(spelled, 16).or_else(|_| self.fail())
+            }
+            None => self.fail(),
+        }
+    }
+
+    /// Succeeds at the end of the text.
+    pub(super) fn end(&self) -> Result<(), Unlocated> {
+        if self.at == self.text.len() {
+            Ok(())
+        } else {
+            self.fail()
+        }
+    }
+
+    /// A syntax error here.
+    pub(super) fn fail<T>(&self) -> Result<T, Unlocated> {
+        Err(Unlocated::Syntax { offset: self.at })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_takes_what_it_is_told_to() {
+        let mut c = Cursor::new("  ab1f€");
+        assert!(c.skip(|b| b == b' '));
+        assert!(!c.skip(|b| b == b' '));
+        assert!(c.eat(b'a') && !c.eat(b'a'));
+        assert_eq!(c.expect(b'a'), Err(Unlocated::Syntax { offset: 3 }));
+        assert_eq!(c.hex(3), Ok(0xb1f));
+        assert_eq!(c.since(2), "ab1f");
+        assert_eq!(c.hex(2), Err(Unlocated::Syntax { offset: 6 }));
+        assert_eq!(c.end(), Err(Unlocated::Syntax { offset: 6 }));
+        assert!(c.skip(|b| !b.is_ascii()));
+        assert_eq!((c.end(), c.next()), (Ok(()), None));
+    }
+
+    #[test]
+    fn hexadecimal_digits_have_no_sign() {
+        assert!(Cursor::new("+123").hex(4).is_err());
+    }
+}

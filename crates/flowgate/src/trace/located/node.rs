@@ -1,0 +1,133 @@
+//! What was found in a text, and where.
+
+use std::ops::Range;
+
+use serde_json::{Number, Value};
+
+/// One list, map or scalar, and where the text spells it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    /// The bytes that spell the node. Quotes, brackets and the header of a
+    /// YAML block scalar (`|-`) are included; space around the node is not.
+    /// Empty, right behind the `:` or `-`, where YAML leaves a value out.
+    pub span: Range<usize>,
+    /// What is spelled there.
+    pub kind: Kind,
+}
+
+/// The content of a [`Node`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum Kind {
+    /// `null`, `None`, `~`, or a value that YAML leaves out.
+    Null,
+    /// A truth value.
+    Bool(bool),
+    /// A number, as spelled.
+    Number(String),
+    /// A text, decoded; also whatever a notation can only spell, such as a
+    /// date in YAML or a constructor call in Python.
+    Text(String),
+    /// A list, tuple or set.
+    List(Vec<Node>),
+    /// A map, in the order of the text.
+    Map(Vec<Entry>),
+}
+
+/// One key and its value in a [`Kind::Map`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    /// The key, decoded; as spelled where it is not a text.
+    pub key: String,
+    /// The bytes that spell the key.
+    pub key_span: Range<usize>,
+    /// What the key maps to.
+    pub value: Node,
+}
+
+impl Node {
+    /// The value of one key, if this is a map that has it.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<&Node> {
+        let Kind::Map(entries) = &self.kind else {
+            return None;
+        };
+        entries.iter().find(|e| e.key == key).map(|e| &e.value)
+    }
+
+    /// The node as a JSON value. Numbers that JSON cannot hold (infinities,
+    /// not-a-number) become strings, as spelled.
+    #[must_use]
+    pub fn to_value(&self) -> Value {
+        match &self.kind {
+            Kind::Null => Value::Null,
+            Kind::Bool(truth) => Value::Bool(*truth),
+            Kind::Number(spelled) => {
+                number(spelled).map_or_else(|| Value::String(spelled.clone()), Value::Number)
+            }
+            Kind::Text(text) => Value::String(text.clone()),
+            Kind::List(items) => items.iter().map(Node::to_value).collect(),
+            Kind::Map(entries) => entries
+                .iter()
+                .map(|e| (e.key.clone(), e.value.to_value()))
+                .collect(),
+        }
+    }
+}
+
+/// The JSON number that a spelling in any of the notations stands for: an
+/// integer where 64 bits hold it, the nearest double otherwise.
+fn number(spelled: &str) -> Option<Number> {
+    if let Some(digits) = spelled.strip_prefix("0x") {
+        return u64::from_str_radix(digits, 16).ok().map(Number::from);
+    }
+    if let Some(digits) = spelled.strip_prefix("0o") {
+        return u64::from_str_radix(digits, 8).ok().map(Number::from);
+    }
+    match spelled.parse::<i64>() {
+        // JSON keeps the sign of zero, which only a double can.
+        Ok(0) if spelled.starts_with('-') => Number::from_f64(-0.0),
+        Ok(whole) => Some(whole.into()),
+        Err(_) => match spelled.parse::<u64>() {
+            Ok(whole) => Some(whole.into()),
+            Err(_) => spelled.parse().ok().and_then(Number::from_f64),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::locate;
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn numbers_become_json() {
+        for (spelled, value) in [
+            ("-0", json!(-0.0)),
+            ("+7", json!(7)),
+            ("007", json!(7)),
+            ("0x1F", json!(31)),
+            ("0o17", json!(15)),
+            ("18446744073709551615", json!(u64::MAX)),
+            ("18446744073709551616", json!(18_446_744_073_709_551_616.0)),
+            ("1.", json!(1.0)),
+            (".5", json!(0.5)),
+            ("1E+2", json!(100.0)),
+        ] {
+            assert_eq!(number(spelled).map(Value::Number), Some(value), "{spelled}");
+        }
+        for spelled in ["1e999", "inf", "-inf", "nan", ".inf", ".nan"] {
+            assert_eq!(number(spelled), None, "{spelled}");
+        }
+    }
+
+    #[test]
+    fn fields_are_looked_up() {
+        let text = "{'a': [1], 'b': 'x'}";
+        let located = locate(text, None).unwrap();
+        let field = located.root.get("b").unwrap();
+        assert_eq!(text.get(field.span.clone()), Some("'x'"));
+        assert_eq!(located.root.get("c"), None);
+        assert_eq!(field.get("b"), None);
+    }
+}

@@ -1,0 +1,79 @@
+//! Why nothing was found in a text.
+
+use std::fmt;
+use std::ops::Range;
+
+/// Why a text has no located structure. Never carries content of the text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unlocated {
+    /// The text is a scalar or prose, not a list or a map.
+    NotStructured,
+    /// The text breaks the rules of the notation.
+    Syntax {
+        /// The byte at or near which reading stopped.
+        offset: usize,
+    },
+    /// A map has the same key twice.
+    DuplicateKey {
+        /// The bytes that spell the second occurrence.
+        span: Range<usize>,
+    },
+    /// The text shares nodes through YAML anchors or aliases.
+    Alias {
+        /// The byte at which the anchor or alias starts.
+        offset: usize,
+    },
+    /// More than [`DEPTH_LIMIT`](super::DEPTH_LIMIT) lists and maps are open at once.
+    TooDeep {
+        /// The byte at which the innermost of them starts.
+        offset: usize,
+    },
+    /// The text exceeds a limit on size: [`TEXT_LIMIT`](super::TEXT_LIMIT), [`NODE_LIMIT`](super::NODE_LIMIT), or
+    /// the lower limit for YAML.
+    TooLarge,
+}
+
+impl Unlocated {
+    /// Whether the text might still be good in another notation.
+    pub(super) fn leaves_open(&self) -> bool {
+        matches!(self, Self::NotStructured | Self::Syntax { .. })
+    }
+}
+
+impl fmt::Display for Unlocated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotStructured => write!(f, "the text is not a list or a map"),
+            Self::Syntax { offset } => write!(f, "syntax error at byte {offset}"),
+            Self::DuplicateKey { span } => {
+                write!(f, "duplicate key at bytes {} to {}", span.start, span.end)
+            }
+            Self::Alias { offset } => write!(f, "anchor or alias at byte {offset}"),
+            Self::TooDeep { offset } => write!(f, "nesting too deep at byte {offset}"),
+            Self::TooLarge => write!(f, "the text is too large"),
+        }
+    }
+}
+
+impl std::error::Error for Unlocated {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_one_lower_case_line() {
+        for why in [
+            Unlocated::NotStructured,
+            Unlocated::Syntax { offset: 1 },
+            Unlocated::DuplicateKey { span: 1..2 },
+            Unlocated::Alias { offset: 1 },
+            Unlocated::TooDeep { offset: 1 },
+            Unlocated::TooLarge,
+        ] {
+            let line = why.to_string();
+            assert_eq!(line, line.to_lowercase());
+            assert!(!line.contains('\n'));
+        }
+    }
+}

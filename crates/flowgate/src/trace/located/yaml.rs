@@ -1,0 +1,251 @@
+//! YAML texts: one document, in block style for the most part.
+//!
+//! The events come from `saphyr-parser`, the spans from the text. The marks
+//! of a library are made for error messages: they may end behind the comment
+//! after a quoted scalar, or start behind the dash of an item. So a mark is
+//! taken as a claim: the indicators between the nodes (`-`, `:`, quotes,
+//! brackets, `|`) are found again in the text, and where a node is not where
+//! the library says, the text is refused. Explicit keys (`? key`), keys that
+//! are lists or maps, tags and directives fail this way or by name.
+
+mod layout;
+mod schema;
+
+use std::ops::Range;
+
+use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError, Span};
+
+use super::tree::{Place, Tree};
+use super::{Kind, Node, Unlocated};
+use layout::Layout;
+
+/// The longest YAML text that is read, in bytes (1 MiB). The scanner may queue
+/// a whole flow collection before its first event, at a hundred times the size
+/// of the text, so this limit is the one that bounds memory.
+const YAML_LIMIT: usize = 1 << 20;
+
+/// Line breaks to YAML 1.1 (and so to `PyYAML`), ordinary characters to YAML 1.2.
+/// Printers that follow either write them as escapes unless told not to.
+const BREAKS: [char; 3] = ['\u{85}', '\u{2028}', '\u{2029}'];
+
+/// Reads a text that is one block or flow collection.
+pub(super) fn read(text: &str) -> Result<Node, Unlocated> {
+    if text.len() > YAML_LIMIT {
+        return Err(Unlocated::TooLarge);
+    }
+    if let Some(offset) = text.find(BREAKS) {
+        return broken(offset);
+    }
+    let mut reader = Reader {
+        layout: Layout::new(text),
+        tree: Tree::default(),
+        flows: Vec::new(),
+        at: 0,
+        started: false,
+    };
+    for event in Parser::new_from_str(text) {
+        match event {
+            Ok((event, span)) => reader.event(event, span)?,
+            Err(why) => return Err(reader.refusal(&why)),
+        }
+    }
+    reader.tree.finish()
+}
+
+/// Follows the events of the parser through the text.
+struct Reader<'t> {
+    layout: Layout<'t>,
+    tree: Tree,
+    /// For each open list or map, whether brackets enclose it.
+    flows: Vec<bool>,
+    /// The end of what has been accounted for.
+    at: usize,
+    started: bool,
+}
+
+/// Where the next node is.
+struct Arrival {
+    /// Right behind the indicator that announces the node.
+    gap: usize,
+    /// The first byte that is neither space nor comment.
+    start: usize,
+}
+
+impl Reader<'_> {
+    fn event(&mut self, event: Event<'_>, span: Span) -> Result<(), Unlocated> {
+        match event {
+            Event::DocumentStart(explicit) => {
+                if self.started {
+                    return broken(self.byte(span.start));
+                }
+                self.started = true;
+                self.at = self.layout.byte_order_mark();
+                if explicit {
+                    // Nothing but the `---`: a directive is refused.
+                    let start = self.layout.skip(self.at, false);
+                    if start != self.byte(span.start) {
+                        return broken(start);
+                    }
+                    self.at = self.byte(span.end);
+                }
+                Ok(())
+            }
+            Event::Alias(_) => Err(Unlocated::Alias {
+                offset: self.byte(span.start),
+            }),
+            Event::Scalar(text, style, anchor, tag) => {
+                if self.tree.place().is_none() {
+                    return Err(Unlocated::NotStructured);
+                }
+                let arrival = self.arrive(anchor, tag.is_some())?;
+                let spelled = self.spelled(&arrival, &text, style, span)?;
+                self.scalar(text.into_owned(), style, spelled)
+            }
+            Event::SequenceStart(anchor, tag) => {
+                let start = self.arrive(anchor, tag.is_some())?.start;
+                match self.layout.peek(start) {
+                    Some(b'[') => self.open(start, true)?,
+                    Some(b'-') => self.open(start, false)?,
+                    _ => return broken(start),
+                }
+                self.tree.open_list(start)
+            }
+            Event::MappingStart(anchor, tag) => {
+                let start = self.arrive(anchor, tag.is_some())?.start;
+                self.open(start, self.layout.peek(start) == Some(b'{'))?;
+                self.tree.open_map(start)
+            }
+            Event::SequenceEnd => self.close(b']'),
+            Event::MappingEnd => self.close(b'}'),
+            Event::StreamStart | Event::StreamEnd | Event::DocumentEnd | Event::Nothing => Ok(()),
+        }
+    }
+
+    /// Goes on to the next node, over the indicator that announces it.
+    fn arrive(&mut self, anchor: usize, tagged: bool) -> Result<Arrival, Unlocated> {
+        let flow = self.flows.last() == Some(&true);
+        let mut start = self.layout.skip(self.at, flow);
+        let mut gap = self.at;
+        let place = self.tree.place();
+        if !flow && matches!(place, Some(Place::Item | Place::Key)) {
+            self.layout.untabbed(start)?;
+        }
+        if !flow && place == Some(Place::Item) {
+            if self.layout.peek(start) != Some(b'-') {
+                return broken(start);
+            }
+            gap = start + 1;
+            start = self.layout.skip(gap, false);
+        }
+        if anchor > 0 {
+            return Err(Unlocated::Alias { offset: start });
+        }
+        if tagged {
+            return broken(start);
+        }
+        Ok(Arrival { gap, start })
+    }
+
+    /// The bytes that spell a scalar.
+    fn spelled(
+        &self,
+        to: &Arrival,
+        text: &str,
+        style: ScalarStyle,
+        span: Span,
+    ) -> Result<Range<usize>, Unlocated> {
+        let start = to.start;
+        let (first, last) = (self.byte(span.start), self.byte(span.end));
+        let end = match style {
+            ScalarStyle::Plain if text.is_empty() => return Ok(to.gap..to.gap),
+            // To `PyYAML`, a `?` inside brackets is an indicator wherever it is.
+            ScalarStyle::Plain if text.starts_with('?') && self.flows.contains(&true) => None,
+            ScalarStyle::Plain if first == start => Some(last),
+            ScalarStyle::SingleQuoted if first == start => self.layout.quoted(start, b'\''),
+            ScalarStyle::DoubleQuoted if first == start => self.layout.quoted(start, b'"'),
+            ScalarStyle::Literal => self.layout.block(start, b'|', last),
+            ScalarStyle::Folded => self.layout.block(start, b'>', last),
+            _ => None,
+        };
+        match end {
+            Some(end) if start < end && end <= last => Ok(start..end),
+            _ => broken(start),
+        }
+    }
+
+    /// Adds a scalar, as a key or as a leaf.
+    fn scalar(
+        &mut self,
+        text: String,
+        style: ScalarStyle,
+        span: Range<usize>,
+    ) -> Result<(), Unlocated> {
+        let plain = style == ScalarStyle::Plain;
+        self.at = span.end;
+        if self.tree.place() == Some(Place::Key) {
+            let merge = plain && text == "<<";
+            let colon = self.layout.skip_blanks(span.end);
+            if span.is_empty() || merge || self.layout.peek(colon) != Some(b':') {
+                return broken(span.start);
+            }
+            self.at = colon + 1;
+            return self.tree.key(text, span);
+        }
+        let kind = if plain {
+            schema::resolve(text)
+        } else {
+            Kind::Text(text)
+        };
+        self.tree.leaf(span, kind)
+    }
+
+    /// Notes that a list or map starts here.
+    fn open(&mut self, start: usize, flow: bool) -> Result<(), Unlocated> {
+        if self.tree.place() == Some(Place::Key) {
+            return broken(start);
+        }
+        if !flow {
+            self.layout.untabbed(start)?;
+        }
+        self.flows.push(flow);
+        self.at = start + usize::from(flow);
+        Ok(())
+    }
+
+    /// Ends a list or map: behind its bracket, or behind its last node.
+    fn close(&mut self, bracket: u8) -> Result<(), Unlocated> {
+        if self.flows.pop() == Some(true) {
+            let end = self.layout.skip(self.at, true);
+            if self.layout.peek(end) != Some(bracket) {
+                return broken(end);
+            }
+            self.at = end + 1;
+        }
+        self.tree.close(self.at)
+    }
+
+    /// What an error of the parser means. An alias without its anchor is an
+    /// error to the parser; at the root, a `*` is rather prose.
+    fn refusal(&self, why: &ScanError) -> Unlocated {
+        let offset = self.byte(*why.marker());
+        let name = self.layout.peek(offset + 1);
+        let named = name.is_some_and(|b| !b.is_ascii_whitespace());
+        match self.layout.peek(offset) {
+            Some(b'*' | b'&') if named && self.tree.place().is_some() => {
+                Unlocated::Alias { offset }
+            }
+            _ => Unlocated::Syntax { offset },
+        }
+    }
+
+    fn byte(&self, marker: Marker) -> usize {
+        self.layout.byte(marker.index())
+    }
+}
+
+fn broken<T>(offset: usize) -> Result<T, Unlocated> {
+    Err(Unlocated::Syntax { offset })
+}
+
+#[cfg(test)]
+mod tests;
