@@ -4,5 +4,6 @@ pub mod detect;
 mod eval;
 pub mod json;
 pub mod label;
+pub mod monitor;
 pub mod policy;
 pub mod trace;

@@ -92,6 +92,8 @@ pub struct Event {
     pub call: Option<EventId>,
     /// What it depends on.
     pub influence: Influence,
+    /// The stores it was read from, and how many calls had written to each by then.
+    pub(crate) read_from: Vec<(usize, usize)>,
     /// Fields that were not understood, as they stood.
     pub extra: Map<String, Value>,
     /// How many events of its own agent came before.
@@ -121,6 +123,8 @@ pub struct Trace {
     heads: Vec<Option<EventId>>,
     named: HashMap<String, EventId>,
     calls: HashMap<String, Vec<EventId>>,
+    /// The calls that wrote to each store.
+    writers: Vec<Vec<EventId>>,
 }
 
 /// Where a new event stands: whose it is and what that agent has seen.
@@ -214,6 +218,15 @@ impl Trace {
         let mut pending = vec![later];
         while let Some(id) = pending.pop() {
             let Some(event) = self.event(id).filter(|_| seen.insert(id)) else { continue };
+            for (store, count) in &event.read_from {
+                let writers = self.writers.get(*store).into_iter().flatten().take(*count);
+                for writer in writers {
+                    if *writer == earlier {
+                        return true;
+                    }
+                    pending.push(*writer);
+                }
+            }
             match &event.influence {
                 Influence::All if self.sees(id, earlier) => return true,
                 Influence::Of(sources) if sources.contains(&earlier) => return true,
@@ -222,6 +235,17 @@ impl Trace {
             }
         }
         false
+    }
+
+    /// Whether whoever stands at `place` has seen the event.
+    pub fn has_seen(&self, place: &Place, id: EventId) -> bool {
+        self.event(id).is_some_and(|event| {
+            if event.agent == place.agent {
+                event.sequence < place.sequence
+            } else {
+                place.clock.get(event.agent).is_some_and(|seen| event.sequence < *seen)
+            }
+        })
     }
 
     /// Finds where an entry stands. The first event of a new agent that names no parent has seen all.
@@ -300,6 +324,7 @@ impl Trace {
         let (body, extra) = (entry.body, entry.extra);
         self.events.push(Event {
             body, document, label, context, agent, status, call, influence, extra, sequence, clock, previous,
+            read_from: Vec::new(),
         });
         id
     }
@@ -320,6 +345,34 @@ impl Trace {
         }
         self.named.retain(|_, known| *known != id);
         Some(event)
+    }
+
+    /// Notes that a call wrote to stores.
+    pub(crate) fn wrote(&mut self, id: EventId, stores: &[usize]) {
+        for store in stores {
+            if self.writers.len() <= *store {
+                self.writers.resize(store + 1, Vec::new());
+            }
+            if let Some(writers) = self.writers.get_mut(*store) {
+                writers.push(id);
+            }
+        }
+    }
+
+    /// Notes that an event was read from stores as they are now.
+    pub(crate) fn read_from(&mut self, id: EventId, stores: &[usize]) {
+        let counts = stores.iter().map(|store| (*store, self.writers.get(*store).map_or(0, Vec::len))).collect();
+        if let Some(event) = self.event_mut(id) {
+            event.read_from = counts;
+        }
+    }
+
+    /// Settles the labels of an event after its document was labelled.
+    pub(crate) fn settle(&mut self, id: EventId, seen: &Label) {
+        if let Some(event) = self.event_mut(id) {
+            event.label = event.document.label_of(0);
+            event.context = seen.join(&event.label);
+        }
     }
 
     pub(crate) fn event_mut(&mut self, id: EventId) -> Option<&mut Event> {

@@ -141,16 +141,17 @@ impl<'a> Compiler<'a> {
                 let mut query = self.finish(scope);
                 query.ops = query.order(1);
                 let reads = !label.computed.is_empty() || body::reads_content(&query.items) || target_plan.root != 0;
-                self.plan.labels.push(LabelStatement { span, target: target_plan, label, query, reads });
+                let mentions_error = body::mentions(body, "is_error");
+                self.plan.labels.push(LabelStatement { span, target: target_plan, label, query, reads, mentions_error });
                 Ok(())
             }
-            StatementKind::Require { label, target, body } => {
+            StatementKind::Require { label, target, denies, body } => {
                 self.needs_lattice(&span)?;
                 let mut scope = self.one_event(body, &[Type::ToolCall], "a ToolCall")?;
                 let target = target.as_ref().map(|target| self.argument(target, &scope)).transpose()?;
                 let label = self.label(label, &mut scope)?;
                 let query = self.granting(scope);
-                self.plan.requirements.push(Requirement { span, label, target, query });
+                self.plan.requirements.push(Requirement { span, label, target, denies: *denies, query });
                 Ok(())
             }
             StatementKind::Payload { target, body } => {
@@ -184,8 +185,7 @@ impl<'a> Compiler<'a> {
         let mut scope = Scope::default();
         for (parameter, ty) in parameters {
             if let Some(ty) = ty {
-                // Parameters of types that are not known here match anything.
-                let _ = ty;
+                self.ty(ty)?;
             }
             self.bind(&mut scope, parameter)?;
         }

@@ -49,6 +49,8 @@ pub(crate) struct LabelStatement {
     pub(crate) query: Query,
     /// Whether a condition or the label looks at the event's content.
     pub(crate) reads: bool,
+    /// Whether it says what it makes of errors; other statements do not speak of a tool's error text.
+    pub(crate) mentions_error: bool,
 }
 
 #[derive(Debug)]
@@ -57,6 +59,8 @@ pub(crate) struct Requirement {
     pub(crate) label: LabelPlan,
     /// The argument it speaks of; `None` is the whole call.
     pub(crate) target: Option<Target>,
+    /// Whether what exceeds it is stopped instead of asked about.
+    pub(crate) denies: bool,
     pub(crate) query: Query,
 }
 

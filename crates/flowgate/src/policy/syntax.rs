@@ -32,8 +32,8 @@ pub(crate) enum StatementKind {
     Default { label: Vec<Expr> },
     /// `label TARGET as LABEL if: ...`
     Label { target: Expr, label: Vec<Expr>, body: Body },
-    /// `require LABEL [for TARGET] if: ...`
-    Require { label: Vec<Expr>, target: Option<Expr>, body: Body },
+    /// `require LABEL [for TARGET] [else deny] if: ...`
+    Require { label: Vec<Expr>, target: Option<Expr>, denies: bool, body: Body },
     /// `payload TARGET if: ...`
     Payload { target: Expr, body: Body },
     /// `[unsafe] endorse TARGET as LABEL if: ...`

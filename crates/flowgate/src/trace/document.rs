@@ -311,6 +311,21 @@ impl Document {
         }
     }
 
+    /// Joins `floor` into every label of the subtree.
+    pub(crate) fn raise_subtree(&mut self, id: NodeId, floor: &Label) {
+        let end = self.nodes.get(id).map_or(id, |node| node.end);
+        for node in self.nodes.get_mut(id..end).into_iter().flatten() {
+            node.label = node.label.join(floor);
+        }
+    }
+
+    /// Replaces the label of one node in the dimensions that `part` speaks of.
+    pub(crate) fn lower(&mut self, space: &Space, id: NodeId, part: &Partial) {
+        if let Some(node) = self.nodes.get_mut(id) {
+            node.label = space.replace(&node.label, part);
+        }
+    }
+
     /// Gives every node of the subtree the label `label`.
     pub(crate) fn set_subtree(&mut self, id: NodeId, label: Label) {
         let end = self.nodes.get(id).map_or(id, |node| node.end);

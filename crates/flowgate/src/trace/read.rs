@@ -266,7 +266,7 @@ mod tests {
         check("{\"role\":\"user\"}\n{\"role\":", "line 2: no strict JSON: EOF while parsing a value at column 8");
         check("[{\"role\":\"user\"},3]", "line 1, message 1: a message is a JSON object");
         check("3", "line 1: expected a message, a list of messages, or an object with `messages`");
-        check(r#"{"role":"user","role":"system"}"#, "line 1: no strict JSON: duplicate key at column 22");
+        check(r#"{"role":"user","role":"system"}"#, "line 1: no strict JSON: duplicate key at column 21");
         check(r#"{"content":"x"}"#, "line 1: the message has no `role`");
         check(r#"[{"role":"assistant","tool_calls":[{"id":"a"}]}]"#, "line 1, message 0: a tool call has no `function.name`");
         check(r#"{"role":"user","metadata":{"agent":1}}"#, "line 1: `metadata.agent` is no text");

@@ -232,6 +232,15 @@ pub(super) fn reads_content(items: &[Item]) -> bool {
     })
 }
 
+/// Whether a field of this name is asked for anywhere.
+pub(super) fn mentions(body: &Body, field: &str) -> bool {
+    lines(body).any(|expr| {
+        let mut found = false;
+        walk(expr, &mut |expr| found |= matches!(&*expr.kind, ExprKind::Member(_, name) if name.text == field));
+        found
+    })
+}
+
 fn lines(body: &Body) -> impl Iterator<Item = &Expr> {
     body.lines.iter().map(|line| match line {
         BodyLine::Condition(expr) | BodyLine::Let(_, expr) => expr,

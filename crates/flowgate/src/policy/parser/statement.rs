@@ -67,7 +67,11 @@ impl Parser<'_> {
                 } else {
                     None
                 };
-                Ok(StatementKind::Require { label, target, body: self.body()? })
+                let denies = self.eat_word("else");
+                if denies {
+                    self.expect_word("deny", "write `require LABEL else deny if:`")?;
+                }
+                Ok(StatementKind::Require { label, target, denies, body: self.body()? })
             }
             "payload" => {
                 self.advance();

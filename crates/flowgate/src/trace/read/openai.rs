@@ -29,7 +29,8 @@ pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<Entry>, String> {
             None => String::new(),
         };
         let tool = name.map(|name| tool(server(object), name));
-        let is_error = object.get("is_error").and_then(Value::as_bool).unwrap_or(false);
+        let says_error = |value: &Value| !matches!(value, Value::Null | Value::Bool(false));
+        let is_error = ["is_error", "error"].iter().any(|key| object.get(*key).is_some_and(says_error));
         let output = Output { call_id, tool, content, structured: None, is_error };
         return Ok(vec![Entry { extra, ..Entry::from(Body::Output(output)) }]);
     }

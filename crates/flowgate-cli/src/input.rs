@@ -1,0 +1,139 @@
+//! Files: policies, traces and corpora, compressed or not, with bounded memory.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, stdin};
+use std::path::Path;
+
+use flate2::bufread::MultiGzDecoder;
+use flowgate::trace::read::{self, Line, Run};
+
+/// The longest line of a corpus, in bytes: longer ones are refused with their number.
+pub const MAX_LINE: u64 = 64 << 20;
+/// The largest file that is read as a whole, in bytes.
+const MAX_FILE: u64 = 64 << 20;
+
+/// Why a file cannot be used, in one line with its name and place.
+#[derive(Debug)]
+pub struct InputError(pub String);
+
+impl std::fmt::Display for InputError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Opens a file for reading, `-` being the standard input; gzip is recognised, of several members as well.
+fn open(path: &Path) -> Result<Box<dyn BufRead>, InputError> {
+    let mut reader: Box<dyn BufRead> = if path == Path::new("-") {
+        Box::new(BufReader::new(stdin()))
+    } else {
+        let file = File::open(path).map_err(|error| InputError(format!("{}: {}", path.display(), reason(&error))))?;
+        Box::new(BufReader::with_capacity(1 << 16, file))
+    };
+    let magic = reader.fill_buf().map_err(|error| InputError(format!("{}: {}", path.display(), reason(&error))))?;
+    if magic.starts_with(&[0x1f, 0x8b]) {
+        return Ok(Box::new(BufReader::with_capacity(1 << 16, MultiGzDecoder::new(reader))));
+    }
+    Ok(reader)
+}
+
+fn reason(error: &std::io::Error) -> String {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => "there is no such file".to_owned(),
+        std::io::ErrorKind::PermissionDenied => "the file may not be read".to_owned(),
+        std::io::ErrorKind::IsADirectory => "this is a directory, not a file".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+/// Reads a policy.
+pub fn policy_source(path: &Path) -> Result<String, InputError> {
+    let limit = u64::try_from(flowgate::policy::MAX_SOURCE).unwrap_or(u64::MAX) + 1;
+    let mut bytes = Vec::new();
+    open(path)?
+        .take(limit)
+        .read_to_end(&mut bytes)
+        .map_err(|error| InputError(format!("{}: {}", path.display(), reason(&error))))?;
+    text(bytes, &path.display().to_string(), 1).map_err(InputError)
+}
+
+fn text(bytes: Vec<u8>, file: &str, first_line: usize) -> Result<String, String> {
+    String::from_utf8(bytes).map_err(|error| {
+        let valid = error.utf8_error().valid_up_to();
+        let line = error.as_bytes().iter().take(valid).filter(|byte| **byte == b'\n').count();
+        format!("{file}: line {}: not UTF-8 at byte {valid}", first_line + line)
+    })
+}
+
+/// One run of a corpus, or why it cannot be read.
+pub type Item = Result<(usize, Run), InputError>;
+
+/// Hands the runs of a file to `each`, one at a time, with the line they begin on; stops when it says so.
+///
+/// JSON lines are read line by line. A file whose lines are single messages, and a JSON document over several
+/// lines, is one run.
+pub fn runs(path: &Path, each: &mut dyn FnMut(Item) -> bool) -> Result<(), InputError> {
+    let name = path.display().to_string();
+    let mut reader = open(path)?;
+    let mut part = Run::default();
+    let mut number = 0;
+    loop {
+        number += 1;
+        let mut bytes = Vec::new();
+        let read = (&mut reader).take(MAX_LINE + 1).read_until(b'\n', &mut bytes);
+        let read = read.map_err(|error| InputError(format!("{name}: line {number}: {}", reason(&error))))?;
+        if read == 0 {
+            break;
+        }
+        if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > MAX_LINE {
+            return Err(InputError(format!("{name}: line {number}: longer than {} MiB; split the file", MAX_LINE >> 20)));
+        }
+        let line = match text(bytes, &name, number) {
+            Ok(line) => line,
+            Err(error) => {
+                if !each(Err(InputError(error))) {
+                    return Ok(());
+                }
+                continue;
+            }
+        };
+        if line.trim().is_empty() {
+            continue;
+        }
+        match read::line(&line, number) {
+            Ok(Line::Run(run)) => {
+                if !each(Ok((number, run))) {
+                    return Ok(());
+                }
+            }
+            Ok(Line::Part(entries)) => part.entries.extend(entries),
+            // The first line of a document that is printed over several lines is no JSON by itself.
+            Err(_) if part.entries.is_empty() && matches!(line.trim(), "[" | "{") => {
+                let run = document(&name, line, &mut reader, number);
+                each(run.map(|run| (number, run)));
+                return Ok(());
+            }
+            Err(error) => {
+                if !each(Err(InputError(format!("{name}: {error}")))) {
+                    return Ok(());
+                }
+            }
+        }
+    }
+    if !part.entries.is_empty() {
+        each(Ok((1, part)));
+    }
+    Ok(())
+}
+
+fn document(name: &str, first: String, reader: &mut dyn BufRead, number: usize) -> Result<Run, InputError> {
+    let mut bytes = first.into_bytes();
+    let read = reader.take(MAX_FILE).read_to_end(&mut bytes);
+    read.map_err(|error| InputError(format!("{name}: {}", reason(&error))))?;
+    let text = text(bytes, name, number).map_err(InputError)?;
+    match read::line(&text, number) {
+        Ok(Line::Run(run)) => Ok(run),
+        Ok(Line::Part(entries)) => Ok(Run { entries, ..Run::default() }),
+        Err(error) => Err(InputError(format!("{name}: {error}"))),
+    }
+}

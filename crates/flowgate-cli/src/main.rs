@@ -1,0 +1,25 @@
+//! The command line of Flowgate.
+
+mod args;
+mod command;
+mod input;
+mod output;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::Args;
+use output::Output;
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let mut output = Output::standard(args.color);
+    match command::run(args.command, &mut output) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            output.error(&error.0);
+            ExitCode::from(2)
+        }
+    }
+}

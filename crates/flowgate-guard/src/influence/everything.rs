@@ -1,0 +1,35 @@
+//! Everything influences everything: naive tainting.
+//!
+//! Sound whatever the model does, since a model may use anything that it sees. It asks the most questions, because
+//! one untrusted region makes every later call untrusted.
+
+use flowgate::monitor::Attribution;
+use flowgate::trace::{Entry, EventId, Trace};
+
+use super::{Influence, Session};
+
+/// The method *everything*.
+#[derive(Debug, Clone, Copy)]
+pub struct Everything;
+
+impl Influence for Everything {
+    fn name(&self) -> &'static str {
+        "everything"
+    }
+
+    fn doc(&self) -> &'static str {
+        "every region that the agent has seen influences the call; holds for every model"
+    }
+
+    fn start(&self) -> Box<dyn Session> {
+        Box::new(Self)
+    }
+}
+
+impl Session for Everything {
+    fn observe(&mut self, _: &Trace, _: EventId) {}
+
+    fn attribute(&mut self, _: &Trace, _: &Entry) -> Attribution {
+        Attribution::everything()
+    }
+}

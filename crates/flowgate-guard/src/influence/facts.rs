@@ -1,0 +1,217 @@
+//! Words, numbers, dates and times in a text, in one spelling each.
+//!
+//! A value that a model passes to a tool is rarely spelled as it was read: `May 19th` becomes `2024-05-19`,
+//! `$1,200` becomes `1200.0`. So values are compared by what they say.
+
+use std::ops::Range;
+
+/// One thing that a text says.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Fact {
+    /// A run of letters and digits, in lower case.
+    Word(String),
+    /// A number, in the shortest spelling of its value.
+    Number(String),
+    /// A day of the year, and the year if it is said.
+    Date { year: Option<u16>, month: u8, day: u8 },
+    /// A time of day.
+    Time { hour: u8, minute: u8 },
+}
+
+const MONTHS: [&str; 12] = [
+    "january", "february", "march", "april", "may", "june", "july", "august", "september", "october",
+    "november", "december",
+];
+
+/// The words of a text with their bytes.
+pub(super) fn words(text: &str) -> Vec<(String, Range<usize>)> {
+    let mut words = Vec::new();
+    let mut start = None;
+    for (at, c) in text.char_indices().chain([(text.len(), ' ')]) {
+        match (c.is_alphanumeric(), start) {
+            (true, None) => start = Some(at),
+            (false, Some(from)) => {
+                if let Some(word) = text.get(from..at) {
+                    words.push((word.to_lowercase(), from..at));
+                }
+                start = None;
+            }
+            _ => {}
+        }
+    }
+    words
+}
+
+/// The number's shortest spelling, so that `98.70` and `98.7` are one.
+pub(super) fn number(value: f64) -> Fact {
+    Fact::Number(format!("{value}"))
+}
+
+/// Everything but words that a text says.
+pub(super) fn facts(text: &str) -> Vec<Fact> {
+    let words = words(text);
+    let mut facts = Vec::new();
+    let between = |a: &Range<usize>, b: &Range<usize>| text.get(a.end..b.start).unwrap_or("");
+    let at = |index: usize| words.get(index).map(|(word, range)| (word.as_str(), range));
+    for index in 0..words.len() {
+        let Some((word, range)) = at(index) else { continue };
+        if let Some(month) = month(word) {
+            // `May 19th, 2024`, `May 19`, `19 May 2024`.
+            let before = index.checked_sub(1).and_then(at).and_then(|(word, _)| ordinal(word));
+            let after = at(index + 1).and_then(|(word, _)| ordinal(word));
+            let year_of = |index: usize| at(index).and_then(|(word, _)| year(word));
+            if let Some(day) = after {
+                facts.push(Fact::Date { year: year_of(index + 2), month, day });
+            } else if let Some(day) = before {
+                facts.push(Fact::Date { year: year_of(index + 1), month, day });
+            }
+        }
+        let joined = |index: usize, separator: &str| {
+            let ((_, left), (right_word, right)) = (at(index)?, at(index + 1)?);
+            (between(left, right) == separator).then_some(right_word)
+        };
+        if let (Some(y), Some(m)) = (year(word), joined(index, "-"))
+            && let Some(d) = joined(index + 1, "-")
+        {
+            // `2024-05-19`, and `2024-05-19T12:00`, whose last word holds the hour as well.
+            let (d, hour) = d.split_once('t').map_or((d, None), |(d, hour)| (d, Some(hour)));
+            if let (Some(month), Some(day)) = (in_range(m, 1, 12), in_range(d, 1, 31)) {
+                facts.push(Fact::Date { year: Some(y), month, day });
+                let minute = joined(index + 2, ":");
+                if let (Some(hour), Some(minute)) = (hour.and_then(|h| in_range(h, 0, 23)), minute.and_then(|m| in_range(m, 0, 59))) {
+                    facts.push(Fact::Time { hour, minute });
+                }
+            }
+        }
+        facts.extend(time(word, joined(index, ":"), at(index + 1), at(index + 2)));
+        facts.extend(spelled_number(text, range));
+    }
+    facts
+}
+
+fn month(word: &str) -> Option<u8> {
+    let position = MONTHS.iter().position(|name| word == *name || (word.len() == 3 && name.starts_with(word)));
+    position.and_then(|index| u8::try_from(index + 1).ok())
+}
+
+fn year(word: &str) -> Option<u16> {
+    (word.len() == 4).then(|| word.parse().ok()).flatten().filter(|year| (1900..2200).contains(year))
+}
+
+fn in_range(word: &str, least: u8, most: u8) -> Option<u8> {
+    (word.len() <= 2).then(|| word.parse().ok()).flatten().filter(|n| (least..=most).contains(n))
+}
+
+/// `19`, `19th`, `1st`.
+fn ordinal(word: &str) -> Option<u8> {
+    let digits = ["st", "nd", "rd", "th"].iter().find_map(|suffix| word.strip_suffix(suffix)).unwrap_or(word);
+    in_range(digits, 1, 31)
+}
+
+/// `12:00`, `2:30 pm`, `2 pm`, `2pm`, `noon`.
+fn time(
+    word: &str,
+    minute: Option<&str>,
+    next: Option<(&str, &Range<usize>)>,
+    after: Option<(&str, &Range<usize>)>,
+) -> Option<Fact> {
+    if word == "noon" {
+        return Some(Fact::Time { hour: 12, minute: 0 });
+    }
+    let half = |word: Option<&str>| match word {
+        Some("am" | "a") => Some(0),
+        Some("pm" | "p") => Some(12),
+        _ => None,
+    };
+    let to_24 = |hour: u8, half: Option<u8>| match half {
+        Some(half) if (1..=12).contains(&hour) => Some(hour % 12 + half),
+        Some(_) => None,
+        None => Some(hour),
+    };
+    if let (Some(hour), Some(minute)) = (in_range(word, 0, 23), minute) {
+        let (digits, glued) = minute.split_at_checked(2)?;
+        let minute = in_range(digits, 0, 59).filter(|_| digits.len() == 2)?;
+        let half = half(if glued.is_empty() { after.map(|(word, _)| word) } else { Some(glued) });
+        return Some(Fact::Time { hour: to_24(hour, half)?, minute });
+    }
+    let (digits, glued) = match word.find(|c: char| !c.is_ascii_digit()) {
+        Some(at) => word.split_at_checked(at)?,
+        None => (word, ""),
+    };
+    let half = half(if glued.is_empty() { next.map(|(word, _)| word) } else { Some(glued) })?;
+    Some(Fact::Time { hour: to_24(in_range(digits, 0, 12)?, Some(half))?, minute: 0 })
+}
+
+/// The number of which a word is the whole part, with its sign left aside, thousands and decimals read.
+fn spelled_number(text: &str, range: &Range<usize>) -> Option<Fact> {
+    let digits = text.get(range.clone())?;
+    if !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    let before = text.get(..range.start)?;
+    let glued = before.ends_with(['.', ',', ':', '/', '-', '_']) && before.trim_end_matches(['.', ',', ':', '/', '-', '_']).ends_with(|c: char| c.is_alphanumeric());
+    if glued {
+        return None;
+    }
+    let mut spelled = digits.to_owned();
+    let mut rest = text.get(range.end..)?;
+    while let Some(group) = rest.strip_prefix(',').and_then(|rest| rest.get(..3)).filter(|g| g.bytes().all(|b| b.is_ascii_digit())) {
+        if rest.get(4..).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit())) {
+            break;
+        }
+        spelled.push_str(group);
+        rest = rest.get(4..)?;
+    }
+    if let Some(decimals) = rest.strip_prefix('.') {
+        let length = decimals.find(|c: char| !c.is_ascii_digit()).unwrap_or(decimals.len());
+        if length > 0 {
+            spelled.push('.');
+            spelled.push_str(decimals.get(..length)?);
+            rest = decimals.get(length..)?;
+        }
+    }
+    // `10:30`, `2024-05`, `10.0.0.1` and `3rd` are no numbers.
+    let connected = rest.starts_with([':', '/', '-', '_', '.', ',']) && rest.get(1..).is_some_and(|r| r.starts_with(|c: char| c.is_alphanumeric()));
+    if connected || rest.starts_with(|c: char| c.is_alphanumeric()) {
+        return None;
+    }
+    spelled.parse().ok().map(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn show(fact: &Fact) -> String {
+        match fact {
+            Fact::Word(word) => word.clone(),
+            Fact::Number(number) => format!("#{number}"),
+            Fact::Date { year, month, day } => {
+                format!("{}-{month:02}-{day:02}", year.map_or("?".to_owned(), |year| year.to_string()))
+            }
+            Fact::Time { hour, minute } => format!("{hour:02}:{minute:02}"),
+        }
+    }
+
+    #[test]
+    fn what_texts_say() {
+        for (text, expected) in [
+            ("on May 19th, 2024 at 12:00", "2024-05-19 #2024 12:00"),
+            ("January 11th to January 15th 2025", "?-01-11 2025-01-15 #2025"),
+            ("19 May", "?-05-19 #19"),
+            ("2024-05-19T09:30", "2024-05-19 09:30"),
+            ("at 2 pm or 2:30 PM or 9am", "14:00 #2 14:30 09:00"),
+            ("pay $1,200.50 and 98.70, then 5", "#1200.5 #98.7 #5"),
+            ("10.0.0.1 and a-13 and 3rd", ""),
+            ("maybe marching", ""),
+        ] {
+            let shown: Vec<String> = facts(text).iter().map(show).collect();
+            assert_eq!(shown.join(" "), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn words_are_lower_case_with_their_place() {
+        assert_eq!(words("Élan, b2!"), [("élan".to_owned(), 0..5), ("b2".to_owned(), 7..9)]);
+    }
+}

@@ -1,0 +1,73 @@
+//! Nothing influences the call but the user's own words: everything that carries more is hidden from the model.
+//!
+//! The safest method that asks nothing, and the least useful. Its guarantee holds where the model is really shown
+//! only what this method leaves visible. A recorded call was generated from the full context; so over a log the
+//! method says what *could* have been written: a value that only hidden regions say could not, and the call
+//! is denied as one that would never have been proposed. A value that no region says is the model's own.
+
+use flowgate::label::Label;
+use flowgate::monitor::{Attribution, Source};
+use flowgate::trace::{Body, Entry, EventId, NodeId, Trace};
+
+use super::index::{Found, Index, seen};
+use super::{Influence, Session};
+
+/// The method *nothing*.
+#[derive(Debug, Clone, Copy)]
+pub struct Nothing;
+
+impl Influence for Nothing {
+    fn name(&self) -> &'static str {
+        "nothing"
+    }
+
+    fn doc(&self) -> &'static str {
+        "whatever carries more than the user's own words is hidden; a call that needs it cannot be written"
+    }
+
+    fn start(&self) -> Box<dyn Session> {
+        Box::<State>::default()
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    index: Index,
+}
+
+impl Session for State {
+    fn observe(&mut self, trace: &Trace, event: EventId) {
+        self.index.add(trace, event);
+    }
+
+    fn attribute(&mut self, trace: &Trace, entry: &Entry) -> Attribution {
+        let (Body::Call(call), Ok(place)) = (&entry.body, trace.place(entry)) else {
+            return Attribution { method: "nothing", ..Attribution::everything() };
+        };
+        let label = |event: EventId, node: NodeId| {
+            trace.event(event).and_then(|event| event.document.node(node)).map(|node| node.label)
+        };
+        let seen = seen(trace, &place);
+        let instructions: Vec<_> = self.index.instructions.iter().copied().filter(|(e, n)| seen(*e, *n)).collect();
+        let own_words =
+            instructions.iter().filter_map(|(e, n)| label(*e, *n)).fold(Label::BOTTOM, |all, l| all.join(&l));
+        let visible = |event, node| seen(event, node) && label(event, node).is_some_and(|l| l.flows_to(&own_words));
+        let arguments = call.arguments.iter().flatten().map(|(name, value)| {
+            let source = match self.index.find(trace, value, &visible) {
+                Found::Nowhere => Source::Regions(Vec::new()),
+                Found::In(regions) => Source::Regions(regions),
+                Found::Derived => match self.index.find(trace, value, &seen) {
+                    Found::In(_) => Source::Hidden,
+                    // Written from what is visible, as far as anybody can tell.
+                    Found::Nowhere | Found::Derived => Source::Regions(instructions.clone()),
+                },
+            };
+            (name.clone(), source)
+        });
+        let arguments = arguments.collect();
+        let all = (0..trace.len()).map(EventId).filter_map(|id| Some((id, trace.event(id)?)));
+        let regions = all.flat_map(|(id, event)| (0..event.document.nodes().len()).map(move |node| (id, node)));
+        let hidden = regions.filter(|(e, n)| seen(*e, *n) && !visible(*e, *n)).count();
+        Attribution { method: "nothing", decision: Source::Regions(instructions), arguments, hidden }
+    }
+}

@@ -1,0 +1,76 @@
+//! Replay: a recorded run, judged call by call as if it were happening.
+//!
+//! A log cannot be stopped, so every call is recorded as having happened, with the verdict that it would have got. A
+//! question counts as one that was asked and answered yes: what follows carries the label of the call, so nothing
+//! becomes more trusted by it.
+
+use std::sync::Arc;
+
+use flowgate::monitor::{Finding, Judgement, Limits, Monitor, Outcome, PushError};
+use flowgate::policy::Policy;
+use flowgate::trace::read::Run;
+use flowgate::trace::{Body, EventId, Tool};
+
+use crate::influence::Influence;
+
+/// A judged run.
+#[derive(Debug)]
+pub struct Replayed {
+    /// Every call, in order.
+    pub calls: Vec<JudgedCall>,
+    /// What rules and readers found besides.
+    pub findings: Vec<Finding>,
+    /// Events that could not be taken in, by their place in the run.
+    pub refused: Vec<(usize, PushError)>,
+    /// The session at its end, for those who want to look closer.
+    pub monitor: Monitor,
+}
+
+/// One call of a run with its verdict.
+#[derive(Debug)]
+pub struct JudgedCall {
+    /// The place in the run.
+    pub entry: usize,
+    /// The place in the trace, if it has one.
+    pub event: Option<EventId>,
+    /// Its id.
+    pub id: String,
+    /// Its tool.
+    pub tool: Tool,
+    /// Who asked for it, if the log knows: `user` or `injection`.
+    pub origin: Option<String>,
+    /// The verdict.
+    pub outcome: Outcome,
+    /// How it was judged.
+    pub judgement: Judgement,
+}
+
+/// Judges a run under a policy.
+pub fn replay(policy: &Arc<Policy>, method: &dyn Influence, run: &Run) -> Replayed {
+    let mut monitor = Monitor::with_limits(Arc::clone(policy), Limits::default());
+    let mut session = method.start();
+    let (mut calls, mut findings, mut refused) = (Vec::new(), Vec::new(), Vec::new());
+    for (index, entry) in run.entries.iter().enumerate() {
+        match &entry.body {
+            Body::Call(call) => {
+                let attribution = session.attribute(monitor.trace(), entry);
+                let (id, tool) = (call.id.clone(), call.tool.clone());
+                let origin = entry.extra.get("origin").and_then(|origin| origin.as_str()).map(str::to_owned);
+                let recorded = monitor.record(entry.clone(), &attribution);
+                if let Some(event) = recorded.event {
+                    session.observe(monitor.trace(), event);
+                }
+                let (event, outcome, judgement) = (recorded.event, recorded.outcome, recorded.judgement);
+                calls.push(JudgedCall { entry: index, event, id, tool, origin, outcome, judgement });
+            }
+            _ => match monitor.push(entry.clone()) {
+                Ok((event, found)) => {
+                    findings.extend(found);
+                    session.observe(monitor.trace(), event);
+                }
+                Err(error) => refused.push((index, error)),
+            },
+        }
+    }
+    Replayed { calls, findings, refused, monitor }
+}

@@ -1,0 +1,442 @@
+//! The monitor: labels what happens, and judges what is about to.
+//!
+//! This is the only module that makes a [`Permit`]. It reads no clock and no file and draws no random number:
+//! the same policy and the same events give the same verdicts, live or over a log.
+
+mod attribution;
+mod labelling;
+mod requirement;
+mod rules;
+mod stores;
+mod verdict;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use serde_json::Map;
+
+pub use attribution::{Attribution, Source};
+pub use verdict::{
+    Authorized, Denial, Finding, Judgement, Outcome, Permit, Question, Reason, ReasonKind, Verdict,
+};
+
+use crate::label::{Label, Roster};
+use crate::policy::pattern::Servers;
+use crate::policy::{Action, Policy};
+use crate::trace::{
+    Body, Call, Entry, EventId, Influence, PlaceError, Region, Status, Tool, Trace,
+};
+use rules::Rules;
+use stores::{Access, Stores};
+use verdict::{Approval, Ticket};
+
+/// How much one session may take. What goes beyond is not permitted.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Steps of evaluation for one event or one call.
+    pub fuel: u64,
+    /// Events that a session may have. Nothing is ever forgotten, so a longer session is closed instead.
+    pub events: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { fuel: 5_000_000, events: 1_000_000 }
+    }
+}
+
+/// Which statements speak of a tool, found once.
+#[derive(Debug, Default)]
+struct Applicable {
+    labels: Vec<usize>,
+    requirements: Vec<usize>,
+    payloads: Vec<usize>,
+    endorsements: Vec<usize>,
+}
+
+/// The state of one session under one policy.
+#[derive(Debug)]
+pub struct Monitor {
+    policy: Arc<Policy>,
+    limits: Limits,
+    trace: Trace,
+    roster: Roster,
+    servers: Servers,
+    stores: Stores,
+    rules: Rules,
+    applicable: HashMap<Tool, Arc<Applicable>>,
+    messages: Arc<Applicable>,
+    accesses: HashMap<EventId, Access>,
+    /// Calls that were not permitted but happened, in a log.
+    unpermitted: std::collections::HashSet<EventId>,
+    answered: std::collections::HashSet<EventId>,
+    reserved: Vec<(EventId, Arc<Ticket>)>,
+    version: u64,
+}
+
+/// An event that cannot be pushed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PushError {
+    /// Its place in the trace cannot be found.
+    Place(PlaceError),
+    /// It is a call: calls are judged.
+    IsCall,
+    /// The session has as many events as it may have.
+    Full,
+}
+
+impl fmt::Display for PushError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Place(error) => error.fmt(f),
+            Self::IsCall => f.write_str("a call is judged, not pushed"),
+            Self::Full => f.write_str("the session has as many events as it may have"),
+        }
+    }
+}
+
+impl std::error::Error for PushError {}
+
+/// A call of a log, judged after the fact.
+#[derive(Debug)]
+pub struct Recorded {
+    /// What the verdict would have been.
+    pub outcome: Outcome,
+    /// How it was judged.
+    pub judgement: Judgement,
+    /// Its place in the trace; `None` if it has none.
+    pub event: Option<EventId>,
+}
+
+/// A judged call that stands at the end of the trace.
+struct Examined {
+    judgement: Judgement,
+    event: Option<EventId>,
+    entry: Entry,
+    access: Access,
+}
+
+impl Monitor {
+    /// A monitor for one session.
+    pub fn new(policy: Arc<Policy>) -> Self {
+        Self::with_limits(policy, Limits::default())
+    }
+
+    /// A monitor for one session with limits of your own.
+    pub fn with_limits(policy: Arc<Policy>, limits: Limits) -> Self {
+        let roster = Roster::new(policy.space());
+        let messages = Arc::new(labelling::for_messages(&policy.plan));
+        let rules = Rules::new(&policy.plan);
+        Self {
+            policy,
+            limits,
+            trace: Trace::new(),
+            roster,
+            servers: Servers::default(),
+            stores: Stores::default(),
+            rules,
+            applicable: HashMap::new(),
+            messages,
+            accesses: HashMap::new(),
+            unpermitted: std::collections::HashSet::new(),
+            answered: std::collections::HashSet::new(),
+            reserved: Vec::new(),
+            version: 0,
+        }
+    }
+
+    /// The policy that is enforced.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// What has happened so far.
+    pub fn trace(&self) -> &Trace {
+        &self.trace
+    }
+
+    /// The label in words, one phrase for each dimension.
+    pub fn describe(&self, label: &Label) -> Vec<String> {
+        self.policy.space().describe(label, self.policy.space().all(), &self.roster)
+    }
+
+    /// Tells the monitor of tools that exist, so that a name which two servers offer is ambiguous from the start.
+    pub fn declare_tools<'t>(&mut self, tools: impl IntoIterator<Item = &'t Tool>) {
+        for tool in tools {
+            self.servers.meet(&self.policy.plan.patterns, tool);
+        }
+        self.version += 1;
+    }
+
+    /// Adds a message or a tool's output, labels it, and returns what rules find.
+    ///
+    /// # Errors
+    /// If the event is a call, has no place in the trace, or is one too many.
+    pub fn push(&mut self, entry: Entry) -> Result<(EventId, Vec<Finding>), PushError> {
+        self.sweep();
+        if matches!(entry.body, Body::Call(_)) {
+            return Err(PushError::IsCall);
+        }
+        if self.trace.len() >= self.limits.events {
+            return Err(PushError::Full);
+        }
+        let place = self.trace.place(&entry).map_err(PushError::Place)?;
+        self.version += 1;
+        let mut fuel = self.limits.fuel;
+        let (id, mut findings) = self.label_and_append(entry, place, &mut fuel);
+        for reason in self.rules.meet(&self.policy.plan, &self.trace, id, &mut fuel) {
+            findings.push(Finding { event: id, reason });
+        }
+        Ok((id, findings))
+    }
+
+    /// Judges a call as if everything had influenced it.
+    pub fn judge(&mut self, call: Call) -> Verdict {
+        self.judge_entry(Entry::from(Body::Call(call)), Attribution::everything())
+    }
+
+    /// Judges a call of some agent, given what it depends on.
+    ///
+    /// Never errs: whatever cannot be decided is a denial that says why.
+    pub fn judge_entry(&mut self, entry: Entry, attribution: Attribution) -> Verdict {
+        self.sweep();
+        self.judge_with(entry, attribution, None)
+    }
+
+    fn judge_with(&mut self, entry: Entry, attribution: Attribution, approval: Option<Approval>) -> Verdict {
+        let original = entry.clone();
+        let examined = self.examine(entry, &attribution, approval.as_ref());
+        let Examined { judgement, event, entry, access } = examined;
+        match (judgement.outcome(), event) {
+            (Outcome::Permit, Some(event)) => {
+                let ticket = Arc::new(Ticket::default());
+                self.reserved.push((event, Arc::clone(&ticket)));
+                self.accesses.insert(event, access);
+                self.version += 1;
+                let version = self.version;
+                Verdict::Permit(Permit { entry, attribution, judgement, event, version, approval, ticket })
+            }
+            (Outcome::Confirm, Some(event)) => {
+                self.take_back(event);
+                let stores = self.stores.versions(&access);
+                Verdict::Confirm(Question { entry: original, attribution, judgement, stores })
+            }
+            (_, event) => {
+                event.into_iter().for_each(|event| self.take_back(event));
+                Verdict::Deny(Denial { judgement })
+            }
+        }
+    }
+
+    /// Turns a person's yes into a permit for exactly the call that was asked about.
+    ///
+    /// The call is judged again, as things are now: a denial wins, and so does a reason that the person was
+    /// not told of. The approval is void once a tool has written to state that the call touches.
+    ///
+    /// # Errors
+    /// Why the call must not run after all.
+    pub fn approve(&mut self, question: Question) -> Result<Permit, Denial> {
+        self.sweep();
+        if !self.stores.unchanged(&question.stores) {
+            let message = "state that the call refers to has changed since the question was asked";
+            return Err(self.void(question.judgement, message));
+        }
+        let approval = Approval { reasons: question.judgement.reasons };
+        match self.judge_with(question.entry, question.attribution, Some(approval)) {
+            Verdict::Permit(permit) => Ok(permit),
+            Verdict::Confirm(again) => Err(self.void(again.judgement, "there is a reason that the approval does not cover")),
+            Verdict::Deny(denial) => Err(denial),
+        }
+    }
+
+    fn void(&self, mut judgement: Judgement, message: &str) -> Denial {
+        judgement.reasons.push(Reason::new(ReasonKind::Limit, Action::Deny, message));
+        Denial { judgement }
+    }
+
+    /// Turns a permit into a call that runs now. The call is judged again, as things are now.
+    ///
+    /// # Errors
+    /// Why the call must not run after all.
+    pub fn redeem(&mut self, permit: Permit) -> Result<Authorized, Denial> {
+        self.sweep();
+        let mut permit = permit;
+        if permit.version != self.version {
+            self.withdraw(permit.event);
+            let (entry, attribution) = (permit.entry.clone(), permit.attribution.clone());
+            permit = match self.judge_with(entry, attribution, permit.approval.clone()) {
+                Verdict::Permit(again) => again,
+                Verdict::Confirm(question) => {
+                    return Err(self.void(question.judgement, "a question has come up since the call was judged"));
+                }
+                Verdict::Deny(denial) => return Err(denial),
+            };
+        }
+        let event = permit.event;
+        self.reserved.retain(|(reserved, _)| *reserved != event);
+        self.run(event);
+        let Body::Call(call) = permit.entry.body.clone() else {
+            return Err(self.void(permit.judgement.clone(), "only calls run"));
+        };
+        Ok(Authorized { call, event })
+    }
+
+    /// Judges a call of a log, and records that it happened whatever the verdict.
+    pub fn record(&mut self, entry: Entry, attribution: &Attribution) -> Recorded {
+        self.sweep();
+        let examined = self.examine(entry, attribution, None);
+        let outcome = examined.judgement.outcome();
+        if let Some(event) = examined.event {
+            self.accesses.insert(event, examined.access);
+            self.version += 1;
+            self.run(event);
+            if outcome == Outcome::Deny {
+                self.unpermitted.insert(event);
+            }
+        }
+        Recorded { outcome, judgement: examined.judgement, event: examined.event }
+    }
+
+    /// The call happens: it writes to its stores.
+    fn run(&mut self, event: EventId) {
+        self.version += 1;
+        if let Some(call) = self.trace.event_mut(event) {
+            call.status = Status::Done;
+        }
+        let label = self.trace.event(event).map_or(Label::BOTTOM, |call| call.label);
+        if let Some(access) = self.accesses.get(&event) {
+            self.stores.write(&access.writes, &label);
+            self.trace.wrote(event, &access.writes);
+        }
+    }
+
+    /// Places, labels and judges a call. It stands at the end of the trace afterwards, if it has a place.
+    fn examine(&mut self, entry: Entry, attribution: &Attribution, approval: Option<&Approval>) -> Examined {
+        let mut judgement = Judgement {
+            label: Vec::new(),
+            reasons: Vec::new(),
+            notes: Vec::new(),
+            is_harmless: false,
+            method: attribution.method,
+            hidden: attribution.hidden,
+        };
+        let refuse = |mut judgement: Judgement, entry, kind, message: String| {
+            judgement.reasons.push(Reason::new(kind, Action::Deny, message));
+            Examined { judgement, event: None, entry, access: Access::default() }
+        };
+        let Body::Call(call) = &entry.body else {
+            return refuse(judgement, entry, ReasonKind::Malformed, "only calls are judged".to_owned());
+        };
+        if self.trace.len() >= self.limits.events {
+            return refuse(judgement, entry, ReasonKind::Limit, PushError::Full.to_string());
+        }
+        let place = match self.trace.place(&entry) {
+            Ok(place) => place,
+            Err(error) => return refuse(judgement, entry, ReasonKind::Malformed, error.to_string()),
+        };
+        if let Err(error) = &call.arguments {
+            let message = error.to_string();
+            judgement.reasons.push(Reason::new(ReasonKind::Malformed, Action::Deny, message));
+        }
+        if self.trace.calls_with_id(&call.id).next().is_some() {
+            let message = "another call has the same id, so its output would answer both";
+            judgement.reasons.push(Reason::new(ReasonKind::DuplicateId, Action::Deny, message));
+        }
+        let tool = call.tool.clone();
+        self.servers.meet(&self.policy.plan.patterns, &tool);
+        let applicable = self.applicable(&tool);
+
+        let seen = place.context;
+        let document = self.label_call(&entry, attribution, &seen);
+        let influence = influence(attribution);
+        let mut entry_kept = entry.clone();
+        let event = self.trace.append(entry, place, document, Status::Pending, None, influence);
+
+        let mut fuel = self.limits.fuel;
+        self.endorse(event, &applicable, &mut entry_kept, &mut fuel);
+        self.trace.settle(event, &seen);
+        let required = self.require(event, &applicable, attribution, &mut fuel);
+        judgement.reasons.extend(required.reasons);
+        judgement.is_harmless = required.is_harmless;
+        for reason in self.rules.meet(&self.policy.plan, &self.trace, event, &mut fuel) {
+            match reason.action {
+                Action::Log => judgement.notes.push(reason),
+                _ => judgement.reasons.push(reason),
+            }
+        }
+        if fuel == 0 {
+            let message = "the step took too long to evaluate";
+            judgement.reasons.push(Reason::new(ReasonKind::Limit, Action::Deny, message));
+        }
+        if let Some(approval) = approval {
+            judgement.reasons.retain(|reason| !approval.covers(reason));
+        }
+        let label = self.trace.event(event).map_or(Label::BOTTOM, |call| call.label);
+        judgement.label = self.describe(&label);
+        let access = self.stores.access(&self.policy.plan.stores, &self.policy.plan.patterns, &tool, required.is_harmless);
+        Examined { judgement, event: Some(event), entry: entry_kept, access }
+    }
+
+    fn applicable(&mut self, tool: &Tool) -> Arc<Applicable> {
+        if let Some(known) = self.applicable.get(tool) {
+            return Arc::clone(known);
+        }
+        let found = Arc::new(labelling::for_tool(&self.policy.plan, tool));
+        self.applicable.insert(tool.clone(), Arc::clone(&found));
+        found
+    }
+
+    /// Withdraws the calls whose permits were dropped.
+    fn sweep(&mut self) {
+        if self.reserved.iter().all(|(_, ticket)| !ticket.is_given_up()) {
+            return;
+        }
+        let given_up: Vec<EventId> =
+            self.reserved.iter().filter(|(_, ticket)| ticket.is_given_up()).map(|(event, _)| *event).collect();
+        for event in given_up {
+            self.withdraw(event);
+        }
+        self.version += 1;
+    }
+
+    fn withdraw(&mut self, event: EventId) {
+        self.reserved.retain(|(reserved, _)| *reserved != event);
+        self.accesses.remove(&event);
+        if let Some(call) = self.trace.event_mut(event) {
+            call.status = Status::Withdrawn;
+        }
+    }
+
+    fn take_back(&mut self, event: EventId) {
+        self.trace.retract(event);
+        self.rules.forget(event);
+    }
+
+    fn region(&self, event: EventId, node: usize) -> Region {
+        self.trace.region(event, node)
+    }
+}
+
+/// What a call depends on, event by event.
+fn influence(attribution: &Attribution) -> Influence {
+    let mut events = Vec::new();
+    for source in attribution.sources() {
+        match source {
+            Source::Everything => return Influence::All,
+            Source::Regions(regions) => events.extend(regions.iter().map(|(event, _)| *event)),
+            Source::Hidden => {}
+        }
+    }
+    events.sort_unstable();
+    events.dedup();
+    Influence::Of(events)
+}
+
+/// A call without fields that were not understood.
+impl From<Call> for Entry {
+    fn from(call: Call) -> Self {
+        Self { body: Body::Call(call), agent: None, name: None, parents: Vec::new(), extra: Map::new() }
+    }
+}
+

@@ -1,0 +1,330 @@
+//! Labels for what happens: what the policy declares, joined with what it came from (RTBAS, Algorithm 4).
+
+use super::{Applicable, Finding, Monitor, Reason, ReasonKind, Source};
+use crate::eval::{EvalError, Evaluator, Frame, Missing, Read, Value};
+use crate::label::{Bound, Label, Partial, Roster, Space};
+use crate::policy::Action;
+use crate::policy::pattern::PatternId;
+use crate::policy::plan::{LabelPlan, LabelStatement, Plan, Query, Target, TargetStep, Type};
+use crate::trace::{Body, Document, Entry, EventId, Influence, NodeId, Place, Status, Step, Tool, Trace};
+
+use super::attribution::Attribution;
+
+/// The statements that speak of a tool: every pattern for their event matches it.
+pub(super) fn for_tool(plan: &Plan, tool: &Tool) -> Applicable {
+    let matches = |query: &Query| {
+        query.tools.iter().all(|id| plan.patterns.get(id.0).is_some_and(|pattern| pattern.matches(tool)))
+    };
+    let indices = |fits: &dyn Fn(usize) -> bool, count: usize| (0..count).filter(|i| fits(*i)).collect::<Vec<_>>();
+    let labels = |i: usize| plan.labels.get(i).is_some_and(|s| first_type(&s.query) == Type::ToolOutput && matches(&s.query));
+    let requirements = |i: usize| plan.requirements.get(i).is_some_and(|s| matches(&s.query));
+    let payloads = |i: usize| plan.payloads.get(i).is_some_and(|s| matches(&s.query));
+    let endorsements = |i: usize| plan.endorsements.get(i).is_some_and(|s| matches(&s.query));
+    Applicable {
+        labels: indices(&labels, plan.labels.len()),
+        requirements: indices(&requirements, plan.requirements.len()),
+        payloads: indices(&payloads, plan.payloads.len()),
+        endorsements: indices(&endorsements, plan.endorsements.len()),
+    }
+}
+
+/// The statements that label messages.
+pub(super) fn for_messages(plan: &Plan) -> Applicable {
+    let is_message = |statement: &LabelStatement| first_type(&statement.query) == Type::Message;
+    let labels = plan.labels.iter().enumerate().filter(|(_, s)| is_message(s)).map(|(i, _)| i).collect();
+    Applicable { labels, ..Applicable::default() }
+}
+
+fn first_type(query: &Query) -> Type {
+    query.variables.iter().find(|variable| variable.slot == 0).map_or(Type::Any, |variable| variable.ty)
+}
+
+/// What one match of a label statement grants.
+struct Grant {
+    node: NodeId,
+    capture: Option<(String, std::ops::Range<usize>)>,
+    label: Partial,
+    reads: Vec<Read>,
+    read_label: Label,
+}
+
+impl Monitor {
+    /// Labels a message or an output and appends it.
+    pub(super) fn label_and_append(&mut self, entry: Entry, place: Place, fuel: &mut u64) -> (EventId, Vec<Finding>) {
+        let policy = std::sync::Arc::clone(&self.policy);
+        let plan = &policy.plan;
+        let unlabelled = plan.default.unwrap_or_else(|| plan.space.top());
+        let seen = place.context;
+        let mut reasons = Vec::new();
+        let (mut base, mut floor) = (unlabelled, Label::BOTTOM);
+        let mut call = None;
+        let mut influence = Influence::Of(Vec::new());
+        let mut reads: Vec<usize> = Vec::new();
+        let mut applicable = std::sync::Arc::clone(&self.messages);
+        match &entry.body {
+            Body::Message(message) if matches!(message.role.as_str(), "assistant" | "model") => {
+                // What the model wrote carries what it saw, and no less.
+                (base, floor) = (Label::BOTTOM, seen);
+                influence = Influence::All;
+            }
+            Body::Output(output) => {
+                let calls: Vec<EventId> = self.trace.calls_with_id(&output.call_id).collect();
+                let problem = match calls.as_slice() {
+                    [] => Some("the output answers no call"),
+                    [only] if !self.answered.insert(*only) => Some("the call has been answered before"),
+                    [only] if self.unpermitted.contains(only) => Some("the call was not permitted"),
+                    [only] if self.trace.event(*only).is_none_or(|e| e.status != Status::Done) => {
+                        Some("the call was not running")
+                    }
+                    [only] => {
+                        call = Some(*only);
+                        None
+                    }
+                    _ => Some("several calls have the id that the output answers"),
+                };
+                if let Some(problem) = problem {
+                    reasons.push(Reason::new(ReasonKind::Unsolicited, Action::Log, problem));
+                    (base, floor) = (plan.space.top(), plan.space.top());
+                    influence = Influence::All;
+                }
+                if let Some(call) = call {
+                    floor = self.trace.event(call).map_or(Label::BOTTOM, |event| event.label);
+                    if let Some(access) = self.accesses.get(&call) {
+                        floor = floor.join(&self.stores.label(&access.reads));
+                        reads.clone_from(&access.reads);
+                    }
+                    influence = Influence::Of(vec![call]);
+                    if let Some(tool) = self.trace.event(call).and_then(|e| e.tool()).cloned() {
+                        applicable = self.applicable(&tool);
+                    }
+                }
+            }
+            Body::Message(_) | Body::Call(_) => {}
+        }
+        let is_error = matches!(&entry.body, Body::Output(output) if output.is_error);
+        let is_declared = call.is_some() || matches!(entry.body, Body::Message(_));
+        let document = Document::new(&entry.body, base);
+        if document.defect.is_some() {
+            let message = "the output looks like data but cannot be read in exactly one way; it is labelled as a whole";
+            reasons.push(Reason::new(ReasonKind::Malformed, Action::Log, message));
+        }
+        let id = self.trace.append(entry, place, document, Status::Done, call, influence);
+        self.trace.read_from(id, &reads);
+        if is_declared && self.declare(plan, id, &applicable, is_error, &mut reasons, fuel).is_err() {
+            let message = "the step took too long to evaluate, so the event is unlabelled";
+            reasons.push(Reason::new(ReasonKind::Limit, Action::Deny, message));
+            if let Some(event) = self.trace.event_mut(id) {
+                event.document.set_subtree(0, plan.space.top());
+            }
+        }
+        if let Some(event) = self.trace.event_mut(id) {
+            event.document.raise(&floor);
+        }
+        self.trace.settle(id, &seen);
+        (id, reasons.into_iter().map(|reason| Finding { event: id, reason }).collect())
+    }
+
+    /// Applies the label statements: first those that look at nothing, then the others in order.
+    fn declare(
+        &mut self,
+        plan: &Plan,
+        id: EventId,
+        applicable: &Applicable,
+        is_error: bool,
+        reasons: &mut Vec<Reason>,
+        fuel: &mut u64,
+    ) -> Result<(), EvalError> {
+        let mut raised = false;
+        for reading in [false, true] {
+            let statements = applicable.labels.iter().filter_map(|index| plan.labels.get(*index));
+            for statement in statements.filter(|s| s.reads == reading && (!is_error || s.mentions_error)) {
+                if let Some(reason) = self.ambiguous(plan, &statement.query) {
+                    reasons.push(Reason { statement: Some(statement.span.clone()), ..reason });
+                    continue;
+                }
+                match self.grants(plan, id, statement, fuel) {
+                    Ok(grants) => raised |= self.grant(&plan.space, id, grants),
+                    Err(EvalError::Fuel) => return Err(EvalError::Fuel),
+                    // A statement that cannot be evaluated grants nothing.
+                    Err(EvalError::Type(problem)) => {
+                        let mut reason = Reason::new(ReasonKind::RuleError, Action::Log, problem);
+                        reason.statement = Some(statement.span.clone());
+                        reasons.push(reason);
+                    }
+                }
+            }
+        }
+        if raised && let Some(event) = self.trace.event_mut(id) {
+            // A label was granted on the word of a region that turned out to be labelled higher.
+            event.document.set_subtree(0, plan.space.top());
+            let message = "a statement raised a label that another had relied on, so the event is unlabelled";
+            reasons.push(Reason::new(ReasonKind::RuleError, Action::Log, message));
+        }
+        Ok(())
+    }
+
+    /// A reason against the statement if one of its patterns has become ambiguous.
+    pub(super) fn ambiguous(&self, plan: &Plan, query: &Query) -> Option<Reason> {
+        let pattern: &PatternId = query.tools.iter().find(|id| self.servers.is_ambiguous(**id))?;
+        let name = plan.patterns.get(pattern.0)?;
+        let message = format!("`{name}` matches tools of two servers, so the statement grants nothing; name the server");
+        Some(Reason::new(ReasonKind::AmbiguousTool, Action::Deny, message))
+    }
+
+    fn grants(
+        &mut self,
+        plan: &Plan,
+        id: EventId,
+        statement: &LabelStatement,
+        fuel: &mut u64,
+    ) -> Result<Vec<Grant>, EvalError> {
+        let Self { trace, roster, .. } = self;
+        let mut evaluator = Evaluator::new(plan, trace, fuel, Missing::FailsAll);
+        evaluator.quiet = statement.query.is_quiet;
+        let mut grants = Vec::new();
+        let mut frame = frame(&statement.query, id);
+        evaluator.solve(&statement.query.ops, &mut frame, &|_| None, &mut |evaluator, frame| {
+            let noted = evaluator.reads.len();
+            let label = compute(evaluator, &plan.space, roster, &statement.label, frame, Bound::Data)?;
+            for node in region_nodes(evaluator.trace, &statement.target, frame) {
+                evaluator.spend(1)?;
+                let capture = match &statement.target.capture {
+                    None => None,
+                    Some((regex, name)) => {
+                        let Some(document) = evaluator.trace.event(id).map(|event| &event.document) else { continue };
+                        let value = document.to_value(node);
+                        let Some(text) = value.as_str() else { continue };
+                        evaluator.spend(text.len() / 16)?;
+                        let group = regex.captures(text).and_then(|found| found.name(name));
+                        let Some(group) = group else { continue };
+                        Some((name.clone(), group.range()))
+                    }
+                };
+                let (reads, read_label) = (evaluator.reads.clone(), evaluator.read_label());
+                grants.push(Grant { node, capture, label, reads, read_label });
+            }
+            evaluator.reads.truncate(noted);
+            Ok(false)
+        })?;
+        Ok(grants)
+    }
+
+    /// Carries grants out. Returns whether that raised a label which an earlier grant had relied on.
+    fn grant(&mut self, space: &Space, id: EventId, mut grants: Vec<Grant>) -> bool {
+        let Some(event) = self.trace.event_mut(id) else { return false };
+        let mut raised = false;
+        // A statement may only look at what is at or below the label that it grants.
+        grants.retain(|grant| space.exceeds(&grant.read_label, &grant.label.label, grant.label.dims).is_empty());
+        for grant in &grants {
+            grant.reads.iter().filter(|read| read.event == id).for_each(|read| event.document.mark_read(read.node));
+        }
+        // From the last node to the first, since a captured part moves the nodes after it.
+        grants.sort_by_key(|grant| std::cmp::Reverse(grant.node));
+        for grant in grants {
+            let node = match grant.capture {
+                Some((name, range)) => match event.document.capture(grant.node, &name, range) {
+                    Some(node) => node,
+                    None => continue,
+                },
+                None => grant.node,
+            };
+            raised |= event.document.declare(space, node, &grant.label);
+            // In the other dimensions, the choice of the label tells what was read.
+            let rest = space.restrict(&grant.read_label, space.all().without(grant.label.dims));
+            event.document.raise_subtree(node, &rest);
+        }
+        raised
+    }
+
+    /// The document of a call, labelled by what its parts depend on.
+    pub(super) fn label_call(&self, entry: &Entry, attribution: &Attribution, seen: &Label) -> Document {
+        let label = |source: &Source| match source {
+            Source::Everything | Source::Hidden => *seen,
+            Source::Regions(regions) => regions.iter().fold(Label::BOTTOM, |label, (event, node)| {
+                let document = self.trace.event(*event).map(|event| &event.document);
+                label.join(&document.and_then(|document| document.node(*node)).map_or(*seen, |node| node.label))
+            }),
+        };
+        let mut document = Document::new(&entry.body, label(&attribution.decision));
+        if let Some(arguments) = document.key(0, "arguments") {
+            let children: Vec<NodeId> = document.children(arguments).collect();
+            for child in children {
+                let Some(Step::Key(name)) = document.node(child).map(|node| node.step.clone()) else { continue };
+                document.set_subtree(child, label(attribution.argument(&name)));
+            }
+        }
+        document
+    }
+}
+
+/// A frame with the event in slot 0.
+pub(super) fn frame(query: &Query, id: EventId) -> Frame {
+    let mut frame = vec![Value::Absent; query.slots.max(1)];
+    if let Some(first) = frame.first_mut() {
+        *first = Value::Event(id);
+    }
+    frame
+}
+
+/// The nodes that a region stands for.
+pub(super) fn region_nodes(trace: &Trace, target: &Target, frame: &Frame) -> Vec<NodeId> {
+    let (event, root) = match frame.get(target.root) {
+        Some(Value::Event(event)) => (*event, 0),
+        Some(Value::Node(event, node)) => (*event, *node),
+        _ => return Vec::new(),
+    };
+    let Some(document) = trace.event(event).map(|event| &event.document) else { return Vec::new() };
+    let mut nodes = vec![root];
+    for step in &target.steps {
+        nodes = match step {
+            TargetStep::Key(key) => nodes.iter().filter_map(|node| document.key(*node, key)).collect(),
+            TargetStep::Index(index) => {
+                nodes.iter().filter_map(|node| document.child(*node, &Step::Index(*index))).collect()
+            }
+            TargetStep::Each => nodes.iter().flat_map(|node| document.children(*node)).collect(),
+        };
+    }
+    nodes
+}
+
+/// The value of a label plan.
+pub(super) fn compute(
+    evaluator: &mut Evaluator<'_>,
+    space: &Space,
+    roster: &mut Roster,
+    plan: &LabelPlan,
+    frame: &Frame,
+    bound: Bound,
+) -> Result<Partial, EvalError> {
+    let mut label = plan.fixed.unwrap_or(Partial::NONE);
+    for (dimension, arguments) in &plan.computed {
+        let Some(index) = space.index(dimension) else { continue };
+        let unknown = match bound {
+            Bound::Data => space.dimension_top(index),
+            Bound::Requirement => space.dimension_bottom(index),
+        };
+        let mut frame = frame.clone();
+        let mut names = Vec::new();
+        let mut is_known = true;
+        for argument in arguments {
+            let value = evaluator.evaluate(argument, &mut frame)?;
+            match evaluator.resolve_structure(&value)? {
+                Value::Str(name) => names.push(name.to_string()),
+                Value::List(items) => {
+                    for item in items.iter() {
+                        match item.as_text() {
+                            Some(name) => names.push(name.to_owned()),
+                            None => is_known = false,
+                        }
+                    }
+                }
+                _ => is_known = false,
+            }
+        }
+        let instant = names.first().and_then(|text| crate::builtin::seconds(text));
+        let instant = instant.and_then(|seconds| space.instant(dimension, seconds));
+        let computed = instant.or_else(|| roster.set(space, dimension, &names, bound));
+        label = label.join(&computed.filter(|_| is_known).unwrap_or(unknown));
+    }
+    Ok(label)
+}

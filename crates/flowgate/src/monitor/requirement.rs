@@ -1,0 +1,310 @@
+//! Requirements: what a call, and each of its arguments, may at most carry.
+//!
+//! Each `require` bounds the dimensions that it names. A dimension that nothing bounds must be at its bottom,
+//! so a tool that no statement mentions may be called only by what is trusted and public altogether. A bound on
+//! one argument is a bound on the decision as well; `payload` lifts integrity from an argument, and nothing else.
+
+use serde_json::Value as Json;
+
+use super::labelling::{compute, frame, region_nodes};
+use super::{Applicable, Attribution, Monitor, Reason, ReasonKind, Source};
+use crate::eval::{EvalError, Evaluator, Frame, Missing};
+use crate::label::{Bound, Dims, Label, Partial, Space};
+use crate::policy::plan::{Plan, Query};
+use crate::policy::{Action, Span};
+use crate::trace::{Body, Content, Document, Entry, EventId, NodeId, Region, Step};
+
+/// How many regions a reason names.
+const MAX_REGIONS: usize = 5;
+
+/// What came of comparing a call with its requirements.
+pub(super) struct Required {
+    pub(super) reasons: Vec<Reason>,
+    pub(super) is_harmless: bool,
+}
+
+/// One upper bound.
+struct Limit {
+    label: Partial,
+    span: Span,
+    denies: bool,
+    /// The nodes it speaks of; `None` is the whole call.
+    nodes: Option<Vec<NodeId>>,
+}
+
+impl Monitor {
+    /// Lowers the integrity of arguments that the policy endorses, and replaces them by their canonical print.
+    pub(super) fn endorse(&mut self, event: EventId, applicable: &Applicable, entry: &mut Entry, fuel: &mut u64) {
+        let policy = std::sync::Arc::clone(&self.policy);
+        let plan = &policy.plan;
+        for statement in applicable.endorsements.iter().filter_map(|index| plan.endorsements.get(*index)) {
+            if self.ambiguous(plan, &statement.query).is_some() {
+                continue;
+            }
+            let mut granted: Vec<(NodeId, Partial)> = Vec::new();
+            let Self { trace, roster, .. } = self;
+            let mut evaluator = Evaluator::new(plan, trace, fuel, Missing::FailsAll);
+            let result = each_match(&mut evaluator, &statement.query, event, |evaluator, frame| {
+                let nodes = region_nodes(evaluator.trace, &statement.target, frame);
+                // The condition on the argument itself is what pins it down; all else must be good enough already.
+                evaluator.reads.retain(|read| read.event != event || !nodes.contains(&read.node));
+                let label = compute(evaluator, &plan.space, roster, &statement.label, frame, Bound::Data)?;
+                if plan.space.exceeds(&evaluator.read_label(), &label.label, label.dims).is_empty() {
+                    granted.extend(nodes.into_iter().map(|node| (node, label)));
+                }
+                Ok(())
+            });
+            if result.is_err() {
+                continue;
+            }
+            for (node, label) in granted {
+                let Some(call) = self.trace.event_mut(event) else { return };
+                let Some(Content::Scalar(value)) = call.document.node(node).map(|n| n.content.clone()) else { continue };
+                let canonical = match statement.canonical.and_then(|builtin| builtin.0.canonical) {
+                    Some(canonical) => canonical(&value),
+                    None => Some(value),
+                };
+                let Some(canonical) = canonical else { continue };
+                let path = call.document.path(node);
+                call.document.set_scalar(node, canonical.clone());
+                call.document.lower(&plan.space, node, &label);
+                for body in [&mut call.body, &mut entry.body] {
+                    put(body, &path.0, &canonical);
+                }
+            }
+        }
+    }
+
+    /// Compares every part of the call with what it may carry.
+    pub(super) fn require(
+        &mut self,
+        event: EventId,
+        applicable: &Applicable,
+        attribution: &Attribution,
+        fuel: &mut u64,
+    ) -> Required {
+        let policy = std::sync::Arc::clone(&self.policy);
+        let plan = &policy.plan;
+        let space = &plan.space;
+        let mut required = Required { reasons: self.hidden(attribution), is_harmless: false };
+        if space.dimensions().is_empty() {
+            return required;
+        }
+        let mut limits: Vec<Limit> = Vec::new();
+        for statement in applicable.requirements.iter().filter_map(|index| plan.requirements.get(*index)) {
+            if let Some(mut reason) = self.ambiguous(plan, &statement.query) {
+                reason.statement = Some(statement.span.clone());
+                required.reasons.push(reason);
+                continue;
+            }
+            let Self { trace, roster, .. } = self;
+            let mut evaluator = Evaluator::new(plan, trace, fuel, Missing::FailsAll);
+            let result = each_match(&mut evaluator, &statement.query, event, |evaluator, frame| {
+                let conditions = evaluator.reads.len();
+                let mut label = compute(evaluator, space, roster, &statement.label, frame, Bound::Requirement)?;
+                // The values that a computed bound reads must themselves be allowed where it leads.
+                evaluator.reads.drain(..conditions.min(evaluator.reads.len()));
+                if !space.exceeds(&evaluator.read_label(), &label.label, label.dims).is_empty() {
+                    label.label = Label::BOTTOM;
+                }
+                let nodes = statement.target.as_ref().map(|target| region_nodes(evaluator.trace, target, frame));
+                let (span, denies) = (statement.span.clone(), statement.denies);
+                limits.push(Limit { label, span, denies, nodes });
+                Ok(())
+            });
+            if let Err(error) = result {
+                let mut reason = Reason::new(ReasonKind::RuleError, Action::Deny, error.to_string());
+                reason.statement = Some(statement.span.clone());
+                required.reasons.push(reason);
+            }
+        }
+        let payloads = self.payload_nodes(plan, event, applicable, fuel);
+        let whole_top = |limit: &Limit| limit.nodes.is_none() && limit.label.dims == space.all() && space.top().flows_to(&limit.label.label);
+        required.is_harmless = limits.iter().any(whole_top) && limits.iter().all(|limit| whole_top(limit));
+        let found = self.compare(space, event, &limits, &payloads, attribution);
+        required.reasons.extend(found);
+        required
+    }
+
+    /// The arguments that depend on what the method hides.
+    fn hidden(&self, attribution: &Attribution) -> Vec<Reason> {
+        let named = attribution.arguments.iter().map(|(name, source)| (format!("arguments.{name}"), source));
+        let parts = std::iter::once(("decision".to_owned(), &attribution.decision)).chain(named);
+        let hidden = parts.filter(|(_, source)| **source == Source::Hidden);
+        hidden
+            .map(|(part, _)| {
+                let message = format!("the {} method hides what this depends on, so the model could not have written it", attribution.method);
+                Reason { part: Some(part), ..Reason::new(ReasonKind::Hidden, Action::Deny, message) }
+            })
+            .collect()
+    }
+
+    fn payload_nodes(&mut self, plan: &Plan, event: EventId, applicable: &Applicable, fuel: &mut u64) -> Vec<NodeId> {
+        let mut nodes = Vec::new();
+        for statement in applicable.payloads.iter().filter_map(|index| plan.payloads.get(*index)) {
+            if self.ambiguous(plan, &statement.query).is_some() {
+                continue;
+            }
+            let mut evaluator = Evaluator::new(plan, &self.trace, fuel, Missing::FailsAll);
+            // A statement that cannot be evaluated lifts nothing.
+            let mut found = Vec::new();
+            let result = each_match(&mut evaluator, &statement.query, event, |evaluator, frame| {
+                let reads = evaluator.read_label();
+                if plan.space.restrict(&reads, plan.space.integrity()) == Label::BOTTOM {
+                    found.extend(region_nodes(evaluator.trace, &statement.target, frame));
+                }
+                Ok(())
+            });
+            if result.is_ok() {
+                nodes.extend(found);
+            }
+        }
+        nodes
+    }
+
+    /// One reason for each part of the call and each bound that it exceeds.
+    fn compare(
+        &self,
+        space: &Space,
+        event: EventId,
+        limits: &[Limit],
+        payloads: &[NodeId],
+        attribution: &Attribution,
+    ) -> Vec<Reason> {
+        let Some(call) = self.trace.event(event) else { return Vec::new() };
+        let document = &call.document;
+        let arguments = document.key(0, "arguments");
+        let inside = |node: NodeId, roots: &[NodeId]| {
+            roots.iter().any(|root| (*root..document.node(*root).map_or(*root, |n| n.end)).contains(&node))
+        };
+        let mut reasons: Vec<Reason> = Vec::new();
+        for (id, node) in document.nodes().iter().enumerate() {
+            // The decision: which tool, that it is called, and which arguments there are.
+            let is_decision = Some(id) == arguments || arguments.is_none_or(|arguments| !inside(id, &[arguments]));
+            let lifted = if inside(id, payloads) { space.integrity() } else { Dims::NONE };
+            let mut unbounded = space.all();
+            let mut exceeded: Vec<(Dims, Option<&Limit>)> = Vec::new();
+            for limit in limits {
+                let applies = is_decision || limit.nodes.as_ref().is_none_or(|nodes| inside(id, nodes));
+                if applies {
+                    unbounded = unbounded.without(limit.label.dims);
+                    let over = space.exceeds(&node.label, &limit.label.label, limit.label.dims.without(lifted));
+                    exceeded.push((over, Some(limit)));
+                }
+            }
+            exceeded.push((space.exceeds(&node.label, &Label::BOTTOM, unbounded.without(lifted)), None));
+            let part = if is_decision { "decision".to_owned() } else { argument(document, id) };
+            for (over, limit) in exceeded.into_iter().filter(|(over, _)| !over.is_empty()) {
+                let statement = limit.map(|limit| limit.span.clone());
+                if reasons.iter().any(|r| r.part.as_deref() == Some(&part) && r.statement == statement) {
+                    continue;
+                }
+                reasons.push(self.exceeds(event, &node.label, over, limit, part.clone(), attribution));
+            }
+        }
+        reasons
+    }
+
+    fn exceeds(
+        &self,
+        event: EventId,
+        label: &Label,
+        over: Dims,
+        limit: Option<&Limit>,
+        part: String,
+        attribution: &Attribution,
+    ) -> Reason {
+        let space = self.policy.space();
+        let bound = limit.map_or(Label::BOTTOM, |limit| limit.label.label);
+        let (carried, allowed) = (space.describe(label, over, &self.roster), space.describe(&bound, over, &self.roster));
+        let (kind, message) = match limit {
+            Some(_) => (ReasonKind::Requirement, format!("{part} carries {}, and may carry at most {}", carried.join(", "), allowed.join(", "))),
+            None => (
+                ReasonKind::Undeclared,
+                format!("{part} carries {}, and no statement says that the tool may; so at most {}", carried.join(", "), allowed.join(", ")),
+            ),
+        };
+        let action = if limit.is_some_and(|limit| limit.denies) { Action::Deny } else { Action::Ask };
+        let name = part.strip_prefix("arguments.").map(|path| path.split(['.', '[']).next().unwrap_or(path));
+        let source = name.map_or(&attribution.decision, |name| attribution.argument(name));
+        let secret = over.without(space.integrity());
+        Reason {
+            statement: limit.map(|limit| limit.span.clone()),
+            part: Some(part),
+            regions: self.offenders(event, source, &bound, over),
+            categories: space.describe(label, secret, &self.roster),
+            label: carried,
+            required: allowed,
+            ..Reason::new(kind, action, message)
+        }
+    }
+
+    /// The regions that do not flow to the bound, the latest first.
+    fn offenders(&self, event: EventId, source: &Source, bound: &Label, over: Dims) -> Vec<(Region, Vec<String>)> {
+        let space = self.policy.space();
+        let mut found: Vec<(EventId, NodeId)> = Vec::new();
+        match source {
+            Source::Regions(regions) => found.clone_from(regions),
+            Source::Hidden => {}
+            Source::Everything => {
+                let seen = (0..event.0).rev().map(EventId).filter(|earlier| self.trace.sees(event, *earlier));
+                for earlier in seen {
+                    let Some(document) = self.trace.event(earlier).map(|event| &event.document) else { continue };
+                    let over_here = document.nodes().iter().enumerate().filter(|(_, node)| {
+                        matches!(node.content, Content::Scalar(_)) && !space.exceeds(&node.label, bound, over).is_empty()
+                    });
+                    found.extend(over_here.map(|(node, _)| (earlier, node)).take(MAX_REGIONS));
+                    if found.len() >= MAX_REGIONS {
+                        break;
+                    }
+                }
+            }
+        }
+        let label = |event: EventId, node: NodeId| {
+            let node = self.trace.event(event).and_then(|event| event.document.node(node));
+            node.map_or(Label::BOTTOM, |node| node.label)
+        };
+        let offending = found.into_iter().filter(|(event, node)| !space.exceeds(&label(*event, *node), bound, over).is_empty());
+        offending
+            .take(MAX_REGIONS)
+            .map(|(event, node)| (self.region(event, node), space.describe(&label(event, node), over, &self.roster)))
+            .collect()
+    }
+}
+
+/// The path of the top-level argument that a node belongs to.
+fn argument(document: &Document, node: NodeId) -> String {
+    let mut path = document.path(node);
+    path.0.truncate(2);
+    path.to_string()
+}
+
+fn each_match(
+    evaluator: &mut Evaluator<'_>,
+    query: &Query,
+    event: EventId,
+    mut found: impl FnMut(&mut Evaluator<'_>, &Frame) -> Result<(), EvalError>,
+) -> Result<(), EvalError> {
+    let mut values: Frame = frame(query, event);
+    evaluator.solve(&query.ops, &mut values, &|_| None, &mut |evaluator, frame| found(evaluator, frame).map(|()| false))?;
+    Ok(())
+}
+
+/// Puts a value at `arguments...` of a call.
+fn put(body: &mut Body, path: &[Step], value: &Json) {
+    let Body::Call(call) = body else { return };
+    let (Ok(arguments), Some((Step::Key(_), rest))) = (&mut call.arguments, path.split_first()) else { return };
+    let Some((Step::Key(name), rest)) = rest.split_first() else { return };
+    let mut place = arguments.get_mut(&**name);
+    for step in rest {
+        place = match (place, step) {
+            (Some(Json::Object(map)), Step::Key(key)) => map.get_mut(&**key),
+            (Some(Json::Array(items)), Step::Index(index)) => items.get_mut(*index),
+            _ => None,
+        };
+    }
+    if let Some(place) = place {
+        *place = value.clone();
+    }
+}
+

@@ -1,0 +1,102 @@
+//! Stores: state outside the agent through which one call reaches another.
+//!
+//! What is written to a store keeps its label when it is read again, or a tool that may carry private text
+//! could hand it to one whose output is public (RTBAS section 6.2). A tool that no `store` statement
+//! mentions shares one store with all other such tools of its server.
+
+use std::sync::Arc;
+
+use crate::label::Label;
+use crate::policy::pattern::ToolPattern;
+use crate::policy::plan::Store;
+use crate::trace::Tool;
+
+/// What a tool does to stores, by index.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Access {
+    pub(super) writes: Vec<usize>,
+    pub(super) reads: Vec<usize>,
+}
+
+#[derive(Debug, Clone)]
+struct State {
+    server: Option<Arc<str>>,
+    /// `None` for the store of all undeclared tools of a server.
+    declared: Option<usize>,
+    label: Label,
+    version: u64,
+}
+
+/// The labels of all stores.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Stores {
+    states: Vec<State>,
+}
+
+impl Stores {
+    fn index(&mut self, declared: Option<usize>, server: Option<&Arc<str>>) -> usize {
+        let server = server.filter(|_| declared.is_none());
+        let known = self.states.iter().position(|s| s.declared == declared && s.server.as_ref() == server);
+        known.unwrap_or_else(|| {
+            self.states.push(State { server: server.cloned(), declared, label: Label::BOTTOM, version: 0 });
+            self.states.len() - 1
+        })
+    }
+
+    /// The stores that a tool writes and reads. Only a harmless tool does not write where nothing is declared.
+    pub(super) fn access(
+        &mut self,
+        stores: &[Store],
+        patterns: &[ToolPattern],
+        tool: &Tool,
+        is_harmless: bool,
+    ) -> Access {
+        let mut access = Access::default();
+        for (declared, store) in stores.iter().enumerate() {
+            let among = |list: &[crate::policy::pattern::PatternId]| {
+                list.iter().any(|id| patterns.get(id.0).is_some_and(|pattern| pattern.matches(tool)))
+            };
+            if among(&store.written) {
+                access.writes.push(self.index(Some(declared), None));
+            }
+            if among(&store.read) {
+                access.reads.push(self.index(Some(declared), None));
+            }
+        }
+        if access == Access::default() {
+            let index = self.index(None, tool.server.as_ref());
+            access.reads.push(index);
+            if !is_harmless {
+                access.writes.push(index);
+            }
+        }
+        access
+    }
+
+    /// Notes that a call carrying `label` wrote to the stores.
+    pub(super) fn write(&mut self, stores: &[usize], label: &Label) {
+        for index in stores {
+            if let Some(state) = self.states.get_mut(*index) {
+                state.label = state.label.join(label);
+                state.version += 1;
+            }
+        }
+    }
+
+    /// The join of what the stores carry.
+    pub(super) fn label(&self, stores: &[usize]) -> Label {
+        let states = stores.iter().filter_map(|index| self.states.get(*index));
+        states.fold(Label::BOTTOM, |label, state| label.join(&state.label))
+    }
+
+    /// How often each of the stores that an access touches has been written to.
+    pub(super) fn versions(&self, access: &Access) -> Vec<(usize, u64)> {
+        let touched = access.writes.iter().chain(&access.reads);
+        touched.filter_map(|index| Some((*index, self.states.get(*index)?.version))).collect()
+    }
+
+    /// Whether none of the stores has been written to since.
+    pub(super) fn unchanged(&self, versions: &[(usize, u64)]) -> bool {
+        versions.iter().all(|(index, version)| self.states.get(*index).is_some_and(|s| s.version == *version))
+    }
+}
