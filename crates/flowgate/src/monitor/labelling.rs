@@ -118,6 +118,7 @@ impl Monitor {
             }
         }
         if let Some(event) = self.trace.event_mut(id) {
+            event.document.frame_by_content(&plan.space);
             event.document.raise(&floor);
         }
         self.trace.settle(id, &seen);

@@ -28,6 +28,8 @@ struct Limit {
     label: Partial,
     span: Span,
     denies: bool,
+    /// Whether it says that the tool acts on nothing.
+    is_harmless: bool,
     /// The nodes it speaks of; `None` is the whole call.
     nodes: Option<Vec<NodeId>>,
 }
@@ -109,7 +111,8 @@ impl Monitor {
                 }
                 let nodes = statement.target.as_ref().map(|target| region_nodes(evaluator.trace, target, frame));
                 let (span, denies) = (statement.span.clone(), statement.denies);
-                limits.push(Limit { label, span, denies, nodes });
+                let is_harmless = statement.label.is_top && nodes.is_none();
+                limits.push(Limit { label, span, denies, is_harmless, nodes });
                 Ok(())
             });
             if let Err(error) = result {
@@ -119,8 +122,7 @@ impl Monitor {
             }
         }
         let payloads = self.payload_nodes(plan, event, applicable, fuel);
-        let whole_top = |limit: &Limit| limit.nodes.is_none() && limit.label.dims == space.all() && space.top().flows_to(&limit.label.label);
-        required.is_harmless = limits.iter().any(whole_top) && limits.iter().all(|limit| whole_top(limit));
+        required.is_harmless = !limits.is_empty() && limits.iter().all(|limit| limit.is_harmless);
         let found = self.compare(space, event, &limits, &payloads, attribution);
         required.reasons.extend(found);
         required

@@ -198,6 +198,8 @@ pub(crate) struct LabelPlan {
     pub(crate) computed: Vec<(String, Vec<Ex>)>,
     /// All dimensions it speaks of.
     pub(crate) dims: Dims,
+    /// Whether it is written `top`: as a requirement, that the tool acts on nothing.
+    pub(crate) is_top: bool,
 }
 
 /// An expression.

@@ -69,7 +69,8 @@ impl Document {
         let root = document.add(0, Step::Key("".into()), Content::Map, label);
         match body {
             Body::Message(message) => {
-                document.scalar(root, "role", Value::String(message.role.clone()), label);
+                // Who speaks is what the client's protocol says, not part of what is said.
+                document.scalar(root, "role", Value::String(message.role.clone()), Label::BOTTOM);
                 document.field(root, "content", &message.content, label);
             }
             Body::Call(call) => {
@@ -301,6 +302,19 @@ impl Document {
     pub(crate) fn mark_read(&mut self, id: NodeId) {
         if let Some(node) = self.nodes.get_mut(id) {
             node.read = true;
+        }
+    }
+
+    /// Gives what stands around the content (that there is an answer, and whether it is an error) the label of
+    /// the content, where no declaration speaks of it: whoever vouches for the answer vouches for its being one.
+    pub(crate) fn frame_by_content(&mut self, space: &Space) {
+        let Some(content) = self.key(0, "content") else { return };
+        let label = self.label_at(content);
+        let around = [Some(0), self.key(0, "is_error")];
+        for id in around.into_iter().flatten() {
+            let Some(node) = self.nodes.get_mut(id) else { continue };
+            let undeclared = space.all().without(node.declared);
+            node.label = space.replace(&node.label, &Partial { dims: undeclared, label: space.restrict(&label, undeclared) });
         }
     }
 

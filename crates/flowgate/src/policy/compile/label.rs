@@ -86,7 +86,8 @@ impl Compiler<'_> {
 
     /// The label that a list of elements names.
     pub(super) fn label(&mut self, parts: &[Expr], scope: &mut Scope) -> Compiled<LabelPlan> {
-        let mut label = LabelPlan::default();
+        let is_top = |part: &Expr| matches!(&*part.kind, ExprKind::Name(name) if name == "top");
+        let mut label = LabelPlan { is_top: parts.iter().all(is_top), ..LabelPlan::default() };
         for part in parts {
             let fixed = match &*part.kind {
                 ExprKind::Name(name) => self.element(name, part)?,
