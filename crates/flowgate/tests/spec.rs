@@ -1,0 +1,354 @@
+//! Runs the specifications in `spec/`: Markdown whose code blocks are policies, traces and expected verdicts.
+//!
+//! How to write one stands in `spec/README.md`. Every block of a trace is judged under the last policy before it.
+
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, clippy::string_slice, reason = "tests")]
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use flowgate::monitor::{Attribution, Authorized, Limits, Monitor, Outcome, Permit, Question, Source, Verdict};
+use flowgate::policy::Policy;
+use flowgate::trace::{Body, Call, Entry, EventId, Message, NodeId, Output, Tool};
+use serde_json::Value;
+
+#[test]
+fn specifications_hold() {
+    let mut files = Vec::new();
+    markdown(&Path::new(env!("CARGO_MANIFEST_DIR")).join("spec"), &mut files);
+    let (mut traces, mut failures) = (0, Vec::new());
+    for file in &files {
+        let text = std::fs::read_to_string(file).unwrap();
+        let name = file.file_name().unwrap().to_string_lossy().into_owned();
+        let mut policy: Option<Result<Arc<Policy>, String>> = None;
+        for block in blocks(&text) {
+            match block.language.as_str() {
+                "flow" => policy = Some(parse(&block.text)),
+                "trace" => {
+                    traces += 1;
+                    let policy = policy.as_ref().unwrap_or_else(|| panic!("{name}:{}: no policy before the trace", block.line));
+                    match policy {
+                        Ok(policy) => run(policy, &block, &name, &mut failures),
+                        Err(error) => failures.push(format!("{name}:{}: {error}", block.line)),
+                    }
+                }
+                "error" => match policy.as_ref().expect("a policy before the error") {
+                    Ok(_) => failures.push(format!("{name}:{}: the policy has no error", block.line)),
+                    Err(error) if error.trim() == block.text.trim() => {}
+                    Err(error) => failures.push(format!("{name}:{}: expected:\n{}\nfound:\n{error}", block.line, block.text)),
+                },
+                "" | "text" => {}
+                other => panic!("{name}:{}: unknown block `{other}`", block.line),
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+    assert!(traces >= 2, "only {traces} traces were found");
+}
+
+fn markdown(folder: &Path, files: &mut Vec<PathBuf>) {
+    let mut entries: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    entries.sort();
+    for path in entries {
+        if path.is_dir() {
+            markdown(&path, files);
+        } else if path.extension().is_some_and(|e| e == "md") && path.file_name().is_some_and(|n| n != "README.md") {
+            files.push(path);
+        }
+    }
+}
+
+struct Block {
+    language: String,
+    text: String,
+    line: usize,
+}
+
+fn blocks(markdown: &str) -> Vec<Block> {
+    let mut blocks: Vec<Block> = Vec::new();
+    let mut open = false;
+    for (index, line) in markdown.lines().enumerate() {
+        if let Some(language) = line.strip_prefix("```") {
+            open = !open;
+            if open {
+                blocks.push(Block { language: language.trim().to_owned(), text: String::new(), line: index + 2 });
+            }
+        } else if open {
+            let block = blocks.last_mut().unwrap();
+            block.text.push_str(line);
+            block.text.push('\n');
+        }
+    }
+    blocks
+}
+
+/// The policy, or its diagnostics, one a line: `line:column code: message; help: advice`.
+fn parse(source: &str) -> Result<Arc<Policy>, String> {
+    Policy::parse(source).map(Arc::new).map_err(|diagnostics| {
+        let lines = diagnostics.iter().map(|d| {
+            let (line, column) = d.position(source);
+            let help = d.help.as_ref().map(|help| format!("; help: {help}")).unwrap_or_default();
+            format!("{line}:{column} {}: {}{help}", d.code, d.message)
+        });
+        lines.collect::<Vec<_>>().join("\n")
+    })
+}
+
+/// The state of one trace block.
+struct Run<'a> {
+    monitor: Monitor,
+    /// Permits and questions by the id of their call.
+    permits: Vec<(String, Permit)>,
+    questions: Vec<(String, Question)>,
+    running: Vec<Authorized>,
+    calls: Vec<(String, EventId)>,
+    last: Option<EventId>,
+    place: String,
+    failures: &'a mut Vec<String>,
+}
+
+fn run(policy: &Arc<Policy>, block: &Block, name: &str, failures: &mut Vec<String>) {
+    let mut limits = Limits::default();
+    let mut lines: Vec<(usize, String)> = Vec::new();
+    for (index, line) in block.text.lines().enumerate() {
+        match line.strip_prefix("    ") {
+            // A deeper line continues the text of the one before.
+            Some(more) if !lines.is_empty() => {
+                let last = &mut lines.last_mut().unwrap().1;
+                last.push('\n');
+                last.push_str(more);
+            }
+            _ if line.trim().is_empty() || line.starts_with('#') => {}
+            _ => lines.push((block.line + index, line.to_owned())),
+        }
+    }
+    if let Some((_, fuel)) = lines.first().filter(|(_, line)| line.starts_with("fuel ")).cloned() {
+        limits.fuel = fuel[5..].trim().parse().unwrap();
+        lines.remove(0);
+    }
+    let monitor = Monitor::with_limits(Arc::clone(policy), limits);
+    let (permits, questions, running, calls) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut run = Run { monitor, permits, questions, running, calls, last: None, place: String::new(), failures };
+    for (line, text) in lines {
+        run.place = format!("{name}:{line}");
+        run.step(&text);
+    }
+}
+
+impl Run<'_> {
+    fn fail(&mut self, message: &str) {
+        self.failures.push(format!("{}: {message}", self.place));
+    }
+
+    fn step(&mut self, line: &str) {
+        let (agent, parents, line) = standing(line);
+        let (line, name) = match line.rsplit_once(" @") {
+            Some((rest, name)) if !name.contains(' ') => (rest, Some(name.to_owned())),
+            _ => (line, None),
+        };
+        let entry = |body: Body| Entry { agent: agent.clone(), parents: parents.clone(), name: name.clone(), ..Entry::from(body) };
+        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+        match word {
+            "system:" | "user:" | "assistant:" => {
+                let role = word.trim_end_matches(':').to_owned();
+                self.push(entry(Body::Message(Message { role, content: Value::String(rest.to_owned()) })));
+            }
+            "out" | "error" => {
+                let (id, text) = rest.split_once(": ").unwrap_or((rest.trim_end_matches(':'), ""));
+                let content = Value::String(text.to_owned());
+                let (call_id, is_error) = (id.to_owned(), word == "error");
+                self.push(entry(Body::Output(Output { call_id, tool: None, content, structured: None, is_error })));
+            }
+            "call" | "judge" => {
+                let (id, rest) = rest.split_once(' ').unwrap();
+                let (body, expected) = rest.split_once(" # ").expect("a call says what is expected: `# permit`");
+                let (body, sources) = match body.split_once(" from ") {
+                    Some((body, sources)) => (body, Some(sources)),
+                    None => (body, None),
+                };
+                let (tool, arguments) = body.trim().split_once('(').unwrap();
+                let tool = match tool.split_once('/') {
+                    Some((server, name)) => Tool::of(server, name),
+                    None => Tool::local(tool),
+                };
+                let call = Call::from_json(id, tool, arguments.strip_suffix(')').unwrap());
+                let attribution = sources.map_or_else(Attribution::everything, |sources| self.attribution(sources));
+                let verdict = self.monitor.judge_entry(entry(Body::Call(call)), attribution);
+                self.expect(id, verdict, expected, word == "call");
+            }
+            // A judged call runs.
+            "redeem" => {
+                let (id, expected) = rest.split_once(" # ").unwrap();
+                let index = self.permits.iter().position(|(known, _)| known == id).expect("a permit");
+                let (_, permit) = self.permits.remove(index);
+                match self.monitor.redeem(permit) {
+                    Ok(authorized) => self.outcome(id, Outcome::Permit, "", expected, Some(authorized)),
+                    Err(denial) => {
+                        let why = denial.judgement().reasons.iter().map(|r| r.message.clone()).collect::<Vec<_>>().join("; ");
+                        self.outcome(id, Outcome::Deny, &why, expected, None);
+                    }
+                }
+            }
+            "drop" => {
+                let index = self.permits.iter().position(|(known, _)| known == rest).expect("a permit");
+                drop(self.permits.remove(index));
+            }
+            "approve" => {
+                let (id, expected) = rest.split_once(" # ").unwrap();
+                let index = self.questions.iter().position(|(known, _)| known == id).expect("a question");
+                let (_, question) = self.questions.remove(index);
+                match self.monitor.approve(question) {
+                    Ok(permit) => {
+                        let authorized = self.monitor.redeem(permit).ok();
+                        self.outcome(id, Outcome::Permit, "", expected, authorized);
+                    }
+                    Err(denial) => {
+                        let why = denial.judgement().reasons.iter().map(|r| r.message.clone()).collect::<Vec<_>>().join("; ");
+                        self.outcome(id, Outcome::Deny, &why, expected, None);
+                    }
+                }
+            }
+            // `runs ID ARGUMENTS`: what the tool gets.
+            "runs" => {
+                let (id, expected) = rest.split_once(' ').unwrap();
+                let event = self.calls.iter().rev().find(|(known, _)| known == id).map(|(_, event)| *event);
+                let found = self.running.iter().find(|a| Some(a.event()) == event).map(Authorized::arguments_json);
+                if found.as_deref() != Some(expected) {
+                    self.fail(&format!("expected {expected}, found {found:?}"));
+                }
+            }
+            // `label PATH: elements`, of the last event.
+            "label" => {
+                let (path, expected) = rest.split_once(": ").unwrap();
+                let event = self.last.unwrap();
+                let found = self.node(event, path).map(|node| {
+                    let label = self.monitor.trace().event(event).unwrap().document.node(node).unwrap().label;
+                    self.monitor.describe(&label).join(", ")
+                });
+                if found.as_deref() != Some(expected) {
+                    self.fail(&format!("expected {path} to be {expected}, found {found:?}"));
+                }
+            }
+            // `tools SERVER/NAME ...`: tools that the client knows of.
+            "tools" => {
+                let tools: Vec<Tool> = rest.split_whitespace().map(|tool| match tool.split_once('/') {
+                    Some((server, name)) => Tool::of(server, name),
+                    None => Tool::local(tool),
+                }).collect();
+                self.monitor.declare_tools(&tools);
+            }
+            other => panic!("{}: unknown word `{other}`", self.place),
+        }
+    }
+
+    /// Pushes a message or an output; ` # finding WORDS` says what is found about it.
+    fn push(&mut self, mut entry: Entry) {
+        let content = match &mut entry.body {
+            Body::Message(message) => &mut message.content,
+            Body::Output(output) => &mut output.content,
+            Body::Call(_) => unreachable!(),
+        };
+        let text = content.as_str().unwrap().to_owned();
+        let (text, expected) = match text.rsplit_once(" # finding ") {
+            Some((text, expected)) => (text.to_owned(), Some(expected.trim().to_owned())),
+            None => (text, None),
+        };
+        *content = Value::String(text.clone());
+        if let Body::Output(output) = &mut entry.body
+            && let Some((text, structured)) = text.split_once(" ~~ ")
+        {
+            output.content = Value::String(text.to_owned());
+            output.structured = Some(serde_json::from_str(structured).unwrap());
+        }
+        match self.monitor.push(entry) {
+            Ok((event, findings)) => {
+                self.last = Some(event);
+                let found = findings.iter().map(|f| f.reason.message.clone()).collect::<Vec<_>>().join("; ");
+                match expected {
+                    Some(expected) if !found.contains(&expected) => self.fail(&format!("expected finding {expected:?}, found {found:?}")),
+                    None if !found.is_empty() => self.fail(&format!("unexpected finding {found:?}")),
+                    _ => {}
+                }
+            }
+            Err(error) => self.fail(&error.to_string()),
+        }
+    }
+
+    fn expect(&mut self, id: &str, verdict: Verdict, expected: &str, runs: bool) {
+        let outcome = verdict.judgement().outcome();
+        let why = verdict.judgement().reasons.iter().map(|r| r.message.clone()).collect::<Vec<_>>().join("; ");
+        let mut authorized = None;
+        match verdict {
+            Verdict::Permit(permit) if runs => authorized = self.monitor.redeem(permit).ok(),
+            Verdict::Permit(permit) => self.permits.push((id.to_owned(), permit)),
+            Verdict::Confirm(question) => self.questions.push((id.to_owned(), question)),
+            Verdict::Deny(_) => {}
+        }
+        self.outcome(id, outcome, &why, expected, authorized);
+    }
+
+    fn outcome(&mut self, id: &str, outcome: Outcome, why: &str, expected: &str, authorized: Option<Authorized>) {
+        if let Some(authorized) = authorized {
+            self.calls.push((id.to_owned(), authorized.event()));
+            self.last = Some(authorized.event());
+            self.running.push(authorized);
+        }
+        let (word, reason) = expected.trim().split_once(": ").unwrap_or((expected.trim(), ""));
+        if outcome.name() != word || !why.contains(reason) {
+            self.fail(&format!("expected {expected:?}, found {}: {why}", outcome.name()));
+        }
+    }
+
+    /// `from user, c1.content[0].id; body=c2.content`: the decision and all arguments, then single arguments.
+    fn attribution(&self, text: &str) -> Attribution {
+        let mut attribution = Attribution { method: "spec", ..Attribution::everything() };
+        for (index, part) in text.split(';').enumerate() {
+            match part.split_once('=') {
+                Some((name, sources)) => {
+                    attribution.arguments.retain(|(known, _)| known != name.trim());
+                    attribution.arguments.push((name.trim().to_owned(), self.sources(sources)));
+                }
+                None if index == 0 => {
+                    attribution.decision = self.sources(part);
+                    for name in ["to", "amount", "subject", "body", "url", "day", "id", "text", "city", "code", "n"] {
+                        attribution.arguments.push((name.to_owned(), self.sources(part)));
+                    }
+                }
+                None => panic!("{}: {part:?}", self.place),
+            }
+        }
+        attribution
+    }
+
+    fn sources(&self, text: &str) -> Source {
+        let mut regions = Vec::new();
+        for source in text.split(',').map(str::trim).filter(|source| *source != "nowhere") {
+            let (event, path) = source.split_once('.').unwrap_or((source, "content"));
+            let events: Vec<EventId> = (0..self.monitor.trace().len()).map(EventId).collect();
+            let found = events.into_iter().rev().find(|id| match &self.monitor.trace().event(*id).unwrap().body {
+                Body::Message(message) => message.role == event,
+                Body::Output(output) => output.call_id == event,
+                Body::Call(_) => false,
+            });
+            let found = found.unwrap_or_else(|| panic!("{}: no event `{event}`", self.place));
+            let node = self.node(found, path).unwrap_or_else(|| panic!("{}: no region `{path}`", self.place));
+            regions.push((found, node));
+        }
+        Source::Regions(regions)
+    }
+
+    fn node(&self, event: EventId, path: &str) -> Option<NodeId> {
+        let document = &self.monitor.trace().event(event)?.document;
+        (0..document.nodes().len()).find(|node| document.path(*node).to_string() == path)
+    }
+}
+
+/// `[agent < parent, parent] line`
+fn standing(line: &str) -> (Option<String>, Vec<String>, &str) {
+    let Some((head, rest)) = line.strip_prefix('[').and_then(|line| line.split_once("] ")) else {
+        return (None, Vec::new(), line);
+    };
+    let (agent, parents) = head.split_once('<').unwrap_or((head, ""));
+    let parents = parents.split(',').map(str::trim).filter(|p| !p.is_empty()).map(str::to_owned).collect();
+    (Some(agent.trim().to_owned()).filter(|agent| agent != "main"), parents, rest)
+}
