@@ -1,5 +1,8 @@
 //! The commands, one file each.
 
+mod check;
+mod demo;
+mod explain;
 mod replay;
 
 use clap::CommandFactory;
@@ -24,6 +27,23 @@ pub fn run(command: Command, output: &mut Output) -> Result<u8, InputError> {
             };
             replay::run(&options, output)
         }
+        Command::Check { policy, traces, influence, format, content, all } => {
+            let (policy, traces) = (policy.as_path(), traces.as_slice());
+            check::run(&check::Options { policy, traces, influence: &influence, format, content, all }, output)
+        }
+        Command::Explain { policy, trace, call, influence, content } => {
+            let (policy, trace, call) = (policy.as_path(), trace.as_path(), call.as_deref());
+            explain::run(&explain::Options { policy, trace, call, influence: &influence, content }, output)
+        }
+        Command::Demo => demo::run(output),
+        Command::Functions => {
+            let rows = flowgate::policy::functions().map(|(name, (least, most), doc)| {
+                let arguments = if least == most { least.to_string() } else { format!("{least} to {most}") };
+                vec![name.to_owned(), arguments, doc.to_owned()]
+            });
+            output.table(&["function", "arguments", "what it gives"], &rows.collect::<Vec<_>>());
+            Ok(0)
+        }
         Command::Methods => {
             let rows = influence::METHODS.iter().map(|method| vec![method.name().to_owned(), method.doc().to_owned()]);
             output.table(&["method", "what it says and guarantees"], &rows.collect::<Vec<_>>());
@@ -42,6 +62,5 @@ pub fn run(command: Command, output: &mut Output) -> Result<u8, InputError> {
             output.raw(&page);
             Ok(0)
         }
-        _ => Ok(0),
     }
 }

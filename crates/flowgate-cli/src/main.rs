@@ -4,6 +4,7 @@ mod args;
 mod command;
 mod input;
 mod output;
+mod report;
 
 use std::process::ExitCode;
 

@@ -20,6 +20,11 @@ pub use syntax::Action;
 use crate::label::Space;
 use plan::Plan;
 
+/// The functions that policies can call: name, least and most arguments, and what each gives.
+pub fn functions() -> impl Iterator<Item = (&'static str, (usize, usize), &'static str)> {
+    crate::builtin::reference()
+}
+
 /// A policy that can be enforced.
 pub struct Policy {
     source: String,

@@ -251,6 +251,12 @@ impl Document {
         }
     }
 
+    /// Whether a declaration speaks of this very node or of one above it.
+    pub fn is_declared(&self, id: NodeId) -> bool {
+        let up = std::iter::successors(Some(id), |id| self.nodes.get(*id).map(|node| node.parent).filter(|up| up != id));
+        up.take(self.nodes.len()).any(|id| self.nodes.get(id).is_some_and(|node| !node.declared.is_empty()))
+    }
+
     /// The join of the labels of a node and all below it.
     pub fn label_of(&self, id: NodeId) -> Label {
         let end = self.nodes.get(id).map_or(id, |node| node.end);

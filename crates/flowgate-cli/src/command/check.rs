@@ -1,0 +1,200 @@
+//! `flowgate check`: the verdict of every call of recorded runs, and what rules find besides.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use flowgate::monitor::Outcome;
+use flowgate::policy::{Action, Policy};
+use flowgate_guard::influence::{self, everything::Everything};
+use flowgate_guard::replay::{Replayed, replay};
+use serde_json::{Value, json};
+
+use crate::args::Format;
+use crate::input::{self, InputError};
+use crate::output::{Output, load_policy};
+use crate::report;
+
+/// What `flowgate check` was asked to do.
+pub struct Options<'a> {
+    pub policy: &'a Path,
+    pub traces: &'a [PathBuf],
+    pub influence: &'a str,
+    pub format: Format,
+    pub content: bool,
+    pub all: bool,
+}
+
+#[derive(Debug, Default)]
+struct Totals {
+    runs: usize,
+    permitted: usize,
+    asked: usize,
+    denied: usize,
+    findings: usize,
+}
+
+/// Runs the command; returns the exit code.
+pub fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, InputError> {
+    let policy = Arc::new(load_policy(options.policy, output)?);
+    let name = options.policy.display().to_string();
+    if options.traces.is_empty() {
+        if options.format == Format::Text {
+            let (rules, labels) = (if policy.is_rules_only() { "rules only" } else { "with labels" }, policy.space().dimensions().len());
+            output.line(&format!("{name} is a policy ({rules}, {labels} dimensions)"));
+        }
+        return Ok(0);
+    }
+    let method = influence::find(options.influence).unwrap_or(&Everything);
+    let (mut totals, mut errors, mut results) = (Totals::default(), Vec::new(), Vec::new());
+    for trace in options.traces {
+        let trace_name = trace.display().to_string();
+        let read = input::runs(trace, &mut |item| {
+            match item {
+                Ok((line, run)) => {
+                    let replayed = replay(&policy, method, &run);
+                    totals.add(&replayed);
+                    match options.format {
+                        Format::Text => text(&replayed, &name, &trace_name, line, options, output),
+                        Format::Jsonl => {
+                            json_lines(&replayed, &policy, &trace_name, line).iter().for_each(|v| output.line(&v.to_string()));
+                        }
+                        Format::Json => results.extend(json_lines(&replayed, &policy, &trace_name, line)),
+                        Format::Sarif => results.extend(sarif_results(&replayed, &policy, &name, &trace_name, line)),
+                    }
+                }
+                Err(error) => errors.push(error),
+            }
+            true
+        });
+        errors.extend(read.err());
+    }
+    match options.format {
+        Format::Text => output.line(&totals.sentence()),
+        Format::Jsonl => {}
+        Format::Json => {
+            let document = json!({
+                "policy": name,
+                "influence": method.name(),
+                "permitted": totals.permitted,
+                "confirm": totals.asked,
+                "denied": totals.denied,
+                "findings": totals.findings,
+                "results": results,
+            });
+            output.line(&serde_json::to_string_pretty(&document).unwrap_or_default());
+        }
+        Format::Sarif => output.line(&serde_json::to_string_pretty(&sarif(results)).unwrap_or_default()),
+    }
+    for error in &errors {
+        output.error(&error.0);
+    }
+    Ok(match (errors.is_empty(), totals.asked + totals.denied + totals.findings) {
+        (false, _) => 2,
+        (true, 0) => 0,
+        (true, _) => 1,
+    })
+}
+
+impl Totals {
+    fn add(&mut self, run: &Replayed) {
+        let count = |outcome| run.calls.iter().filter(|call| call.outcome == outcome).count();
+        self.runs += 1;
+        self.permitted += count(Outcome::Permit);
+        self.asked += count(Outcome::Confirm);
+        self.denied += count(Outcome::Deny);
+        self.findings += run.findings.len() + run.refused.len();
+    }
+
+    fn sentence(&self) -> String {
+        let plural = |n: usize, word: &str| if n == 1 { format!("{n} {word}") } else { format!("{n} {word}s") };
+        format!(
+            "{}: {} permitted, {} to be confirmed, {} denied; {}",
+            plural(self.runs, "run"),
+            plural(self.permitted, "call"),
+            self.asked,
+            self.denied,
+            plural(self.findings, "finding")
+        )
+    }
+}
+
+fn text(run: &Replayed, policy: &str, trace: &str, line: usize, options: &Options<'_>, output: &mut Output) {
+    let shown: Vec<_> = run.calls.iter().filter(|call| options.all || call.outcome != Outcome::Permit).collect();
+    if shown.is_empty() && run.findings.is_empty() && run.refused.is_empty() {
+        return;
+    }
+    let title = output.paint("1", &format!("{trace}:{line}"));
+    output.line(&title);
+    for call in shown {
+        let place = call.event.map_or_else(|| "-".to_owned(), |event| event.to_string());
+        let mark = report::mark(call.outcome, output);
+        output.line(&format!("  {mark}  {place} {} ({})", call.tool, call.id));
+        for reason in call.judgement.reasons.iter().chain(&call.judgement.notes) {
+            report::reason(reason, &run.monitor, policy, options.content, "      ", output);
+        }
+    }
+    for finding in &run.findings {
+        let word = if finding.reason.action == Action::Deny { output.paint("31", "! found  ") } else { output.paint("36", "! found  ") };
+        output.line(&format!("  {word}  {}", finding.event));
+        report::reason(&finding.reason, &run.monitor, policy, options.content, "      ", output);
+    }
+    for (entry, error) in &run.refused {
+        output.line(&format!("  {}  message {entry}: {error}", output.paint("31", "! refused")));
+    }
+    output.line("");
+}
+
+fn json_lines(run: &Replayed, policy: &Policy, trace: &str, line: usize) -> Vec<Value> {
+    let calls = run.calls.iter().map(|call| report::call_json(call, policy, trace, line));
+    calls.chain(report::findings_json(run, policy, trace, line)).collect()
+}
+
+fn sarif(results: Vec<Value>) -> Value {
+    json!({
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [{
+            "tool": {"driver": {"name": "flowgate", "version": env!("CARGO_PKG_VERSION")}},
+            "results": results,
+        }],
+    })
+}
+
+fn sarif_results(run: &Replayed, policy: &Policy, policy_name: &str, trace: &str, line: usize) -> Vec<Value> {
+    let result = |reason: &flowgate::monitor::Reason, level: &str, subject: String| {
+        let related: Vec<Value> = reason
+            .statement
+            .iter()
+            .map(|span| {
+                json!({
+                    "physicalLocation": {
+                        "artifactLocation": {"uri": policy_name},
+                        "region": {"startLine": policy.line(span)},
+                    },
+                    "message": {"text": policy.excerpt(span)},
+                })
+            })
+            .collect();
+        json!({
+            "ruleId": reason.kind.name(),
+            "level": level,
+            "message": {"text": format!("{subject}: {}", reason.message)},
+            "locations": [{
+                "physicalLocation": {"artifactLocation": {"uri": trace}, "region": {"startLine": line}},
+                "logicalLocations": [{"name": subject, "kind": "call"}],
+            }],
+            "relatedLocations": related,
+        })
+    };
+    let calls = run.calls.iter().flat_map(|call| {
+        call.judgement.reasons.iter().map(move |reason| {
+            let level = if reason.action == Action::Deny { "error" } else { "warning" };
+            (reason, level, format!("{} ({})", call.tool, call.id))
+        })
+    });
+    let findings = run.findings.iter().map(|finding| {
+        let level = if finding.reason.action == Action::Deny { "error" } else { "note" };
+        (&finding.reason, level, finding.event.to_string())
+    });
+    calls.chain(findings).map(|(reason, level, subject)| result(reason, level, subject)).collect()
+}

@@ -1,0 +1,127 @@
+//! `flowgate demo`: the injected payment of RTBAS's Figure 1, walked step by step.
+
+use std::sync::Arc;
+
+use flowgate::label::Label;
+use flowgate::monitor::Outcome;
+use flowgate::policy::Policy;
+use flowgate::trace::{Body, Content, Document, EventId, read};
+use flowgate_guard::influence::{Influence, everything::Everything, provenance::Provenance};
+use flowgate_guard::replay::{Replayed, replay};
+use serde_json::Value;
+
+use crate::input::InputError;
+use crate::output::Output;
+use crate::report;
+
+const POLICY: &str = include_str!("../../demo/payment.flow");
+const TRACE: &str = include_str!("../../demo/payment.json");
+
+/// Runs the command; returns the exit code.
+pub fn run(output: &mut Output) -> Result<u8, InputError> {
+    let broken = |what: &str| InputError(format!("the {what} of the demonstration cannot be read"));
+    let policy = Arc::new(Policy::parse(POLICY).map_err(|_| broken("policy"))?);
+    let run = read::file(TRACE).map_err(|_| broken("trace"))?.pop().ok_or_else(|| broken("trace"))?;
+
+    heading("An agent may read Bob's account and pay from it. Mallory sends one cent, with a note.", output);
+    output.line("The policy says what is trusted, and what a payment may depend on:");
+    output.line("");
+    for line in POLICY.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        let line = output.paint("2", &format!("    {line}"));
+        output.line(&line);
+    }
+
+    let replayed = replay(&policy, &Provenance, &run);
+    let trace = replayed.monitor.trace();
+    for (index, event) in trace.events().iter().enumerate() {
+        let id = EventId(index);
+        match &event.body {
+            Body::Message(message) if message.role == "assistant" => {}
+            Body::Message(message) => {
+                heading(&format!("{id} {} message", message.role), output);
+                fields(&event.document, &replayed, output);
+            }
+            Body::Output(_) => {
+                heading(&format!("{id} the tool answers; each field has its own label"), output);
+                fields(&event.document, &replayed, output);
+                output.line("");
+                output.line("    A step that may end in a payment sees only what is trusted. To it, the notes are hidden:");
+                view(&event.document, &replayed, output);
+            }
+            Body::Call(call) => {
+                heading(&format!("{id} the model proposes {}", call.tool), output);
+                let arguments = call.arguments.as_ref().map_or_else(ToString::to_string, |a| Value::Object(a.clone()).to_string());
+                output.line(&format!("    {}({arguments})", call.tool));
+                verdict(id, &replayed, output);
+            }
+        }
+    }
+
+    heading("What if nobody could tell where the values came from?", output);
+    output.line("    So far the arguments were traced to the regions that say them (the method `provenance`, an estimate).");
+    output.line("    The method `everything` assumes that all that was read has influenced the call. It is sound for every");
+    output.line("    model, and asks more:");
+    for method in [&Provenance as &dyn Influence, &Everything] {
+        let replayed = replay(&policy, method, &run);
+        let verdicts: Vec<String> =
+            replayed.calls.iter().map(|call| format!("{} {}", call.outcome.name(), call.tool)).collect();
+        output.line(&format!("    {:<12} {}", method.name(), verdicts.join(", ")));
+    }
+    output.line("");
+    output.line("Next: flowgate check POLICY TRACE judges a run of your own; flowgate explain says why.");
+    Ok(0)
+}
+
+fn heading(text: &str, output: &mut Output) {
+    output.line("");
+    let text = output.paint("1", text);
+    output.line(&text);
+}
+
+/// Every scalar with its label.
+fn fields(document: &Document, run: &Replayed, output: &mut Output) {
+    for (id, node) in document.nodes().iter().enumerate() {
+        let path = document.path(id).to_string();
+        let (Content::Scalar(value), true) = (&node.content, path.starts_with("content")) else { continue };
+        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let label = run.monitor.describe(&node.label).join(", ");
+        let color = if label.starts_with("trusted") { "32" } else { "33" };
+        let label = output.paint(color, &format!("{label:<20}"));
+        output.line(&format!("    {label} {path:<18} {text}"));
+    }
+}
+
+/// The text as a step at the requirement of a payment may see it.
+fn view(document: &Document, run: &Replayed, output: &mut Output) {
+    let space = run.monitor.policy().space();
+    let Some(trusted) = space.element("integrity", "trusted") else { return };
+    let flows = |label: &Label| space.exceeds(label, &trusted.label, trusted.dims).is_empty();
+    let Some(text) = document.key(0, "content").and_then(|id| document.node(id)).and_then(|node| node.text.clone()) else { return };
+    let mut view = text.to_string();
+    for node in document.nodes().iter().rev() {
+        if let (Content::Scalar(_), Some(span), false) = (&node.content, &node.span, flows(&node.label)) {
+            view.replace_range(span.clone(), "‹hidden: text›");
+        }
+    }
+    for line in view.lines() {
+        let line = output.paint("2", &format!("      {line}"));
+        output.line(&line);
+    }
+}
+
+fn verdict(event: EventId, run: &Replayed, output: &mut Output) {
+    let Some(call) = run.calls.iter().find(|call| call.event == Some(event)) else { return };
+    let Some(document) = run.monitor.trace().event(event).map(|event| &event.document) else { return };
+    for child in document.key(0, "arguments").into_iter().flat_map(|arguments| document.children(arguments)) {
+        let label = run.monitor.describe(&document.label_of(child)).join(", ");
+        output.line(&format!("    {:<22} {label}", document.path(child).to_string()));
+    }
+    let mark = report::mark(call.outcome, output);
+    output.line(&format!("    {mark}"));
+    for reason in &call.judgement.reasons {
+        report::reason(reason, &run.monitor, "payment.flow", true, "      ", output);
+    }
+    if call.outcome == Outcome::Confirm {
+        output.line("      Bob is asked, and shown exactly this. Without his yes, the payment does not happen.");
+    }
+}

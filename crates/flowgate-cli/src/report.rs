@@ -1,0 +1,133 @@
+//! Verdicts and their reasons, for people and for programs.
+
+use flowgate::monitor::{Monitor, Outcome, Reason};
+use flowgate::policy::Policy;
+use flowgate::trace::{Body, Region};
+use flowgate_guard::replay::{JudgedCall, Replayed};
+use serde_json::{Value, json};
+
+use crate::output::Output;
+
+/// The mark and the colour of an outcome.
+pub fn mark(outcome: Outcome, output: &Output) -> String {
+    match outcome {
+        Outcome::Permit => output.paint("32", "✓ permit "),
+        Outcome::Confirm => output.paint("33", "? confirm"),
+        Outcome::Deny => output.paint("31", "✗ deny   "),
+    }
+}
+
+/// The statement behind a reason: file, line and first line.
+pub fn statement(reason: &Reason, policy: &Policy, name: &str) -> Option<String> {
+    let span = reason.statement.as_ref()?;
+    Some(format!("{name}:{}  {}", policy.line(span), policy.excerpt(span)))
+}
+
+/// What kind of event a region belongs to: `user`, or the tool whose answer it is.
+pub fn source(region: &Region, monitor: &Monitor) -> String {
+    let Some(event) = monitor.trace().event(region.event) else { return String::new() };
+    match &event.body {
+        Body::Message(message) => message.role.clone(),
+        Body::Call(call) => format!("call of {}", call.tool),
+        Body::Output(_) => {
+            let call = event.call.and_then(|call| monitor.trace().event(call)).and_then(|call| call.tool());
+            call.map_or_else(|| "an answer to no call".to_owned(), |tool| format!("answer of {tool}"))
+        }
+    }
+}
+
+/// The text of a region, on one line and not too long.
+pub fn content(region: &Region, monitor: &Monitor) -> Option<String> {
+    let document = &monitor.trace().event(region.event)?.document;
+    let node = (0..document.nodes().len()).find(|node| document.path(*node) == region.path)?;
+    let text = match document.to_value(node) {
+        Value::String(text) => text,
+        value => value.to_string(),
+    };
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let short: String = line.chars().take(100).collect();
+    Some(if short.len() < line.len() { format!("{short} …") } else { line })
+}
+
+/// One reason with what stands behind it.
+pub fn reason(reason: &Reason, monitor: &Monitor, name: &str, show: bool, indent: &str, output: &mut Output) {
+    output.line(&format!("{indent}{}", reason.message));
+    if let Some(statement) = statement(reason, monitor.policy(), name) {
+        let line = output.paint("2", &format!("{indent}  │ {statement}"));
+        output.line(&line);
+    }
+    for (region, label) in &reason.regions {
+        output.line(&format!("{indent}  ← {} in the {}: {}", region, source(region, monitor), label.join(", ")));
+        if let Some(text) = content(region, monitor).filter(|_| show) {
+            let text = output.paint("2", &format!("{indent}      “{text}”"));
+            output.line(&text);
+        }
+    }
+    if !reason.events.is_empty() && reason.regions.is_empty() {
+        let events: Vec<String> = reason.events.iter().map(ToString::to_string).collect();
+        output.line(&format!("{indent}  ← events {}", events.join(", ")));
+    }
+}
+
+/// A reason as JSON.
+pub fn reason_json(reason: &Reason, policy: &Policy) -> Value {
+    let regions = reason.regions.iter().map(|(region, label)| {
+        json!({
+            "event": region.event.0,
+            "path": region.path.to_string(),
+            "span": region.span.as_ref().map(|span| [span.start, span.end]),
+            "label": label,
+        })
+    });
+    json!({
+        "kind": reason.kind.name(),
+        "action": format!("{:?}", reason.action).to_lowercase(),
+        "message": reason.message,
+        "statement": reason.statement.as_ref().map(|span| json!({
+            "line": policy.line(span),
+            "text": policy.excerpt(span),
+        })),
+        "part": reason.part,
+        "label": reason.label,
+        "required": reason.required,
+        "categories": reason.categories,
+        "regions": regions.collect::<Vec<_>>(),
+        "events": reason.events.iter().map(|event| event.0).collect::<Vec<_>>(),
+    })
+}
+
+/// A judged call as JSON.
+pub fn call_json(call: &JudgedCall, policy: &Policy, trace: &str, line: usize) -> Value {
+    let list = |reasons: &[Reason]| reasons.iter().map(|reason| reason_json(reason, policy)).collect::<Vec<_>>();
+    json!({
+        "type": "call",
+        "trace": trace,
+        "line": line,
+        "event": call.event.map(|event| event.0),
+        "id": call.id,
+        "tool": call.tool.to_string(),
+        "verdict": call.outcome.name(),
+        "influence": call.judgement.method,
+        "label": call.judgement.label,
+        "hidden": call.judgement.hidden,
+        "reasons": list(&call.judgement.reasons),
+        "notes": list(&call.judgement.notes),
+    })
+}
+
+/// The findings of a run as JSON.
+pub fn findings_json(run: &Replayed, policy: &Policy, trace: &str, line: usize) -> Vec<Value> {
+    let finding = run.findings.iter().map(|finding| {
+        json!({
+            "type": "finding",
+            "trace": trace,
+            "line": line,
+            "event": finding.event.0,
+            "reason": reason_json(&finding.reason, policy),
+        })
+    });
+    let refused = run.refused.iter().map(|(entry, error)| {
+        json!({"type": "refused", "trace": trace, "line": line, "message": entry, "error": error.to_string()})
+    });
+    finding.chain(refused).collect()
+}
