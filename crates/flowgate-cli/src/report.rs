@@ -69,6 +69,30 @@ pub fn reason(reason: &Reason, monitor: &Monitor, name: &str, show: bool, indent
     }
 }
 
+/// Reasons with the parts of the call that each holds for: parts that one statement refuses for the same regions
+/// are told together.
+pub fn grouped(reasons: &[Reason]) -> Vec<Reason> {
+    let mut groups: Vec<(Reason, Vec<String>)> = Vec::new();
+    for reason in reasons {
+        let same = |known: &Reason| {
+            (known.kind, &known.statement, &known.label, &known.required, &known.regions)
+                == (reason.kind, &reason.statement, &reason.label, &reason.required, &reason.regions)
+        };
+        match (&reason.part, groups.iter_mut().find(|(known, _)| known.part.is_some() && same(known))) {
+            (Some(part), Some((_, parts))) => parts.push(part.clone()),
+            (part, _) => groups.push((reason.clone(), part.iter().cloned().collect())),
+        }
+    }
+    let merged = groups.into_iter().map(|(mut reason, parts)| {
+        if let (Some(first), true) = (parts.first(), parts.len() > 1) {
+            let all = format!("{} carry ", parts.join(", "));
+            reason.message = reason.message.replacen(&format!("{first} carries "), &all, 1);
+        }
+        reason
+    });
+    merged.collect()
+}
+
 /// A reason as JSON.
 pub fn reason_json(reason: &Reason, policy: &Policy) -> Value {
     let regions = reason.regions.iter().map(|(region, label)| {

@@ -58,7 +58,7 @@ fn all() -> impl Iterator<Item = &'static Spec> {
 }
 
 /// The name, the arguments and the description of every function, for the reference page.
-pub fn reference() -> impl Iterator<Item = (&'static str, (usize, usize), &'static str)> {
+pub(crate) fn reference() -> impl Iterator<Item = (&'static str, (usize, usize), &'static str)> {
     all().map(|spec| (spec.name, spec.arguments, spec.doc))
 }
 

@@ -9,7 +9,7 @@ mod value;
 
 use std::fmt;
 
-pub use value::Value;
+pub(crate) use value::Value;
 
 use crate::label::Label;
 use crate::policy::plan::{Op, Plan, Slot, Type};
@@ -17,7 +17,7 @@ use crate::trace::{Body, Content, EventId, NodeId, Status, Trace};
 
 /// Why an expression has no value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum EvalError {
+pub(crate) enum EvalError {
     /// It took too many steps.
     Fuel,
     /// It does something that its values do not allow.

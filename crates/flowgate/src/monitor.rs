@@ -67,6 +67,8 @@ pub struct Monitor {
     rules: Rules,
     applicable: HashMap<Tool, Arc<Applicable>>,
     messages: Arc<Applicable>,
+    /// What a tool does to stores, for a harmless one and for others.
+    known_accesses: HashMap<(Tool, bool), Access>,
     accesses: HashMap<EventId, Access>,
     /// Calls that were not permitted but happened, in a log.
     unpermitted: std::collections::HashSet<EventId>,
@@ -138,6 +140,7 @@ impl Monitor {
             rules,
             applicable: HashMap::new(),
             messages,
+            known_accesses: HashMap::new(),
             accesses: HashMap::new(),
             unpermitted: std::collections::HashSet::new(),
             answered: std::collections::HashSet::new(),
@@ -344,7 +347,6 @@ impl Monitor {
             judgement.reasons.push(Reason::new(ReasonKind::DuplicateId, Action::Deny, message));
         }
         let tool = call.tool.clone();
-        self.servers.meet(&self.policy.plan.patterns, &tool);
         let applicable = self.applicable(&tool);
 
         let seen = place.context;
@@ -374,14 +376,26 @@ impl Monitor {
         }
         let label = self.trace.event(event).map_or(Label::BOTTOM, |call| call.label);
         judgement.label = self.describe(&label);
-        let access = self.stores.access(&self.policy.plan.stores, &self.policy.plan.patterns, &tool, required.is_harmless);
+        let access = self.access(tool, required.is_harmless);
         Examined { judgement, event: Some(event), entry: entry_kept, access }
+    }
+
+    fn access(&mut self, tool: Tool, is_harmless: bool) -> Access {
+        let key = (tool, is_harmless);
+        if let Some(known) = self.known_accesses.get(&key) {
+            return known.clone();
+        }
+        let plan = &self.policy.plan;
+        let access = self.stores.access(&plan.stores, &plan.patterns, &key.0, is_harmless);
+        self.known_accesses.insert(key, access.clone());
+        access
     }
 
     fn applicable(&mut self, tool: &Tool) -> Arc<Applicable> {
         if let Some(known) = self.applicable.get(tool) {
             return Arc::clone(known);
         }
+        self.servers.meet(&self.policy.plan.patterns, tool);
         let found = Arc::new(labelling::for_tool(&self.policy.plan, tool));
         self.applicable.insert(tool.clone(), Arc::clone(&found));
         found

@@ -88,9 +88,10 @@ impl Policy {
         self.plan.default.is_some()
     }
 
-    /// The first line of the statement at `span`.
+    /// The first line of the statement at `span`, without a comment behind it.
     pub fn excerpt(&self, span: &Span) -> &str {
-        self.source.get(span.clone()).unwrap_or("").trim_end()
+        let line = self.source.get(span.clone()).unwrap_or("");
+        line.split("  #").next().unwrap_or(line).trim_end()
     }
 
     /// The line, from 1, on which `span` begins.

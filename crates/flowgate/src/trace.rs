@@ -125,6 +125,8 @@ pub struct Trace {
     calls: HashMap<String, Vec<EventId>>,
     /// The calls that wrote to each store.
     writers: Vec<Vec<EventId>>,
+    /// The events that raised what their agent had seen: as few as the lattice is high.
+    raising: Vec<EventId>,
 }
 
 /// Where a new event stands: whose it is and what that agent has seen.
@@ -344,6 +346,7 @@ impl Trace {
             ids.retain(|known| *known != id);
         }
         self.named.retain(|_, known| *known != id);
+        self.raising.retain(|known| *known != id);
         Some(event)
     }
 
@@ -369,10 +372,17 @@ impl Trace {
 
     /// Settles the labels of an event after its document was labelled.
     pub(crate) fn settle(&mut self, id: EventId, seen: &Label) {
-        if let Some(event) = self.event_mut(id) {
-            event.label = event.document.label_of(0);
-            event.context = seen.join(&event.label);
+        let Some(event) = self.event_mut(id) else { return };
+        event.label = event.document.label_of(0);
+        event.context = seen.join(&event.label);
+        if !event.label.flows_to(seen) {
+            self.raising.push(id);
         }
+    }
+
+    /// The events that raised what their agent had seen, in order.
+    pub(crate) fn raising(&self) -> &[EventId] {
+        &self.raising
     }
 
     pub(crate) fn event_mut(&mut self, id: EventId) -> Option<&mut Event> {

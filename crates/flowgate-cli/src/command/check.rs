@@ -129,7 +129,7 @@ fn text(run: &Replayed, policy: &str, trace: &str, line: usize, options: &Option
         let place = call.event.map_or_else(|| "-".to_owned(), |event| event.to_string());
         let mark = report::mark(call.outcome, output);
         output.line(&format!("  {mark}  {place} {} ({})", call.tool, call.id));
-        for reason in call.judgement.reasons.iter().chain(&call.judgement.notes) {
+        for reason in report::grouped(&call.judgement.reasons).iter().chain(&call.judgement.notes) {
             report::reason(reason, &run.monitor, policy, options.content, "      ", output);
         }
     }

@@ -118,7 +118,7 @@ fn verdict(event: EventId, run: &Replayed, output: &mut Output) {
     }
     let mark = report::mark(call.outcome, output);
     output.line(&format!("    {mark}"));
-    for reason in &call.judgement.reasons {
+    for reason in &report::grouped(&call.judgement.reasons) {
         report::reason(reason, &run.monitor, "payment.flow", true, "      ", output);
     }
     if call.outcome == Outcome::Confirm {

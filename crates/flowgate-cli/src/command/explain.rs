@@ -97,8 +97,13 @@ fn tree(call: &JudgedCall, run: &Replayed, policy: &str, content: bool, output: 
 
 fn explain_reason(reason: &Reason, run: &Replayed, policy: &str, content: bool, indent: &str, output: &mut Output) {
     report::reason(reason, &run.monitor, policy, content, indent, output);
+    let mut told: Vec<String> = Vec::new();
     for (region, _) in &reason.regions {
-        output.line(&format!("{indent}      {}", why_labelled(region.event, region, run)));
+        let why = why_labelled(region.event, region, run);
+        if !told.contains(&why) {
+            output.line(&format!("{indent}      {why}"));
+            told.push(why);
+        }
     }
 }
 
@@ -215,6 +220,11 @@ fn candidates(call: &JudgedCall, run: &Replayed) -> Vec<String> {
         }
         for (region, _) in &reason.regions {
             labels.extend(label_statement(region, run, &elements));
+            let whole = flowgate::trace::Region {
+                path: flowgate::trace::Path(region.path.0.iter().take(1).cloned().collect()),
+                ..region.clone()
+            };
+            wide.extend(label_statement(&whole, run, &elements));
         }
         wide.push(on_call(format!("require {}", reason.label.join(", ")), None));
     }

@@ -8,8 +8,6 @@ use std::ops::Range;
 /// One thing that a text says.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Fact {
-    /// A run of letters and digits, in lower case.
-    Word(String),
     /// A number, in the shortest spelling of its value.
     Number(String),
     /// A day of the year, and the year if it is said.
@@ -184,7 +182,6 @@ mod tests {
 
     fn show(fact: &Fact) -> String {
         match fact {
-            Fact::Word(word) => word.clone(),
             Fact::Number(number) => format!("#{number}"),
             Fact::Date { year, month, day } => {
                 format!("{}-{month:02}-{day:02}", year.map_or("?".to_owned(), |year| year.to_string()))

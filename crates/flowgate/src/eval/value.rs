@@ -10,7 +10,7 @@ use crate::trace::{EventId, NodeId};
 ///
 /// Parts of events are references, so that it is known which regions a condition has looked at.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Value {
+pub(crate) enum Value {
     /// What is not there: a missing key, or the result of asking anything of it.
     Absent,
     /// `None`.
@@ -37,17 +37,17 @@ pub enum Value {
 
 impl Value {
     /// A text.
-    pub fn text(text: impl AsRef<str>) -> Self {
+    pub(crate) fn text(text: impl AsRef<str>) -> Self {
         Self::Str(text.as_ref().into())
     }
 
     /// A list.
-    pub fn list(items: impl IntoIterator<Item = Self>) -> Self {
+    pub(crate) fn list(items: impl IntoIterator<Item = Self>) -> Self {
         Self::List(items.into_iter().collect())
     }
 
     /// The value that JSON spells.
-    pub fn from_json(json: &Json) -> Self {
+    pub(crate) fn from_json(json: &Json) -> Self {
         match json {
             Json::Null => Self::None,
             Json::Bool(b) => Self::Bool(*b),
@@ -61,7 +61,7 @@ impl Value {
     }
 
     /// The number, if it is one.
-    pub fn as_number(&self) -> Option<f64> {
+    pub(crate) fn as_number(&self) -> Option<f64> {
         match self {
             Self::Int(n) => Some(*n as f64),
             Self::Float(x) => Some(*x),
@@ -70,7 +70,7 @@ impl Value {
     }
 
     /// The text, if it is one.
-    pub fn as_text(&self) -> Option<&str> {
+    pub(crate) fn as_text(&self) -> Option<&str> {
         match self {
             Self::Str(text) => Some(text),
             _ => None,
@@ -78,7 +78,7 @@ impl Value {
     }
 
     /// What the language calls its type.
-    pub fn type_name(&self) -> &'static str {
+    pub(crate) fn type_name(&self) -> &'static str {
         match self {
             Self::Absent => "a missing value",
             Self::None => "None",
@@ -95,7 +95,7 @@ impl Value {
     }
 
     /// Whether the value, all parts resolved, counts as true.
-    pub fn is_true(&self) -> bool {
+    pub(crate) fn is_true(&self) -> bool {
         match self {
             Self::Absent | Self::None => false,
             Self::Bool(b) => *b,
@@ -109,7 +109,7 @@ impl Value {
     }
 
     /// Whether two values, all parts resolved, are equal; `1` and `1.0` are.
-    pub fn equals(&self, other: &Self) -> bool {
+    pub(crate) fn equals(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Absent | Self::None, Self::Absent | Self::None) => true,
             (Self::List(a), Self::List(b)) => a.len() == b.len() && a.iter().zip(b.iter()).all(|(a, b)| a.equals(b)),

@@ -17,6 +17,9 @@ use crate::trace::{Body, Content, Document, Entry, EventId, NodeId, Region, Step
 /// How many regions a reason names.
 const MAX_REGIONS: usize = 5;
 
+/// How many of the latest events are searched for regions that offend.
+const RECENT: usize = 64;
+
 /// What came of comparing a call with its requirements.
 pub(super) struct Required {
     pub(super) reasons: Vec<Reason>,
@@ -30,6 +33,8 @@ struct Limit {
     denies: bool,
     /// Whether it says that the tool acts on nothing.
     is_harmless: bool,
+    /// The greatest label that does not exceed it.
+    ceiling: Label,
     /// The nodes it speaks of; `None` is the whole call.
     nodes: Option<Vec<NodeId>>,
 }
@@ -112,7 +117,8 @@ impl Monitor {
                 let nodes = statement.target.as_ref().map(|target| region_nodes(evaluator.trace, target, frame));
                 let (span, denies) = (statement.span.clone(), statement.denies);
                 let is_harmless = statement.label.is_top && nodes.is_none();
-                limits.push(Limit { label, span, denies, is_harmless, nodes });
+                let ceiling = space.replace(&space.top(), &label);
+                limits.push(Limit { label, span, denies, is_harmless, ceiling, nodes });
                 Ok(())
             });
             if let Err(error) = result {
@@ -190,11 +196,16 @@ impl Monitor {
                 let applies = is_decision || limit.nodes.as_ref().is_none_or(|nodes| inside(id, nodes));
                 if applies {
                     unbounded = unbounded.without(limit.label.dims);
+                    if node.label.flows_to(&limit.ceiling) {
+                        continue;
+                    }
                     let over = space.exceeds(&node.label, &limit.label.label, limit.label.dims.without(lifted));
                     exceeded.push((over, Some(limit)));
                 }
             }
-            exceeded.push((space.exceeds(&node.label, &Label::BOTTOM, unbounded.without(lifted)), None));
+            if !unbounded.is_empty() {
+                exceeded.push((space.exceeds(&node.label, &Label::BOTTOM, unbounded.without(lifted)), None));
+            }
             let part = if is_decision { "decision".to_owned() } else { argument(document, id) };
             for (over, limit) in exceeded.into_iter().filter(|(over, _)| !over.is_empty()) {
                 let statement = limit.map(|limit| limit.span.clone());
@@ -249,13 +260,13 @@ impl Monitor {
             Source::Regions(regions) => found.clone_from(regions),
             Source::Hidden => {}
             Source::Everything => {
-                let seen = (0..event.0).rev().map(EventId).filter(|earlier| self.trace.sees(event, *earlier));
-                for earlier in seen {
-                    let Some(document) = self.trace.event(earlier).map(|event| &event.document) else { continue };
-                    let over_here = document.nodes().iter().enumerate().filter(|(_, node)| {
-                        matches!(node.content, Content::Scalar(_)) && !space.exceeds(&node.label, bound, over).is_empty()
-                    });
-                    found.extend(over_here.map(|(node, _)| (earlier, node)).take(MAX_REGIONS));
+                // The latest events, and then those that raised the label first: a bounded search in a trace
+                // of any length.
+                let recent = (event.0.saturating_sub(RECENT)..event.0).rev().map(EventId);
+                let raising = self.trace.raising().iter().rev().copied();
+                let earlier = raising.filter(|earlier| earlier.0 + RECENT < event.0);
+                for earlier in recent.chain(earlier).filter(|earlier| self.trace.sees(event, *earlier)) {
+                    found.extend(self.origins(earlier, bound, over));
                     if found.len() >= MAX_REGIONS {
                         break;
                     }
@@ -271,6 +282,27 @@ impl Monitor {
             .take(MAX_REGIONS)
             .map(|(event, node)| (self.region(event, node), space.describe(&label(event, node), over, &self.roster)))
             .collect()
+    }
+}
+
+impl Monitor {
+    /// The regions of an event that brought in what exceeds the bound: what somebody else said, not what the
+    /// model made of it. If no text did, it is the structure.
+    fn origins(&self, id: EventId, bound: &Label, over: Dims) -> Vec<(EventId, NodeId)> {
+        let space = self.policy.space();
+        let Some(event) = self.trace.event(id) else { return Vec::new() };
+        let is_model = matches!(&event.body, Body::Message(message) if matches!(message.role.as_str(), "assistant" | "model"));
+        let content = event.document.key(0, "content");
+        let Some(content) = content.filter(|_| !is_model) else { return Vec::new() };
+        let end = event.document.node(content).map_or(content, |node| node.end);
+        let exceeds = |id: &NodeId| {
+            event.document.node(*id).is_some_and(|node| !space.exceeds(&node.label, bound, over).is_empty())
+        };
+        let is_scalar =
+            |id: &NodeId| event.document.node(*id).is_some_and(|node| matches!(node.content, Content::Scalar(_)));
+        let texts: Vec<NodeId> = (content..end).filter(is_scalar).filter(exceeds).take(MAX_REGIONS).collect();
+        let structure = Some(content).filter(|id| texts.is_empty() && exceeds(id));
+        texts.into_iter().chain(structure).map(|node| (id, node)).collect()
     }
 }
 

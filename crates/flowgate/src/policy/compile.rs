@@ -112,10 +112,10 @@ impl<'a> Compiler<'a> {
             StatementKind::Lattice { .. } | StatementKind::Import { .. } => Ok(()),
             StatementKind::Constant { value, .. } => self.expression(value, &mut Scope::default()).map(|_| ()),
             StatementKind::Predicate { name, parameters, body } => self.predicate(name, parameters, body),
-            StatementKind::Store { name, written, read } => {
+            StatementKind::Store { written, read, .. } => {
                 let written = self.tools(written)?;
                 let read = self.tools(read)?;
-                self.plan.stores.push(Store { name: name.text.clone(), written, read });
+                self.plan.stores.push(Store { written, read });
                 Ok(())
             }
             StatementKind::Default { label } => {
@@ -174,7 +174,7 @@ impl<'a> Compiler<'a> {
                 }
                 let query = self.granting(scope);
                 let canonical = self.pinned(&target_plan, target, &query, *is_unsafe)?;
-                self.plan.endorsements.push(Endorsement { span, target: target_plan, label, canonical, query });
+                self.plan.endorsements.push(Endorsement { target: target_plan, label, canonical, query });
                 Ok(())
             }
             StatementKind::Rule { action, message, body } => self.rule(span, *action, message, body),

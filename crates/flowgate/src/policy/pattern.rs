@@ -15,14 +15,14 @@ use crate::trace::Tool;
 
 /// The index of a pattern in its policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct PatternId(pub(crate) usize);
+pub(crate) struct PatternId(pub(crate) usize);
 
 /// The most memory that one compiled regular expression may take, in bytes.
 pub(crate) const REGEX_SIZE: usize = 1 << 20;
 
 /// A compiled pattern for tools.
 #[derive(Debug, Clone)]
-pub struct ToolPattern {
+pub(crate) struct ToolPattern {
     source: String,
     /// What the name must match; for a qualified pattern, what `server/name` must match.
     name: Name,
@@ -61,12 +61,12 @@ impl ToolPattern {
     }
 
     /// Whether the pattern names a server, or any server on purpose.
-    pub fn is_qualified(&self) -> bool {
+    pub(crate) fn is_qualified(&self) -> bool {
         self.qualified
     }
 
     /// Whether the tool is one that the pattern speaks of.
-    pub fn matches(&self, tool: &Tool) -> bool {
+    pub(crate) fn matches(&self, tool: &Tool) -> bool {
         let matches = |name: &str| match &self.name {
             Name::Exact(exact) => **exact == *name,
             Name::Regex(regex) => regex.is_match(name),
@@ -97,7 +97,7 @@ pub(crate) fn describe(error: &regex::Error) -> String {
 
 /// Which server each unqualified pattern has been seen to speak of.
 #[derive(Debug, Clone, Default)]
-pub struct Servers {
+pub(crate) struct Servers {
     seen: HashMap<usize, Vec<Option<Arc<str>>>>,
 }
 

@@ -36,7 +36,6 @@ pub(crate) struct Plan {
 /// State outside the agent that some tools write and others read.
 #[derive(Debug)]
 pub(crate) struct Store {
-    pub(crate) name: String,
     pub(crate) written: Vec<PatternId>,
     pub(crate) read: Vec<PatternId>,
 }
@@ -72,7 +71,6 @@ pub(crate) struct Payload {
 
 #[derive(Debug)]
 pub(crate) struct Endorsement {
-    pub(crate) span: Span,
     pub(crate) target: Target,
     pub(crate) label: LabelPlan,
     /// How the value is printed before it passes; `None` for what is endorsed as it stands.
@@ -118,7 +116,6 @@ pub(crate) struct Query {
 /// A typed variable.
 #[derive(Debug, Clone)]
 pub(crate) struct Variable {
-    pub(crate) name: String,
     pub(crate) slot: Slot,
     pub(crate) ty: Type,
     /// What it ranges over; `None` is the events of the trace.

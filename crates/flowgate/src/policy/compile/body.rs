@@ -93,7 +93,7 @@ impl Compiler<'_> {
                     return Ok(());
                 }
                 let slot = self.bind(scope, name)?;
-                scope.query.variables.push(Variable { name: name.text.clone(), slot, ty, domain: None });
+                scope.query.variables.push(Variable { slot, ty, domain: None });
                 Ok(())
             }
             ExprKind::Not(a) | ExprKind::Negate(a) | ExprKind::Member(a, _) => self.declare_events(a, scope),
@@ -138,8 +138,7 @@ impl Compiler<'_> {
                     let domain = self.expression(list, scope)?;
                     let ty = self.ty(ty)?;
                     let slot = self.bind(scope, name)?;
-                    let variable = Variable { name: name.text.clone(), slot, ty, domain: Some(domain) };
-                    scope.query.variables.push(variable);
+                    scope.query.variables.push(Variable { slot, ty, domain: Some(domain) });
                     Ok(())
                 }
                 _ => self.test(expr, scope),

@@ -1,0 +1,47 @@
+//! Joining and comparing labels.
+
+#![expect(missing_docs, clippy::unwrap_used, reason = "benchmarks")]
+
+use divan::{Bencher, black_box};
+use flowgate::label::{Bound, Dimension, Kind, Label, Lattice, Purpose, Roster, Space};
+
+#[global_allocator]
+static ALLOCATOR: divan::AllocProfiler = divan::AllocProfiler::system();
+
+fn main() {
+    divan::main();
+}
+
+/// Two labels of a space of 128 bits: a chain, two sets and the readers of a document.
+fn labels() -> (Space, Label, Label) {
+    let names = |prefix: &str, count: usize| (0..count).map(|i| format!("{prefix}{i}")).collect::<Vec<_>>();
+    let chain = Lattice::chain(&names("level", 17)).unwrap();
+    let space = Space::new(vec![
+        Dimension::new("level", Purpose::Integrity, Kind::Order(chain)),
+        Dimension::new("categories", Purpose::Secrecy, Kind::Set(names("category", 64))),
+        Dimension::new("readers", Purpose::Secrecy, Kind::Readers),
+    ])
+    .unwrap();
+    let mut roster = Roster::new(&space);
+    let mut label = |level: &str, category: &str, reader: &str| {
+        let categories = roster.set(&space, "categories", &[category.to_owned()], Bound::Data).unwrap();
+        let readers = roster.set(&space, "readers", &[reader.to_owned()], Bound::Data).unwrap();
+        let level = space.element("level", level).unwrap();
+        level.label.join(&categories.label).join(&readers.label)
+    };
+    let (a, b) = (label("level3", "category9", "ann"), label("level12", "category40", "bob"));
+    (space, a, b)
+}
+
+#[divan::bench]
+fn join(bencher: Bencher<'_, '_>) {
+    let (_, a, b) = labels();
+    bencher.bench_local(|| black_box(&a).join(black_box(&b)));
+}
+
+#[divan::bench]
+fn flows_to(bencher: Bencher<'_, '_>) {
+    let (space, a, _) = labels();
+    let top = space.top();
+    bencher.bench_local(|| black_box(&a).flows_to(black_box(&top)));
+}
