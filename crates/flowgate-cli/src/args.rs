@@ -7,13 +7,13 @@ use clap::{Parser, Subcommand, ValueEnum};
 /// An information-flow firewall for LLM agents: labels what an agent sees, and judges what it does.
 #[derive(Debug, Parser)]
 #[command(name = "flowgate", version, about, long_about = None, after_help = AFTER_HELP)]
-pub struct Args {
+pub(crate) struct Args {
     /// What to do.
     #[command(subcommand)]
-    pub command: Command,
+    pub(crate) command: Command,
     /// When to use colours.
     #[arg(long, global = true, value_enum, default_value_t = Color::Auto)]
-    pub color: Color,
+    pub(crate) color: Color,
 }
 
 const AFTER_HELP: &str = "\
@@ -29,7 +29,7 @@ Exit codes:
 
 /// The commands.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// Judge every call of recorded runs, and list what rules find.
     ///
     /// A trace is OpenAI or Anthropic messages as JSON, an MCP log, or JSON lines of any of them; gzip is read as
@@ -113,7 +113,7 @@ pub enum Command {
 
 /// When to use colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Color {
+pub(crate) enum Color {
     /// If the output is a terminal.
     Auto,
     /// Always.
@@ -124,7 +124,7 @@ pub enum Color {
 
 /// How `check` prints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Format {
+pub(crate) enum Format {
     /// For people.
     Text,
     /// One JSON document.
@@ -137,7 +137,7 @@ pub enum Format {
 
 /// How `replay` prints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum TableFormat {
+pub(crate) enum TableFormat {
     /// A table.
     Text,
     /// One JSON object a line, for each suite and method.

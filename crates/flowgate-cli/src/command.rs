@@ -13,7 +13,7 @@ use crate::input::InputError;
 use crate::output::Output;
 
 /// Runs a command; returns the exit code.
-pub fn run(command: Command, output: &mut Output) -> Result<u8, InputError> {
+pub(crate) fn run(command: Command, output: &mut Output) -> Result<u8, InputError> {
     match command {
         Command::Replay { policies, influence, format, list_permitted, list_questions, jobs, corpora } => {
             let options = replay::Options {
@@ -29,7 +29,10 @@ pub fn run(command: Command, output: &mut Output) -> Result<u8, InputError> {
         }
         Command::Check { policy, traces, influence, format, content, all } => {
             let (policy, traces) = (policy.as_path(), traces.as_slice());
-            check::run(&check::Options { policy, traces, influence: &influence, format, content, all }, output)
+            check::run(
+                &check::Options { policy, traces, influence: &influence, format, content, all },
+                output,
+            )
         }
         Command::Explain { policy, trace, call, influence, content } => {
             let (policy, trace, call) = (policy.as_path(), trace.as_path(), call.as_deref());
@@ -45,7 +48,9 @@ pub fn run(command: Command, output: &mut Output) -> Result<u8, InputError> {
             Ok(0)
         }
         Command::Methods => {
-            let rows = influence::METHODS.iter().map(|method| vec![method.name().to_owned(), method.doc().to_owned()]);
+            let rows = influence::METHODS
+                .iter()
+                .map(|method| vec![method.name().to_owned(), method.doc().to_owned()]);
             output.table(&["method", "what it says and guarantees"], &rows.collect::<Vec<_>>());
             Ok(0)
         }

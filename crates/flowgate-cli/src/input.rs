@@ -8,13 +8,13 @@ use flate2::bufread::MultiGzDecoder;
 use flowgate::trace::read::{self, Line, Run};
 
 /// The longest line of a corpus, in bytes: longer ones are refused with their number.
-pub const MAX_LINE: u64 = 64 << 20;
+pub(crate) const MAX_LINE: u64 = 64 << 20;
 /// The largest file that is read as a whole, in bytes.
 const MAX_FILE: u64 = 64 << 20;
 
 /// Why a file cannot be used, in one line with its name and place.
 #[derive(Debug)]
-pub struct InputError(pub String);
+pub(crate) struct InputError(pub String);
 
 impl std::fmt::Display for InputError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -27,10 +27,12 @@ fn open(path: &Path) -> Result<Box<dyn BufRead>, InputError> {
     let mut reader: Box<dyn BufRead> = if path == Path::new("-") {
         Box::new(BufReader::new(stdin()))
     } else {
-        let file = File::open(path).map_err(|error| InputError(format!("{}: {}", path.display(), reason(&error))))?;
+        let file = File::open(path)
+            .map_err(|error| InputError(format!("{}: {}", path.display(), reason(&error))))?;
         Box::new(BufReader::with_capacity(1 << 16, file))
     };
-    let magic = reader.fill_buf().map_err(|error| InputError(format!("{}: {}", path.display(), reason(&error))))?;
+    let magic =
+        reader.fill_buf().map_err(|error| InputError(format!("{}: {}", path.display(), reason(&error))))?;
     if magic.starts_with(&[0x1f, 0x8b]) {
         return Ok(Box::new(BufReader::with_capacity(1 << 16, MultiGzDecoder::new(reader))));
     }
@@ -47,7 +49,7 @@ fn reason(error: &std::io::Error) -> String {
 }
 
 /// Reads a policy.
-pub fn policy_source(path: &Path) -> Result<String, InputError> {
+pub(crate) fn policy_source(path: &Path) -> Result<String, InputError> {
     let limit = u64::try_from(flowgate::policy::MAX_SOURCE).unwrap_or(u64::MAX) + 1;
     let mut bytes = Vec::new();
     open(path)?
@@ -66,13 +68,13 @@ fn text(bytes: Vec<u8>, file: &str, first_line: usize) -> Result<String, String>
 }
 
 /// One run of a corpus, or why it cannot be read.
-pub type Item = Result<(usize, Run), InputError>;
+pub(crate) type Item = Result<(usize, Run), InputError>;
 
 /// Hands the runs of a file to `each`, one at a time, with the line they begin on; stops when it says so.
 ///
 /// JSON lines are read line by line. A file whose lines are single messages, and a JSON document over several
 /// lines, is one run.
-pub fn runs(path: &Path, each: &mut dyn FnMut(Item) -> bool) -> Result<(), InputError> {
+pub(crate) fn runs(path: &Path, each: &mut dyn FnMut(Item) -> bool) -> Result<(), InputError> {
     let name = path.display().to_string();
     let mut reader = open(path)?;
     let mut part = Run::default();
@@ -86,7 +88,10 @@ pub fn runs(path: &Path, each: &mut dyn FnMut(Item) -> bool) -> Result<(), Input
             break;
         }
         if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > MAX_LINE {
-            return Err(InputError(format!("{name}: line {number}: longer than {} MiB; split the file", MAX_LINE >> 20)));
+            return Err(InputError(format!(
+                "{name}: line {number}: longer than {} MiB; split the file",
+                MAX_LINE >> 20
+            )));
         }
         let line = match text(bytes, &name, number) {
             Ok(line) => line,

@@ -9,7 +9,7 @@ use crate::args::Color;
 use crate::input::{InputError, policy_source};
 
 /// Where results and remarks go.
-pub struct Output {
+pub(crate) struct Output {
     out: Box<dyn Write>,
     err: Box<dyn Write>,
     color: bool,
@@ -18,7 +18,7 @@ pub struct Output {
 
 impl Output {
     /// The standard streams.
-    pub fn standard(color: Color) -> Self {
+    pub(crate) fn standard(color: Color) -> Self {
         let wanted = |is_terminal: bool| match color {
             Color::Always => true,
             Color::Never => false,
@@ -29,34 +29,34 @@ impl Output {
     }
 
     /// Prints one line of the result. That nobody reads it any more is no error.
-    pub fn line(&mut self, line: &str) {
+    pub(crate) fn line(&mut self, line: &str) {
         let _ = writeln!(self.out, "{line}");
     }
 
     /// Prints text as it is.
-    pub fn raw(&mut self, bytes: &[u8]) {
+    pub(crate) fn raw(&mut self, bytes: &[u8]) {
         let _ = self.out.write_all(bytes);
     }
 
     /// Prints an error.
-    pub fn error(&mut self, message: &str) {
+    pub(crate) fn error(&mut self, message: &str) {
         let word = paint(self.err_color, "1;31", "error");
         let _ = writeln!(self.err, "{word}: {message}");
     }
 
     /// Prints a remark.
-    pub fn note(&mut self, message: &str) {
+    pub(crate) fn note(&mut self, message: &str) {
         let word = paint(self.err_color, "1;36", "note");
         let _ = writeln!(self.err, "{word}: {message}");
     }
 
     /// `text` in a colour of the terminal, if there are colours.
-    pub fn paint(&self, code: &str, text: &str) -> String {
+    pub(crate) fn paint(&self, code: &str, text: &str) -> String {
         paint(self.color, code, text)
     }
 
     /// Prints a table with a header.
-    pub fn table(&mut self, header: &[&str], rows: &[Vec<String>]) {
+    pub(crate) fn table(&mut self, header: &[&str], rows: &[Vec<String>]) {
         let widths: Vec<usize> = header
             .iter()
             .enumerate()
@@ -81,7 +81,7 @@ impl Output {
     }
 
     /// Draws the diagnostics of a policy.
-    pub fn diagnostics(&mut self, name: &str, source: &str, diagnostics: &[Diagnostic]) {
+    pub(crate) fn diagnostics(&mut self, name: &str, source: &str, diagnostics: &[Diagnostic]) {
         use ariadne::{Config, IndexType, Label, Report, ReportKind, Source};
         for diagnostic in diagnostics {
             let (kind, color) = match diagnostic.severity {
@@ -110,17 +110,21 @@ fn paint(color: bool, code: &str, text: &str) -> String {
 }
 
 /// Reads a policy, and draws what is wrong with it.
-pub fn load_policy(path: &Path, output: &mut Output) -> Result<Policy, InputError> {
+pub(crate) fn load_policy(path: &Path, output: &mut Output) -> Result<Policy, InputError> {
     let source = policy_source(path)?;
     let name = path.display().to_string();
     match Policy::parse(&source) {
         Ok(policy) => {
             output.diagnostics(&name, &source, policy.warnings());
             if policy.is_rules_only() {
-                output.note(&format!("{name} declares no lattice, so labels gate nothing: only its rules are enforced"));
+                output.note(&format!(
+                    "{name} declares no lattice, so labels gate nothing: only its rules are enforced"
+                ));
             }
             if policy.has_permissive_default() {
-                output.note(&format!("{name} gives unlabelled regions a default label; without `default` they would be top"));
+                output.note(&format!(
+                    "{name} gives unlabelled regions a default label; without `default` they would be top"
+                ));
             }
             Ok(policy)
         }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::output::Output;
 
 /// The mark and the colour of an outcome.
-pub fn mark(outcome: Outcome, output: &Output) -> String {
+pub(crate) fn mark(outcome: Outcome, output: &Output) -> String {
     match outcome {
         Outcome::Permit => output.paint("32", "✓ permit "),
         Outcome::Confirm => output.paint("33", "? confirm"),
@@ -18,13 +18,13 @@ pub fn mark(outcome: Outcome, output: &Output) -> String {
 }
 
 /// The statement behind a reason: file, line and first line.
-pub fn statement(reason: &Reason, policy: &Policy, name: &str) -> Option<String> {
+pub(crate) fn statement(reason: &Reason, policy: &Policy, name: &str) -> Option<String> {
     let span = reason.statement.as_ref()?;
     Some(format!("{name}:{}  {}", policy.line(span), policy.excerpt(span)))
 }
 
 /// What kind of event a region belongs to: `user`, or the tool whose answer it is.
-pub fn source(region: &Region, monitor: &Monitor) -> String {
+pub(crate) fn source(region: &Region, monitor: &Monitor) -> String {
     let Some(event) = monitor.trace().event(region.event) else { return String::new() };
     match &event.body {
         Body::Message(message) => message.role.clone(),
@@ -37,7 +37,7 @@ pub fn source(region: &Region, monitor: &Monitor) -> String {
 }
 
 /// The text of a region, on one line and not too long.
-pub fn content(region: &Region, monitor: &Monitor) -> Option<String> {
+pub(crate) fn content(region: &Region, monitor: &Monitor) -> Option<String> {
     let document = &monitor.trace().event(region.event)?.document;
     let node = (0..document.nodes().len()).find(|node| document.path(*node) == region.path)?;
     let text = match document.to_value(node) {
@@ -50,14 +50,26 @@ pub fn content(region: &Region, monitor: &Monitor) -> Option<String> {
 }
 
 /// One reason with what stands behind it.
-pub fn reason(reason: &Reason, monitor: &Monitor, name: &str, show: bool, indent: &str, output: &mut Output) {
+pub(crate) fn reason(
+    reason: &Reason,
+    monitor: &Monitor,
+    name: &str,
+    show: bool,
+    indent: &str,
+    output: &mut Output,
+) {
     output.line(&format!("{indent}{}", reason.message));
     if let Some(statement) = statement(reason, monitor.policy(), name) {
         let line = output.paint("2", &format!("{indent}  │ {statement}"));
         output.line(&line);
     }
     for (region, label) in &reason.regions {
-        output.line(&format!("{indent}  ← {} in the {}: {}", region, source(region, monitor), label.join(", ")));
+        output.line(&format!(
+            "{indent}  ← {} in the {}: {}",
+            region,
+            source(region, monitor),
+            label.join(", ")
+        ));
         if let Some(text) = content(region, monitor).filter(|_| show) {
             let text = output.paint("2", &format!("{indent}      “{text}”"));
             output.line(&text);
@@ -71,7 +83,7 @@ pub fn reason(reason: &Reason, monitor: &Monitor, name: &str, show: bool, indent
 
 /// Reasons with the parts of the call that each holds for: parts that one statement refuses for the same regions
 /// are told together.
-pub fn grouped(reasons: &[Reason]) -> Vec<Reason> {
+pub(crate) fn grouped(reasons: &[Reason]) -> Vec<Reason> {
     let mut groups: Vec<(Reason, Vec<String>)> = Vec::new();
     for reason in reasons {
         let same = |known: &Reason| {
@@ -94,7 +106,7 @@ pub fn grouped(reasons: &[Reason]) -> Vec<Reason> {
 }
 
 /// A reason as JSON.
-pub fn reason_json(reason: &Reason, policy: &Policy) -> Value {
+pub(crate) fn reason_json(reason: &Reason, policy: &Policy) -> Value {
     let regions = reason.regions.iter().map(|(region, label)| {
         json!({
             "event": region.event.0,
@@ -121,8 +133,9 @@ pub fn reason_json(reason: &Reason, policy: &Policy) -> Value {
 }
 
 /// A judged call as JSON.
-pub fn call_json(call: &JudgedCall, policy: &Policy, trace: &str, line: usize) -> Value {
-    let list = |reasons: &[Reason]| reasons.iter().map(|reason| reason_json(reason, policy)).collect::<Vec<_>>();
+pub(crate) fn call_json(call: &JudgedCall, policy: &Policy, trace: &str, line: usize) -> Value {
+    let list =
+        |reasons: &[Reason]| reasons.iter().map(|reason| reason_json(reason, policy)).collect::<Vec<_>>();
     json!({
         "type": "call",
         "trace": trace,
@@ -140,7 +153,7 @@ pub fn call_json(call: &JudgedCall, policy: &Policy, trace: &str, line: usize) -
 }
 
 /// The findings of a run as JSON.
-pub fn findings_json(run: &Replayed, policy: &Policy, trace: &str, line: usize) -> Vec<Value> {
+pub(crate) fn findings_json(run: &Replayed, policy: &Policy, trace: &str, line: usize) -> Vec<Value> {
     let finding = run.findings.iter().map(|finding| {
         json!({
             "type": "finding",

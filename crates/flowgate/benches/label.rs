@@ -1,6 +1,6 @@
 //! Joining and comparing labels.
 
-#![expect(missing_docs, clippy::unwrap_used, reason = "benchmarks")]
+#![expect(clippy::unwrap_used, reason = "benchmarks")]
 
 use divan::{Bencher, black_box};
 use flowgate::label::{Bound, Dimension, Kind, Label, Lattice, Purpose, Roster, Space};

@@ -1,6 +1,6 @@
 //! Pushing one event and judging one call, on traces of different lengths, under the policy of a bank.
 
-#![expect(missing_docs, clippy::unwrap_used, clippy::panic, reason = "benchmarks")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "benchmarks")]
 
 use std::sync::Arc;
 
@@ -29,7 +29,9 @@ ask \"money moves because of a file\" if:
 
 fn rows() -> String {
     let row = |i: usize| {
-        format!("- amount: {i}.5\n  date: '2022-01-0{i}'\n  id: {i}\n  recipient: me\n  recurring: false\n  sender: DE{i}\n  subject: payment {i}\n")
+        format!(
+            "- amount: {i}.5\n  date: '2022-01-0{i}'\n  id: {i}\n  recipient: me\n  recurring: false\n  sender: DE{i}\n  subject: payment {i}\n"
+        )
     };
     (1..6).map(row).collect()
 }
@@ -66,7 +68,10 @@ fn push_and_judge(bencher: Bencher<'_, '_>, length: usize) {
         .with_inputs(|| {
             turn += 1;
             // Input, not measured: a call whose answer is pushed next.
-            (turn, json!({"recipient": "DE1", "amount": 4.0, "subject": "x", "date": "2022-04-01"}).to_string())
+            (
+                turn,
+                json!({"recipient": "DE1", "amount": 4.0, "subject": "x", "date": "2022-04-01"}).to_string(),
+            )
         })
         .bench_local_values(|(turn, arguments)| {
             let content = Value::String(format!("Question {turn}"));

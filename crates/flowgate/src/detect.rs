@@ -23,8 +23,13 @@ struct Pattern {
     check: fn(&str) -> bool,
 }
 
-fn compile(rows: &[(&'static str, &str, fn(&str) -> bool)]) -> Vec<Pattern> {
-    rows.iter().map(|(kind, regex, check)| Pattern { kind, regex: Regex::new(regex).ok(), check: *check }).collect()
+/// A kind, its regular expression, and a check of what that matches.
+type Row = (&'static str, &'static str, fn(&str) -> bool);
+
+fn compile(rows: &[Row]) -> Vec<Pattern> {
+    rows.iter()
+        .map(|(kind, regex, check)| Pattern { kind, regex: Regex::new(regex).ok(), check: *check })
+        .collect()
 }
 
 static PERSONAL: LazyLock<Vec<Pattern>> = LazyLock::new(|| {
@@ -57,7 +62,9 @@ const EMAIL: &str = r"[A-Za-z0-9._%+-]+@[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?
 fn scan<'t>(patterns: &'static [Pattern], text: &'t str) -> impl Iterator<Item = Finding> + 't {
     patterns.iter().flat_map(move |pattern| {
         let found = pattern.regex.iter().flat_map(move |regex| regex.find_iter(text));
-        found.filter(|found| (pattern.check)(found.as_str())).map(|f| Finding { kind: pattern.kind, span: f.range() })
+        found
+            .filter(|found| (pattern.check)(found.as_str()))
+            .map(|f| Finding { kind: pattern.kind, span: f.range() })
     })
 }
 
@@ -110,7 +117,8 @@ mod tests {
     #[test]
     fn what_is_found() {
         let check = |text: &str, expected: &[&str]| {
-            let found: Vec<_> = personal_data(text).chain(secrets(text)).map(|finding| finding.kind).collect();
+            let found: Vec<_> =
+                personal_data(text).chain(secrets(text)).map(|finding| finding.kind).collect();
             assert_eq!(found, expected, "{text}");
         };
         check("write to ann.lee+x@mail.example.org.", &["EMAIL_ADDRESS"]);

@@ -131,8 +131,17 @@ impl<'a> Evaluator<'a> {
                 self.solve(rest, frame, candidates, found)
             }
             Op::Events(slot, ty) => {
-                let events = candidates(*slot).unwrap_or_else(|| (0..self.trace.len()).map(EventId).collect());
-                self.solve_each(*slot, *ty, events.into_iter().map(Value::Event).collect(), rest, frame, candidates, found)
+                let events =
+                    candidates(*slot).unwrap_or_else(|| (0..self.trace.len()).map(EventId).collect());
+                self.solve_each(
+                    *slot,
+                    *ty,
+                    events.into_iter().map(Value::Event).collect(),
+                    rest,
+                    frame,
+                    candidates,
+                    found,
+                )
             }
             Op::Each(slot, ty, domain) => {
                 let domain = self.evaluate(domain, frame)?;
@@ -176,7 +185,9 @@ impl<'a> Evaluator<'a> {
             Value::List(items) => Ok(items.to_vec()),
             Value::Dict(entries) => Ok(entries.iter().map(|(_, value)| value.clone()).collect()),
             Value::Node(event, node) => {
-                let Some(document) = self.trace.event(*event).map(|event| &event.document) else { return Ok(Vec::new()) };
+                let Some(document) = self.trace.event(*event).map(|event| &event.document) else {
+                    return Ok(Vec::new());
+                };
                 match document.node(*node).map(|node| &node.content) {
                     Some(Content::List | Content::Map) => {
                         if !self.quiet {
@@ -194,18 +205,24 @@ impl<'a> Evaluator<'a> {
 
     fn has_type(&self, value: &Value, ty: Type) -> bool {
         match value {
-            Value::Event(id) => self.trace.event(*id).filter(|event| event.status != Status::Withdrawn).is_some_and(
-                |event| match &event.body {
-                    Body::Message(_) => matches!(ty, Type::Message | Type::Any),
-                    Body::Call(_) => matches!(ty, Type::ToolCall | Type::Any),
-                    Body::Output(_) => matches!(ty, Type::ToolOutput | Type::Any),
-                },
-            ),
+            Value::Event(id) => {
+                self.trace.event(*id).filter(|event| event.status != Status::Withdrawn).is_some_and(|event| {
+                    match &event.body {
+                        Body::Message(_) => matches!(ty, Type::Message | Type::Any),
+                        Body::Call(_) => matches!(ty, Type::ToolCall | Type::Any),
+                        Body::Output(_) => matches!(ty, Type::ToolOutput | Type::Any),
+                    }
+                })
+            }
             Value::Node(event, node) => {
                 let node = self.trace.event(*event).and_then(|event| event.document.node(*node));
                 node.is_some_and(|node| match &node.content {
-                    Content::List => matches!(ty, Type::List | Type::Any) || (ty == Type::Str && node.text.is_some()),
-                    Content::Map => matches!(ty, Type::Dict | Type::Any) || (ty == Type::Str && node.text.is_some()),
+                    Content::List => {
+                        matches!(ty, Type::List | Type::Any) || (ty == Type::Str && node.text.is_some())
+                    }
+                    Content::Map => {
+                        matches!(ty, Type::Dict | Type::Any) || (ty == Type::Str && node.text.is_some())
+                    }
                     Content::Scalar(value) => self.has_type(&Value::from_json(value), ty),
                 })
             }

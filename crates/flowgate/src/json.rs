@@ -143,7 +143,8 @@ mod tests {
     #[test]
     fn what_readers_could_disagree_on_is_refused() {
         let check = |text: &str, numbers, expected: &str| {
-            let shown = parse(text, numbers).map_or_else(|error| error.to_string(), |value| value.to_string());
+            let shown =
+                parse(text, numbers).map_or_else(|error| error.to_string(), |value| value.to_string());
             assert_eq!(shown, expected, "{text}");
         };
         check(r#"{"b":1,"a":[true,null,"x"]}"#, Numbers::Exact, r#"{"b":1,"a":[true,null,"x"]}"#);
@@ -152,7 +153,11 @@ mod tests {
         check("[{\"a\":1,\n\"a\":2}]", Numbers::Any, "duplicate key at line 2 column 3");
         check("9007199254740993", Numbers::Any, "9007199254740993");
         check("9007199254740993", Numbers::Exact, "number is too large to be exact at line 1 column 16");
-        check("12345678901234567890123", Numbers::Exact, "number is too large to be exact at line 1 column 23");
+        check(
+            "12345678901234567890123",
+            Numbers::Exact,
+            "number is too large to be exact at line 1 column 23",
+        );
         check("1e400", Numbers::Any, "number out of range at line 1 column 5");
         check("{} {}", Numbers::Any, "trailing characters at line 1 column 4");
         check("", Numbers::Any, "EOF while parsing a value at line 1 column 0");

@@ -84,7 +84,12 @@ mod tests {
         let m3 = ["o", "a", "b", "c", "i"][pick[1] as usize % 5];
         let n5 = ["0", "p", "q", "r", "1"][pick[2] as usize % 5];
         let subset = |bits: u8, names: &[&str]| -> Vec<String> {
-            names.iter().enumerate().filter(|(i, _)| bits >> i & 1 == 1).map(|(_, n)| (*n).to_owned()).collect()
+            names
+                .iter()
+                .enumerate()
+                .filter(|(i, _)| bits >> i & 1 == 1)
+                .map(|(_, n)| (*n).to_owned())
+                .collect()
         };
         let parts = [
             space.element("integrity", integrity).unwrap(),

@@ -24,9 +24,7 @@ pub use verdict::{
 use crate::label::{Label, Roster};
 use crate::policy::pattern::Servers;
 use crate::policy::{Action, Policy};
-use crate::trace::{
-    Body, Call, Entry, EventId, Influence, PlaceError, Region, Status, Tool, Trace,
-};
+use crate::trace::{Body, Call, Entry, EventId, Influence, PlaceError, Region, Status, Tool, Trace};
 use rules::Rules;
 use stores::{Access, Stores};
 use verdict::{Approval, Ticket};
@@ -248,7 +246,9 @@ impl Monitor {
         let approval = Approval { reasons: question.judgement.reasons };
         match self.judge_with(question.entry, question.attribution, Some(approval)) {
             Verdict::Permit(permit) => Ok(permit),
-            Verdict::Confirm(again) => Err(self.void(again.judgement, "there is a reason that the approval does not cover")),
+            Verdict::Confirm(again) => {
+                Err(self.void(again.judgement, "there is a reason that the approval does not cover"))
+            }
             Verdict::Deny(denial) => Err(denial),
         }
     }
@@ -271,7 +271,9 @@ impl Monitor {
             permit = match self.judge_with(entry, attribution, permit.approval.clone()) {
                 Verdict::Permit(again) => again,
                 Verdict::Confirm(question) => {
-                    return Err(self.void(question.judgement, "a question has come up since the call was judged"));
+                    return Err(
+                        self.void(question.judgement, "a question has come up since the call was judged")
+                    );
                 }
                 Verdict::Deny(denial) => return Err(denial),
             };
@@ -406,8 +408,12 @@ impl Monitor {
         if self.reserved.iter().all(|(_, ticket)| !ticket.is_given_up()) {
             return;
         }
-        let given_up: Vec<EventId> =
-            self.reserved.iter().filter(|(_, ticket)| ticket.is_given_up()).map(|(event, _)| *event).collect();
+        let given_up: Vec<EventId> = self
+            .reserved
+            .iter()
+            .filter(|(_, ticket)| ticket.is_given_up())
+            .map(|(event, _)| *event)
+            .collect();
         for event in given_up {
             self.withdraw(event);
         }
@@ -453,4 +459,3 @@ impl From<Call> for Entry {
         Self { body: Body::Call(call), agent: None, name: None, parents: Vec::new(), extra: Map::new() }
     }
 }
-

@@ -189,7 +189,9 @@ impl Trace {
     /// The calls with this id, withdrawn ones left out. More than one is a client's mistake, or worse.
     pub fn calls_with_id(&self, call_id: &str) -> impl Iterator<Item = EventId> + '_ {
         let ids = self.calls.get(call_id).map_or(&[] as &[EventId], Vec::as_slice);
-        ids.iter().copied().filter(|id| self.event(*id).is_some_and(|event| event.status != Status::Withdrawn))
+        ids.iter()
+            .copied()
+            .filter(|id| self.event(*id).is_some_and(|event| event.status != Status::Withdrawn))
     }
 
     /// The name of an agent; the main agent's is empty.
@@ -285,7 +287,10 @@ impl Trace {
                         *entry = (*entry).max(seen);
                     }
                 };
-                inherited.iter().flat_map(|c| c.iter().enumerate()).for_each(|(index, seen)| merge(index, *seen));
+                inherited
+                    .iter()
+                    .flat_map(|c| c.iter().enumerate())
+                    .for_each(|(index, seen)| merge(index, *seen));
                 for event in parents.iter().filter_map(before) {
                     event.clock.iter().enumerate().for_each(|(index, seen)| merge(index, *seen));
                     merge(event.agent, event.sequence + 1);
@@ -325,7 +330,18 @@ impl Trace {
         let Place { agent, previous, sequence, clock, .. } = place;
         let (body, extra) = (entry.body, entry.extra);
         self.events.push(Event {
-            body, document, label, context, agent, status, call, influence, extra, sequence, clock, previous,
+            body,
+            document,
+            label,
+            context,
+            agent,
+            status,
+            call,
+            influence,
+            extra,
+            sequence,
+            clock,
+            previous,
             read_from: Vec::new(),
         });
         id
@@ -364,7 +380,8 @@ impl Trace {
 
     /// Notes that an event was read from stores as they are now.
     pub(crate) fn read_from(&mut self, id: EventId, stores: &[usize]) {
-        let counts = stores.iter().map(|store| (*store, self.writers.get(*store).map_or(0, Vec::len))).collect();
+        let counts =
+            stores.iter().map(|store| (*store, self.writers.get(*store).map_or(0, Vec::len))).collect();
         if let Some(event) = self.event_mut(id) {
             event.read_from = counts;
         }

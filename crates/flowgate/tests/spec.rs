@@ -2,12 +2,21 @@
 //!
 //! How to write one stands in `spec/README.md`. Every block of a trace is judged under the last policy before it.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, clippy::string_slice, reason = "tests")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::string_slice,
+    reason = "tests"
+)]
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use flowgate::monitor::{Attribution, Authorized, Limits, Monitor, Outcome, Permit, Question, Source, Verdict};
+use flowgate::monitor::{
+    Attribution, Authorized, Limits, Monitor, Outcome, Permit, Question, Source, Verdict,
+};
 use flowgate::policy::Policy;
 use flowgate::trace::{Body, Call, Entry, EventId, Message, NodeId, Output, Tool};
 use serde_json::Value;
@@ -26,7 +35,9 @@ fn specifications_hold() {
                 "flow" => policy = Some(parse(&block.text)),
                 "trace" => {
                     traces += 1;
-                    let policy = policy.as_ref().unwrap_or_else(|| panic!("{name}:{}: no policy before the trace", block.line));
+                    let policy = policy
+                        .as_ref()
+                        .unwrap_or_else(|| panic!("{name}:{}: no policy before the trace", block.line));
                     match policy {
                         Ok(policy) => run(policy, &block, &name, &mut failures),
                         Err(error) => failures.push(format!("{name}:{}: {error}", block.line)),
@@ -35,7 +46,8 @@ fn specifications_hold() {
                 "error" => match policy.as_ref().expect("a policy before the error") {
                     Ok(_) => failures.push(format!("{name}:{}: the policy has no error", block.line)),
                     Err(error) if error.trim() == block.text.trim() => {}
-                    Err(error) => failures.push(format!("{name}:{}: expected:\n{}\nfound:\n{error}", block.line, block.text)),
+                    Err(error) => failures
+                        .push(format!("{name}:{}: expected:\n{}\nfound:\n{error}", block.line, block.text)),
                 },
                 "" | "text" => {}
                 other => panic!("{name}:{}: unknown block `{other}`", block.line),
@@ -52,7 +64,9 @@ fn markdown(folder: &Path, files: &mut Vec<PathBuf>) {
     for path in entries {
         if path.is_dir() {
             markdown(&path, files);
-        } else if path.extension().is_some_and(|e| e == "md") && path.file_name().is_some_and(|n| n != "README.md") {
+        } else if path.extension().is_some_and(|e| e == "md")
+            && path.file_name().is_some_and(|n| n != "README.md")
+        {
             files.push(path);
         }
     }
@@ -71,7 +85,11 @@ fn blocks(markdown: &str) -> Vec<Block> {
         if let Some(language) = line.strip_prefix("```") {
             open = !open;
             if open {
-                blocks.push(Block { language: language.trim().to_owned(), text: String::new(), line: index + 2 });
+                blocks.push(Block {
+                    language: language.trim().to_owned(),
+                    text: String::new(),
+                    line: index + 2,
+                });
             }
         } else if open {
             let block = blocks.last_mut().unwrap();
@@ -128,7 +146,8 @@ fn run(policy: &Arc<Policy>, block: &Block, name: &str, failures: &mut Vec<Strin
     }
     let monitor = Monitor::with_limits(Arc::clone(policy), limits);
     let (permits, questions, running, calls) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    let mut run = Run { monitor, permits, questions, running, calls, last: None, place: String::new(), failures };
+    let mut run =
+        Run { monitor, permits, questions, running, calls, last: None, place: String::new(), failures };
     for (line, text) in lines {
         run.place = format!("{name}:{line}");
         run.step(&text);
@@ -146,7 +165,12 @@ impl Run<'_> {
             Some((rest, name)) if !name.contains(' ') => (rest, Some(name.to_owned())),
             _ => (line, None),
         };
-        let entry = |body: Body| Entry { agent: agent.clone(), parents: parents.clone(), name: name.clone(), ..Entry::from(body) };
+        let entry = |body: Body| Entry {
+            agent: agent.clone(),
+            parents: parents.clone(),
+            name: name.clone(),
+            ..Entry::from(body)
+        };
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         match word {
             "system:" | "user:" | "assistant:" => {
@@ -157,11 +181,18 @@ impl Run<'_> {
                 let (id, text) = rest.split_once(": ").unwrap_or((rest.trim_end_matches(':'), ""));
                 let content = Value::String(text.to_owned());
                 let (call_id, is_error) = (id.to_owned(), word == "error");
-                self.push(entry(Body::Output(Output { call_id, tool: None, content, structured: None, is_error })));
+                self.push(entry(Body::Output(Output {
+                    call_id,
+                    tool: None,
+                    content,
+                    structured: None,
+                    is_error,
+                })));
             }
             "call" | "judge" => {
                 let (id, rest) = rest.split_once(' ').unwrap();
-                let (body, expected) = rest.split_once(" # ").expect("a call says what is expected: `# permit`");
+                let (body, expected) =
+                    rest.split_once(" # ").expect("a call says what is expected: `# permit`");
                 let (body, sources) = match body.split_once(" from ") {
                     Some((body, sources)) => (body, Some(sources)),
                     None => (body, None),
@@ -172,7 +203,8 @@ impl Run<'_> {
                     None => Tool::local(tool),
                 };
                 let call = Call::from_json(id, tool, arguments.strip_suffix(')').unwrap());
-                let attribution = sources.map_or_else(Attribution::everything, |sources| self.attribution(sources));
+                let attribution =
+                    sources.map_or_else(Attribution::everything, |sources| self.attribution(sources));
                 let verdict = self.monitor.judge_entry(entry(Body::Call(call)), attribution);
                 self.expect(id, verdict, expected, word == "call");
             }
@@ -184,7 +216,13 @@ impl Run<'_> {
                 match self.monitor.redeem(permit) {
                     Ok(authorized) => self.outcome(id, Outcome::Permit, "", expected, Some(authorized)),
                     Err(denial) => {
-                        let why = denial.judgement().reasons.iter().map(|r| r.message.clone()).collect::<Vec<_>>().join("; ");
+                        let why = denial
+                            .judgement()
+                            .reasons
+                            .iter()
+                            .map(|r| r.message.clone())
+                            .collect::<Vec<_>>()
+                            .join("; ");
                         self.outcome(id, Outcome::Deny, &why, expected, None);
                     }
                 }
@@ -203,7 +241,13 @@ impl Run<'_> {
                         self.outcome(id, Outcome::Permit, "", expected, authorized);
                     }
                     Err(denial) => {
-                        let why = denial.judgement().reasons.iter().map(|r| r.message.clone()).collect::<Vec<_>>().join("; ");
+                        let why = denial
+                            .judgement()
+                            .reasons
+                            .iter()
+                            .map(|r| r.message.clone())
+                            .collect::<Vec<_>>()
+                            .join("; ");
                         self.outcome(id, Outcome::Deny, &why, expected, None);
                     }
                 }
@@ -212,7 +256,8 @@ impl Run<'_> {
             "runs" => {
                 let (id, expected) = rest.split_once(' ').unwrap();
                 let event = self.calls.iter().rev().find(|(known, _)| known == id).map(|(_, event)| *event);
-                let found = self.running.iter().find(|a| Some(a.event()) == event).map(Authorized::arguments_json);
+                let found =
+                    self.running.iter().find(|a| Some(a.event()) == event).map(Authorized::arguments_json);
                 if found.as_deref() != Some(expected) {
                     self.fail(&format!("expected {expected}, found {found:?}"));
                 }
@@ -231,10 +276,13 @@ impl Run<'_> {
             }
             // `tools SERVER/NAME ...`: tools that the client knows of.
             "tools" => {
-                let tools: Vec<Tool> = rest.split_whitespace().map(|tool| match tool.split_once('/') {
-                    Some((server, name)) => Tool::of(server, name),
-                    None => Tool::local(tool),
-                }).collect();
+                let tools: Vec<Tool> = rest
+                    .split_whitespace()
+                    .map(|tool| match tool.split_once('/') {
+                        Some((server, name)) => Tool::of(server, name),
+                        None => Tool::local(tool),
+                    })
+                    .collect();
                 self.monitor.declare_tools(&tools);
             }
             other => panic!("{}: unknown word `{other}`", self.place),
@@ -246,7 +294,7 @@ impl Run<'_> {
         let content = match &mut entry.body {
             Body::Message(message) => &mut message.content,
             Body::Output(output) => &mut output.content,
-            Body::Call(_) => unreachable!(),
+            Body::Call(_) => panic!("calls are judged"),
         };
         let text = content.as_str().unwrap().to_owned();
         let (text, expected) = match text.rsplit_once(" # finding ") {
@@ -265,7 +313,9 @@ impl Run<'_> {
                 self.last = Some(event);
                 let found = findings.iter().map(|f| f.reason.message.clone()).collect::<Vec<_>>().join("; ");
                 match expected {
-                    Some(expected) if !found.contains(&expected) => self.fail(&format!("expected finding {expected:?}, found {found:?}")),
+                    Some(expected) if !found.contains(&expected) => {
+                        self.fail(&format!("expected finding {expected:?}, found {found:?}"))
+                    }
                     None if !found.is_empty() => self.fail(&format!("unexpected finding {found:?}")),
                     _ => {}
                 }
@@ -276,7 +326,8 @@ impl Run<'_> {
 
     fn expect(&mut self, id: &str, verdict: Verdict, expected: &str, runs: bool) {
         let outcome = verdict.judgement().outcome();
-        let why = verdict.judgement().reasons.iter().map(|r| r.message.clone()).collect::<Vec<_>>().join("; ");
+        let why =
+            verdict.judgement().reasons.iter().map(|r| r.message.clone()).collect::<Vec<_>>().join("; ");
         let mut authorized = None;
         match verdict {
             Verdict::Permit(permit) if runs => authorized = self.monitor.redeem(permit).ok(),
@@ -287,7 +338,14 @@ impl Run<'_> {
         self.outcome(id, outcome, &why, expected, authorized);
     }
 
-    fn outcome(&mut self, id: &str, outcome: Outcome, why: &str, expected: &str, authorized: Option<Authorized>) {
+    fn outcome(
+        &mut self,
+        id: &str,
+        outcome: Outcome,
+        why: &str,
+        expected: &str,
+        authorized: Option<Authorized>,
+    ) {
         if let Some(authorized) = authorized {
             self.calls.push((id.to_owned(), authorized.event()));
             self.last = Some(authorized.event());
@@ -310,7 +368,9 @@ impl Run<'_> {
                 }
                 None if index == 0 => {
                     attribution.decision = self.sources(part);
-                    for name in ["to", "amount", "subject", "body", "url", "day", "id", "text", "city", "code", "n"] {
+                    for name in
+                        ["to", "amount", "subject", "body", "url", "day", "id", "text", "city", "code", "n"]
+                    {
                         attribution.arguments.push((name.to_owned(), self.sources(part)));
                     }
                 }
@@ -325,11 +385,12 @@ impl Run<'_> {
         for source in text.split(',').map(str::trim).filter(|source| *source != "nowhere") {
             let (event, path) = source.split_once('.').unwrap_or((source, "content"));
             let events: Vec<EventId> = (0..self.monitor.trace().len()).map(EventId).collect();
-            let found = events.into_iter().rev().find(|id| match &self.monitor.trace().event(*id).unwrap().body {
-                Body::Message(message) => message.role == event,
-                Body::Output(output) => output.call_id == event,
-                Body::Call(_) => false,
-            });
+            let found =
+                events.into_iter().rev().find(|id| match &self.monitor.trace().event(*id).unwrap().body {
+                    Body::Message(message) => message.role == event,
+                    Body::Output(output) => output.call_id == event,
+                    Body::Call(_) => false,
+                });
             let found = found.unwrap_or_else(|| panic!("{}: no event `{event}`", self.place));
             let node = self.node(found, path).unwrap_or_else(|| panic!("{}: no region `{path}`", self.place));
             regions.push((found, node));

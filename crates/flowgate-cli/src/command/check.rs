@@ -15,13 +15,13 @@ use crate::output::{Output, load_policy};
 use crate::report;
 
 /// What `flowgate check` was asked to do.
-pub struct Options<'a> {
-    pub policy: &'a Path,
-    pub traces: &'a [PathBuf],
-    pub influence: &'a str,
-    pub format: Format,
-    pub content: bool,
-    pub all: bool,
+pub(crate) struct Options<'a> {
+    pub(crate) policy: &'a Path,
+    pub(crate) traces: &'a [PathBuf],
+    pub(crate) influence: &'a str,
+    pub(crate) format: Format,
+    pub(crate) content: bool,
+    pub(crate) all: bool,
 }
 
 #[derive(Debug, Default)]
@@ -34,12 +34,15 @@ struct Totals {
 }
 
 /// Runs the command; returns the exit code.
-pub fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, InputError> {
+pub(crate) fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, InputError> {
     let policy = Arc::new(load_policy(options.policy, output)?);
     let name = options.policy.display().to_string();
     if options.traces.is_empty() {
         if options.format == Format::Text {
-            let (rules, labels) = (if policy.is_rules_only() { "rules only" } else { "with labels" }, policy.space().dimensions().len());
+            let (rules, labels) = (
+                if policy.is_rules_only() { "rules only" } else { "with labels" },
+                policy.space().dimensions().len(),
+            );
             output.line(&format!("{name} is a policy ({rules}, {labels} dimensions)"));
         }
         return Ok(0);
@@ -56,10 +59,14 @@ pub fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, InputError>
                     match options.format {
                         Format::Text => text(&replayed, &name, &trace_name, line, options, output),
                         Format::Jsonl => {
-                            json_lines(&replayed, &policy, &trace_name, line).iter().for_each(|v| output.line(&v.to_string()));
+                            json_lines(&replayed, &policy, &trace_name, line)
+                                .iter()
+                                .for_each(|v| output.line(&v.to_string()));
                         }
                         Format::Json => results.extend(json_lines(&replayed, &policy, &trace_name, line)),
-                        Format::Sarif => results.extend(sarif_results(&replayed, &policy, &name, &trace_name, line)),
+                        Format::Sarif => {
+                            results.extend(sarif_results(&replayed, &policy, &name, &trace_name, line))
+                        }
                     }
                 }
                 Err(error) => errors.push(error),
@@ -83,7 +90,7 @@ pub fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, InputError>
             });
             output.line(&serde_json::to_string_pretty(&document).unwrap_or_default());
         }
-        Format::Sarif => output.line(&serde_json::to_string_pretty(&sarif(results)).unwrap_or_default()),
+        Format::Sarif => output.line(&serde_json::to_string_pretty(&sarif(&results)).unwrap_or_default()),
     }
     for error in &errors {
         output.error(&error.0);
@@ -106,7 +113,8 @@ impl Totals {
     }
 
     fn sentence(&self) -> String {
-        let plural = |n: usize, word: &str| if n == 1 { format!("{n} {word}") } else { format!("{n} {word}s") };
+        let plural =
+            |n: usize, word: &str| if n == 1 { format!("{n} {word}") } else { format!("{n} {word}s") };
         format!(
             "{}: {} permitted, {} to be confirmed, {} denied; {}",
             plural(self.runs, "run"),
@@ -119,7 +127,8 @@ impl Totals {
 }
 
 fn text(run: &Replayed, policy: &str, trace: &str, line: usize, options: &Options<'_>, output: &mut Output) {
-    let shown: Vec<_> = run.calls.iter().filter(|call| options.all || call.outcome != Outcome::Permit).collect();
+    let shown: Vec<_> =
+        run.calls.iter().filter(|call| options.all || call.outcome != Outcome::Permit).collect();
     if shown.is_empty() && run.findings.is_empty() && run.refused.is_empty() {
         return;
     }
@@ -134,7 +143,11 @@ fn text(run: &Replayed, policy: &str, trace: &str, line: usize, options: &Option
         }
     }
     for finding in &run.findings {
-        let word = if finding.reason.action == Action::Deny { output.paint("31", "! found  ") } else { output.paint("36", "! found  ") };
+        let word = if finding.reason.action == Action::Deny {
+            output.paint("31", "! found  ")
+        } else {
+            output.paint("36", "! found  ")
+        };
         output.line(&format!("  {word}  {}", finding.event));
         report::reason(&finding.reason, &run.monitor, policy, options.content, "      ", output);
     }
@@ -149,7 +162,7 @@ fn json_lines(run: &Replayed, policy: &Policy, trace: &str, line: usize) -> Vec<
     calls.chain(report::findings_json(run, policy, trace, line)).collect()
 }
 
-fn sarif(results: Vec<Value>) -> Value {
+fn sarif(results: &[Value]) -> Value {
     json!({
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
         "version": "2.1.0",

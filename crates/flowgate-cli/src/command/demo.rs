@@ -18,7 +18,7 @@ const POLICY: &str = include_str!("../../demo/payment.flow");
 const TRACE: &str = include_str!("../../demo/payment.json");
 
 /// Runs the command; returns the exit code.
-pub fn run(output: &mut Output) -> Result<u8, InputError> {
+pub(crate) fn run(output: &mut Output) -> Result<u8, InputError> {
     let broken = |what: &str| InputError(format!("the {what} of the demonstration cannot be read"));
     let policy = Arc::new(Policy::parse(POLICY).map_err(|_| broken("policy"))?);
     let run = read::file(TRACE).map_err(|_| broken("trace"))?.pop().ok_or_else(|| broken("trace"))?;
@@ -50,7 +50,10 @@ pub fn run(output: &mut Output) -> Result<u8, InputError> {
             }
             Body::Call(call) => {
                 heading(&format!("{id} the model proposes {}", call.tool), output);
-                let arguments = call.arguments.as_ref().map_or_else(ToString::to_string, |a| Value::Object(a.clone()).to_string());
+                let arguments = call
+                    .arguments
+                    .as_ref()
+                    .map_or_else(ToString::to_string, |a| Value::Object(a.clone()).to_string());
                 output.line(&format!("    {}({arguments})", call.tool));
                 verdict(id, &replayed, output);
             }
@@ -96,7 +99,11 @@ fn view(document: &Document, run: &Replayed, output: &mut Output) {
     let space = run.monitor.policy().space();
     let Some(trusted) = space.element("integrity", "trusted") else { return };
     let flows = |label: &Label| space.exceeds(label, &trusted.label, trusted.dims).is_empty();
-    let Some(text) = document.key(0, "content").and_then(|id| document.node(id)).and_then(|node| node.text.clone()) else { return };
+    let Some(text) =
+        document.key(0, "content").and_then(|id| document.node(id)).and_then(|node| node.text.clone())
+    else {
+        return;
+    };
     let mut view = text.to_string();
     for node in document.nodes().iter().rev() {
         if let (Content::Scalar(_), Some(span), false) = (&node.content, &node.span, flows(&node.label)) {
@@ -122,6 +129,8 @@ fn verdict(event: EventId, run: &Replayed, output: &mut Output) {
         report::reason(reason, &run.monitor, "payment.flow", true, "      ", output);
     }
     if call.outcome == Outcome::Confirm {
-        output.line("      Bob is asked, and shown exactly this. Without his yes, the payment does not happen.");
+        output.line(
+            "      Bob is asked, and shown exactly this. Without his yes, the payment does not happen.",
+        );
     }
 }

@@ -22,16 +22,16 @@ use crate::report;
 const MAX_TRIALS: usize = 200;
 
 /// What `flowgate explain` was asked to do.
-pub struct Options<'a> {
-    pub policy: &'a Path,
-    pub trace: &'a Path,
-    pub call: Option<&'a str>,
-    pub influence: &'a str,
-    pub content: bool,
+pub(crate) struct Options<'a> {
+    pub(crate) policy: &'a Path,
+    pub(crate) trace: &'a Path,
+    pub(crate) call: Option<&'a str>,
+    pub(crate) influence: &'a str,
+    pub(crate) content: bool,
 }
 
 /// Runs the command; returns the exit code.
-pub fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, InputError> {
+pub(crate) fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, InputError> {
     let policy = Arc::new(load_policy(options.policy, output)?);
     let method = influence::find(options.influence).unwrap_or(&Everything);
     let name = options.policy.display().to_string();
@@ -61,7 +61,9 @@ pub fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, InputError>
         output.error(&error.0);
     }
     match (shown, options.call) {
-        (0, Some(wanted)) => Err(InputError(format!("{}: no call has the id `{wanted}`", options.trace.display()))),
+        (0, Some(wanted)) => {
+            Err(InputError(format!("{}: no call has the id `{wanted}`", options.trace.display())))
+        }
         (0, None) => Err(InputError(format!("{}: there is no call to explain", options.trace.display()))),
         _ if !errors.is_empty() => Ok(2),
         _ => Ok(u8::from(objections)),
@@ -74,7 +76,8 @@ fn tree(call: &JudgedCall, run: &Replayed, policy: &str, content: bool, output: 
     let title = output.paint("1", &format!("{} ({})", call.tool, call.id));
     output.line(&format!("{} {title}", mark.trim_end()));
     let parts = parts(call, run);
-    let general: Vec<&Reason> = call.judgement.reasons.iter().filter(|reason| reason.part.is_none()).collect();
+    let general: Vec<&Reason> =
+        call.judgement.reasons.iter().filter(|reason| reason.part.is_none()).collect();
     let count = parts.len() + general.len();
     for (index, (part, label)) in parts.iter().enumerate() {
         let last = index + 1 == count;
@@ -89,13 +92,25 @@ fn tree(call: &JudgedCall, run: &Replayed, policy: &str, content: bool, output: 
     }
     for (index, reason) in general.iter().enumerate() {
         let last = parts.len() + index + 1 == count;
-        output.line(&format!("{} {} {}", if last { "└─" } else { "├─" }, output.paint("31", "✗"), reason.kind.name()));
+        output.line(&format!(
+            "{} {} {}",
+            if last { "└─" } else { "├─" },
+            output.paint("31", "✗"),
+            reason.kind.name()
+        ));
         let indent = if last { "     " } else { "│    " };
         explain_reason(reason, run, policy, content, indent, output);
     }
 }
 
-fn explain_reason(reason: &Reason, run: &Replayed, policy: &str, content: bool, indent: &str, output: &mut Output) {
+fn explain_reason(
+    reason: &Reason,
+    run: &Replayed,
+    policy: &str,
+    content: bool,
+    indent: &str,
+    output: &mut Output,
+) {
     report::reason(reason, &run.monitor, policy, content, indent, output);
     let mut told: Vec<String> = Vec::new();
     for (region, _) in &reason.regions {
@@ -115,10 +130,14 @@ fn why_labelled(event: EventId, region: &flowgate::trace::Region, run: &Replayed
     let declared = node.is_some_and(|node| found.document.is_declared(node));
     let call = found.call.and_then(|call| trace.event(call));
     match &found.body {
-        Body::Message(message) if message.role == "assistant" => "the model wrote it, so it carries what the model had seen".to_owned(),
+        Body::Message(message) if message.role == "assistant" => {
+            "the model wrote it, so it carries what the model had seen".to_owned()
+        }
         _ if declared => "a statement labels it, joined with what the call and its store carried".to_owned(),
         Body::Output(_) => match call.and_then(|call| call.tool()) {
-            Some(tool) => format!("no statement labels this part of what {} answers, so it is top", pattern(tool)),
+            Some(tool) => {
+                format!("no statement labels this part of what {} answers, so it is top", pattern(tool))
+            }
             None => "it answers no permitted call, so it is top".to_owned(),
         },
         _ => "no statement labels it, so it is top".to_owned(),
@@ -130,7 +149,8 @@ fn parts(call: &JudgedCall, run: &Replayed) -> Vec<(String, String)> {
     let Some(event) = call.event.and_then(|id| run.monitor.trace().event(id)) else { return Vec::new() };
     let document = &event.document;
     let words = |label| run.monitor.describe(&label).join(", ");
-    let mut parts = vec![("decision".to_owned(), document.node(0).map_or(String::new(), |node| words(node.label)))];
+    let mut parts =
+        vec![("decision".to_owned(), document.node(0).map_or(String::new(), |node| words(node.label)))];
     for child in document.key(0, "arguments").into_iter().flat_map(|arguments| document.children(arguments)) {
         parts.push((document.path(child).to_string(), words(document.label_of(child))));
     }
@@ -138,11 +158,20 @@ fn parts(call: &JudgedCall, run: &Replayed) -> Vec<(String, String)> {
 }
 
 /// Prints the fewest statements that, added to the policy, permit the call.
-fn changes(index: usize, run: &Replayed, policy: &Policy, method: &dyn Influence, recorded: &Run, output: &mut Output) {
+fn changes(
+    index: usize,
+    run: &Replayed,
+    policy: &Policy,
+    method: &dyn Influence,
+    recorded: &Run,
+    output: &mut Output,
+) {
     let Some(call) = run.calls.get(index) else { return };
-    let unchangeable = call.judgement.reasons.iter().find(|reason| {
-        !matches!(reason.kind, ReasonKind::Requirement | ReasonKind::Undeclared)
-    });
+    let unchangeable = call
+        .judgement
+        .reasons
+        .iter()
+        .find(|reason| !matches!(reason.kind, ReasonKind::Requirement | ReasonKind::Undeclared));
     if let Some(reason) = unchangeable {
         let advice = match reason.kind {
             ReasonKind::Rule => "a rule objects: only changing the rule would permit the call",
@@ -176,7 +205,7 @@ fn changes(index: usize, run: &Replayed, policy: &Policy, method: &dyn Influence
 }
 
 /// The first of the smallest sets of statements that permits the call.
-fn smallest<'c>(candidates: &'c [String], permits: impl Fn(&[&String]) -> bool) -> Option<Vec<&'c String>> {
+fn smallest(candidates: &[String], permits: impl Fn(&[&String]) -> bool) -> Option<Vec<&String>> {
     let mut trials = 0;
     let mut layer: Vec<Vec<usize>> = vec![Vec::new()];
     for _ in 0..4 {
@@ -185,7 +214,8 @@ fn smallest<'c>(candidates: &'c [String], permits: impl Fn(&[&String]) -> bool) 
             let from = set.last().map_or(0, |last| last + 1);
             for index in from..candidates.len() {
                 let larger: Vec<usize> = set.iter().copied().chain([index]).collect();
-                let statements: Vec<&String> = larger.iter().filter_map(|index| candidates.get(*index)).collect();
+                let statements: Vec<&String> =
+                    larger.iter().filter_map(|index| candidates.get(*index)).collect();
                 trials += 1;
                 if permits(&statements) {
                     return Some(statements);
@@ -214,7 +244,8 @@ fn candidates(call: &JudgedCall, run: &Replayed) -> Vec<String> {
         if let Some(argument) = reason.part.as_deref().and_then(|part| part.strip_prefix("arguments.")) {
             let path = format!("call.arguments.{argument}");
             for kind in ["is_date", "is_datetime", "is_time", "is_bool", "is_integer", "is_number"] {
-                narrow.push(on_call(format!("endorse {path} as {elements}"), Some(format!("{kind}({path})"))));
+                narrow
+                    .push(on_call(format!("endorse {path} as {elements}"), Some(format!("{kind}({path})"))));
             }
             narrow.push(on_call(format!("payload {path}"), None));
         }
@@ -251,7 +282,9 @@ fn label_statement(region: &flowgate::trace::Region, run: &Replayed, elements: &
             for step in &region.path.0 {
                 match step {
                     Step::Index(_) => path.push_str("[*]"),
-                    Step::Key(key) if key.chars().all(|c| c.is_alphanumeric() || c == '_') && !key.is_empty() => {
+                    Step::Key(key)
+                        if key.chars().all(|c| c.is_alphanumeric() || c == '_') && !key.is_empty() =>
+                    {
                         path.push('.');
                         path.push_str(key);
                     }

@@ -21,14 +21,14 @@ use crate::input::{self, InputError};
 use crate::output::{Output, load_policy};
 
 /// What `flowgate replay` was asked to do.
-pub struct Options<'a> {
-    pub policies: &'a [String],
-    pub influence: &'a [String],
-    pub format: TableFormat,
-    pub list_permitted: bool,
-    pub list_questions: bool,
-    pub jobs: Option<usize>,
-    pub corpora: &'a [PathBuf],
+pub(crate) struct Options<'a> {
+    pub(crate) policies: &'a [String],
+    pub(crate) influence: &'a [String],
+    pub(crate) format: TableFormat,
+    pub(crate) list_permitted: bool,
+    pub(crate) list_questions: bool,
+    pub(crate) jobs: Option<usize>,
+    pub(crate) corpora: &'a [PathBuf],
 }
 
 /// The policies by suite.
@@ -46,7 +46,9 @@ impl Policies {
                 }
             };
             if policies.iter().any(|(known, _)| *known == name) {
-                return Err(InputError(format!("two policies are called `{name}`; give one another name: NAME=FILE")));
+                return Err(InputError(format!(
+                    "two policies are called `{name}`; give one another name: NAME=FILE"
+                )));
             }
             policies.push((name, Arc::new(load_policy(path, output)?)));
         }
@@ -59,11 +61,12 @@ impl Policies {
         let named = |name: &str| self.0.iter().find(|(known, _)| known == name);
         match suite {
             Some(suite) => named(suite).or_else(|| named("*")).map(|(_, policy)| (suite.to_owned(), policy)),
-            None => named("*").or(match self.0.as_slice() {
-                [only] => Some(only),
-                _ => None,
-            })
-            .map(|(name, policy)| (name.clone(), policy)),
+            None => named("*")
+                .or(match self.0.as_slice() {
+                    [only] => Some(only),
+                    _ => None,
+                })
+                .map(|(name, policy)| (name.clone(), policy)),
         }
     }
 }
@@ -123,7 +126,11 @@ impl Figures {
         let replayed = replay(policy, method, run);
         let text = |key: &str| run.meta.get(key).and_then(Value::as_str);
         let attack = text("attack").filter(|attack| *attack != "none");
-        let task = [text("user_task_id"), text("injection_task_id")].into_iter().flatten().collect::<Vec<_>>().join(" × ");
+        let task = [text("user_task_id"), text("injection_task_id")]
+            .into_iter()
+            .flatten()
+            .collect::<Vec<_>>()
+            .join(" × ");
         let mut figures = Self { runs: 1, calls: replayed.calls.len(), ..Self::default() };
         figures.findings = replayed.findings.len() + replayed.refused.len();
         let mut is_clean = true;
@@ -131,7 +138,8 @@ impl Figures {
             figures.has_origins |= call.origin.is_some();
             // A call that the policy lets everything flow into acts on nothing.
             let acts = !call.judgement.is_harmless;
-            let why = || call.judgement.reasons.first().map_or(String::new(), |reason| reason.message.clone());
+            let why =
+                || call.judgement.reasons.first().map_or(String::new(), |reason| reason.message.clone());
             if call.origin.as_deref() == Some("injection") {
                 if acts {
                     figures.injected_calls += 1;
@@ -165,7 +173,8 @@ impl Figures {
                     && figures.injected_permitted == figures.injected_calls;
                 figures.attacks_succeeded = usize::from(succeeded);
                 figures.attacks_without_call = usize::from(succeeded && figures.injected_calls == 0);
-                let counts = [1, figures.injected_calls, figures.injected_permitted, figures.attacks_succeeded];
+                let counts =
+                    [1, figures.injected_calls, figures.injected_permitted, figures.attacks_succeeded];
                 figures.by_attack.insert(attack.to_owned(), counts);
             }
         }
@@ -205,14 +214,17 @@ type Job = (usize, Run);
 type Sums = BTreeMap<(String, usize), Figures>;
 
 /// Runs the command; returns the exit code.
-pub fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, InputError> {
+pub(crate) fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, InputError> {
     let policies = Policies::load(options.policies, output)?;
     let methods: Vec<&'static dyn Influence> = if options.influence.iter().any(|name| name == "all") {
         influence::METHODS.to_vec()
     } else {
         options.influence.iter().filter_map(|name| influence::find(name)).collect()
     };
-    let jobs = options.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)).clamp(1, 256);
+    let jobs = options
+        .jobs
+        .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
+        .clamp(1, 256);
     let progress = progress();
     let stop = AtomicBool::new(false);
     let (sums, skipped, errors) = std::thread::scope(|scope| {
@@ -220,7 +232,8 @@ pub fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, InputError>
         let receiver = Arc::new(Mutex::new(receiver));
         let workers: Vec<_> = (0..jobs)
             .map(|_| {
-                let (receiver, policies, methods, progress) = (Arc::clone(&receiver), &policies, &methods, &progress);
+                let (receiver, policies, methods, progress) =
+                    (Arc::clone(&receiver), &policies, &methods, &progress);
                 scope.spawn(move || work(&receiver, policies, methods, progress))
             })
             .collect();
@@ -246,9 +259,12 @@ pub fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, InputError>
             match worker.join() {
                 Ok((more, left_out)) => {
                     more.into_iter().for_each(|(key, figures)| sums.entry(key).or_default().add(figures));
-                    left_out.into_iter().for_each(|(suite, count)| *skipped.entry(suite).or_default() += count);
+                    left_out
+                        .into_iter()
+                        .for_each(|(suite, count)| *skipped.entry(suite).or_default() += count);
                 }
-                Err(_) => errors.push(InputError("a worker stopped unexpectedly; the figures are incomplete".to_owned())),
+                Err(_) => errors
+                    .push(InputError("a worker stopped unexpectedly; the figures are incomplete".to_owned())),
             }
         }
         (sums, skipped, errors)
@@ -261,7 +277,9 @@ pub fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, InputError>
         output.note(&format!("{count} runs of `{suite}` were left out: no policy has that name"));
     }
     if sums.is_empty() && errors.is_empty() {
-        return Err(InputError("no run was judged: name a policy like the suite of the runs, or give `*=FILE`".to_owned()));
+        return Err(InputError(
+            "no run was judged: name a policy like the suite of the runs, or give `*=FILE`".to_owned(),
+        ));
     }
     match options.format {
         TableFormat::Json => {
@@ -272,7 +290,13 @@ pub fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, InputError>
         TableFormat::Text => table(&sums, &methods, output),
     }
     if options.list_permitted {
-        list("injected calls permitted without a question", &sums, &methods, |figures| &figures.permitted, output);
+        list(
+            "injected calls permitted without a question",
+            &sums,
+            &methods,
+            |figures| &figures.permitted,
+            output,
+        );
     }
     if options.list_questions {
         list("questions without attack", &sums, &methods, |figures| &figures.asked, output);
@@ -328,7 +352,11 @@ fn table(sums: &Sums, methods: &[&'static dyn Influence], output: &mut Output) {
             row.push(format!("{} of {}", f.attacks_succeeded, f.attack_runs));
         }
         row.push(format!("{} of {}", f.benign_without_question, f.benign_tasks));
-        row.push(if f.benign_tasks == 0 { "-".to_owned() } else { format!("{:.2}", f.questions as f64 / f.benign_tasks as f64) });
+        row.push(if f.benign_tasks == 0 {
+            "-".to_owned()
+        } else {
+            format!("{:.2}", f.questions as f64 / f.benign_tasks as f64)
+        });
         row
     };
     for ((suite, method), figures) in sums {

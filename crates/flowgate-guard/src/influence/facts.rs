@@ -17,8 +17,18 @@ pub(super) enum Fact {
 }
 
 const MONTHS: [&str; 12] = [
-    "january", "february", "march", "april", "may", "june", "july", "august", "september", "october",
-    "november", "december",
+    "january",
+    "february",
+    "march",
+    "april",
+    "may",
+    "june",
+    "july",
+    "august",
+    "september",
+    "october",
+    "november",
+    "december",
 ];
 
 /// The words of a text with their bytes.
@@ -76,7 +86,9 @@ pub(super) fn facts(text: &str) -> Vec<Fact> {
             if let (Some(month), Some(day)) = (in_range(m, 1, 12), in_range(d, 1, 31)) {
                 facts.push(Fact::Date { year: Some(y), month, day });
                 let minute = joined(index + 2, ":");
-                if let (Some(hour), Some(minute)) = (hour.and_then(|h| in_range(h, 0, 23)), minute.and_then(|m| in_range(m, 0, 59))) {
+                if let (Some(hour), Some(minute)) =
+                    (hour.and_then(|h| in_range(h, 0, 23)), minute.and_then(|m| in_range(m, 0, 59)))
+                {
                     facts.push(Fact::Time { hour, minute });
                 }
             }
@@ -88,7 +100,8 @@ pub(super) fn facts(text: &str) -> Vec<Fact> {
 }
 
 fn month(word: &str) -> Option<u8> {
-    let position = MONTHS.iter().position(|name| word == *name || (word.len() == 3 && name.starts_with(word)));
+    let position =
+        MONTHS.iter().position(|name| word == *name || (word.len() == 3 && name.starts_with(word)));
     position.and_then(|index| u8::try_from(index + 1).ok())
 }
 
@@ -147,13 +160,18 @@ fn spelled_number(text: &str, range: &Range<usize>) -> Option<Fact> {
         return None;
     }
     let before = text.get(..range.start)?;
-    let glued = before.ends_with(['.', ',', ':', '/', '-', '_']) && before.trim_end_matches(['.', ',', ':', '/', '-', '_']).ends_with(|c: char| c.is_alphanumeric());
+    let glued = before.ends_with(['.', ',', ':', '/', '-', '_'])
+        && before.trim_end_matches(['.', ',', ':', '/', '-', '_']).ends_with(|c: char| c.is_alphanumeric());
     if glued {
         return None;
     }
     let mut spelled = digits.to_owned();
     let mut rest = text.get(range.end..)?;
-    while let Some(group) = rest.strip_prefix(',').and_then(|rest| rest.get(..3)).filter(|g| g.bytes().all(|b| b.is_ascii_digit())) {
+    while let Some(group) = rest
+        .strip_prefix(',')
+        .and_then(|rest| rest.get(..3))
+        .filter(|g| g.bytes().all(|b| b.is_ascii_digit()))
+    {
         if rest.get(4..).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit())) {
             break;
         }
@@ -169,7 +187,8 @@ fn spelled_number(text: &str, range: &Range<usize>) -> Option<Fact> {
         }
     }
     // `10:30`, `2024-05`, `10.0.0.1` and `3rd` are no numbers.
-    let connected = rest.starts_with([':', '/', '-', '_', '.', ',']) && rest.get(1..).is_some_and(|r| r.starts_with(|c: char| c.is_alphanumeric()));
+    let connected = rest.starts_with([':', '/', '-', '_', '.', ','])
+        && rest.get(1..).is_some_and(|r| r.starts_with(|c: char| c.is_alphanumeric()));
     if connected || rest.starts_with(|c: char| c.is_alphanumeric()) {
         return None;
     }

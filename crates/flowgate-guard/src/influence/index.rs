@@ -98,7 +98,8 @@ impl Index {
             Value::Null | Value::Bool(_) => Found::Nowhere,
             Value::Number(n) => {
                 let fact = n.as_f64().map(number);
-                let known = fact.and_then(|fact| self.best(trace, self.facts.get(&fact)?.iter().copied(), usable));
+                let known =
+                    fact.and_then(|fact| self.best(trace, self.facts.get(&fact)?.iter().copied(), usable));
                 known.map_or(Found::Derived, |region| Found::In(vec![region]))
             }
             Value::String(text) => self.find_text(trace, text, usable),
@@ -122,8 +123,11 @@ impl Index {
             return self.fact(trace, &number(n), usable);
         }
         // A text put together from several: every line and every sentence must come from somewhere.
-        let parts: Vec<&str> =
-            lower.split(['\n', ';']).flat_map(|line| line.split(", ")).flat_map(|line| line.split(". ")).collect();
+        let parts: Vec<&str> = lower
+            .split(['\n', ';'])
+            .flat_map(|line| line.split(", "))
+            .flat_map(|line| line.split(". "))
+            .collect();
         if parts.len() < 2 {
             return Found::Derived;
         }
@@ -131,7 +135,9 @@ impl Index {
             let part = part.trim();
             match words(part).is_empty() {
                 true => Found::Nowhere,
-                false => self.phrase(trace, part, usable).map_or(Found::Derived, |region| Found::In(vec![region])),
+                false => {
+                    self.phrase(trace, part, usable).map_or(Found::Derived, |region| Found::In(vec![region]))
+                }
             }
         }))
     }
@@ -140,7 +146,9 @@ impl Index {
     fn fact(&self, trace: &Trace, fact: &Fact, usable: &Usable<'_>) -> Found {
         let exact = self.facts.get(fact).into_iter().flatten().copied();
         let any_year = match fact {
-            Fact::Date { month, day, .. } => self.facts.get(&Fact::Date { year: None, month: *month, day: *day }),
+            Fact::Date { month, day, .. } => {
+                self.facts.get(&Fact::Date { year: None, month: *month, day: *day })
+            }
             _ => None,
         };
         let candidates = exact.chain(any_year.into_iter().flatten().copied());
@@ -166,11 +174,19 @@ impl Index {
     }
 
     /// The lowest of the regions; of those that cannot be compared, the first.
-    fn best(&self, trace: &Trace, pieces: impl Iterator<Item = PieceId>, usable: &Usable<'_>) -> Option<(EventId, NodeId)> {
+    fn best(
+        &self,
+        trace: &Trace,
+        pieces: impl Iterator<Item = PieceId>,
+        usable: &Usable<'_>,
+    ) -> Option<(EventId, NodeId)> {
         let mut best: Option<((EventId, NodeId), Label)> = None;
         for piece in pieces.filter_map(|piece| self.pieces.get(piece)) {
             let region = (piece.event, piece.node);
-            let label = trace.event(piece.event).and_then(|event| event.document.node(piece.node)).map(|node| node.label);
+            let label = trace
+                .event(piece.event)
+                .and_then(|event| event.document.node(piece.node))
+                .map(|node| node.label);
             let Some(label) = label.filter(|_| usable(piece.event, piece.node)) else { continue };
             if best.as_ref().is_none_or(|(_, known)| label.flows_to(known) && !known.flows_to(&label)) {
                 best = Some((region, label));
@@ -200,8 +216,10 @@ fn all(parts: impl Iterator<Item = Found>) -> Found {
 /// The date and the time of a text that is nothing but these.
 fn moment(text: &str) -> Option<Vec<Fact>> {
     let is_plain = text.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'-' | b':' | b' ' | b't'));
-    let parts: Vec<Fact> =
-        facts(text).into_iter().filter(|fact| matches!(fact, Fact::Date { .. } | Fact::Time { .. })).collect();
+    let parts: Vec<Fact> = facts(text)
+        .into_iter()
+        .filter(|fact| matches!(fact, Fact::Date { .. } | Fact::Time { .. }))
+        .collect();
     (is_plain && !parts.is_empty()).then_some(parts)
 }
 
@@ -235,7 +253,8 @@ fn stands_at(text: &str, at: usize, needle: &str) -> bool {
     }
     let after = rest.get(end..).unwrap_or("");
     // `smith@x.org` is not `bob.smith@x.org`, and `site.org` is not `site.org/page`.
-    let is_token = !needle.contains(char::is_whitespace) && needle.contains(|c: char| c.is_numeric() || "@./:_-".contains(c));
+    let is_token = !needle.contains(char::is_whitespace)
+        && needle.contains(|c: char| c.is_numeric() || "@./:_-".contains(c));
     let connects = |c: char| is_token && "@./:_-+%?#&=\\".contains(c);
     let mut left = before.chars().rev();
     let mut right = after.chars();

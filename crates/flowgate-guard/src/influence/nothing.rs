@@ -48,10 +48,12 @@ impl Session for State {
             trace.event(event).and_then(|event| event.document.node(node)).map(|node| node.label)
         };
         let seen = seen(trace, &place);
-        let instructions: Vec<_> = self.index.instructions.iter().copied().filter(|(e, n)| seen(*e, *n)).collect();
+        let instructions: Vec<_> =
+            self.index.instructions.iter().copied().filter(|(e, n)| seen(*e, *n)).collect();
         let own_words =
             instructions.iter().filter_map(|(e, n)| label(*e, *n)).fold(Label::BOTTOM, |all, l| all.join(&l));
-        let visible = |event, node| seen(event, node) && label(event, node).is_some_and(|l| l.flows_to(&own_words));
+        let visible =
+            |event, node| seen(event, node) && label(event, node).is_some_and(|l| l.flows_to(&own_words));
         let arguments = call.arguments.iter().flatten().map(|(name, value)| {
             let source = match self.index.find(trace, value, &visible) {
                 Found::Nowhere => Source::Regions(Vec::new()),
@@ -66,7 +68,8 @@ impl Session for State {
         });
         let arguments = arguments.collect();
         let all = (0..trace.len()).map(EventId).filter_map(|id| Some((id, trace.event(id)?)));
-        let regions = all.flat_map(|(id, event)| (0..event.document.nodes().len()).map(move |node| (id, node)));
+        let regions =
+            all.flat_map(|(id, event)| (0..event.document.nodes().len()).map(move |node| (id, node)));
         let hidden = regions.filter(|(e, n)| seen(*e, *n) && !visible(*e, *n)).count();
         Attribution { method: "nothing", decision: Source::Regions(instructions), arguments, hidden }
     }

@@ -57,7 +57,8 @@ impl Session for State {
             };
             (name.clone(), source)
         });
-        let instructions = self.index.instructions.iter().copied().filter(|(event, node)| usable(*event, *node));
+        let instructions =
+            self.index.instructions.iter().copied().filter(|(event, node)| usable(*event, *node));
         Attribution {
             method: "provenance",
             decision: Source::Regions(instructions.collect()),

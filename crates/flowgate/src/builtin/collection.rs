@@ -20,7 +20,9 @@ pub(super) const TABLE: &[Spec] = &[
         let mut total = Value::Int(0);
         for item in items(e, a)? {
             total = match (&total, &item) {
-                (Value::Int(a), Value::Int(b)) => a.checked_add(*b).map_or(Value::Float(*a as f64 + *b as f64), Value::Int),
+                (Value::Int(a), Value::Int(b)) => {
+                    a.checked_add(*b).map_or(Value::Float(*a as f64 + *b as f64), Value::Int)
+                }
                 _ => match (total.as_number(), item.as_number()) {
                     (Some(a), Some(b)) => Value::Float(a + b),
                     _ => return type_error(format!("{} is no number", item.type_name())),
@@ -52,14 +54,17 @@ pub(super) const TABLE: &[Spec] = &[
     method("get", (2, 3), "The value under a key, or the third argument.", |e, a| {
         let (map, key) = (structure(e, a)?, plain(e, a, 1)?);
         let found = match (&map, &key) {
-            (Value::Dict(entries), Value::Str(key)) => entries.iter().find(|(k, _)| k == key).map(|(_, v)| v.clone()),
+            (Value::Dict(entries), Value::Str(key)) => {
+                entries.iter().find(|(k, _)| k == key).map(|(_, v)| v.clone())
+            }
             _ => None,
         };
         found.map_or_else(|| plain(e, a, 2), Ok)
     }),
     row("json_loads", (1, 1), "The value that a text spells as JSON, or missing.", |e, a| {
         super::on_text(e, a, "json_loads", |text| {
-            crate::json::parse(text, crate::json::Numbers::Any).map_or(Value::Absent, |json| Value::from_json(&json))
+            crate::json::parse(text, crate::json::Numbers::Any)
+                .map_or(Value::Absent, |json| Value::from_json(&json))
         })
     }),
 ];
@@ -76,7 +81,8 @@ fn items(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Vec<Value>> {
 }
 
 fn extreme(e: &mut Evaluator<'_>, a: &[Value], better: fn(f64, f64) -> bool) -> Result<Value> {
-    let candidates = if a.len() == 1 { items(e, a)? } else { a.iter().map(|v| e.resolve(v)).collect::<Result<_>>()? };
+    let candidates =
+        if a.len() == 1 { items(e, a)? } else { a.iter().map(|v| e.resolve(v)).collect::<Result<_>>()? };
     let mut best: Option<(f64, Value)> = None;
     for candidate in candidates {
         let Some(number) = candidate.as_number() else {

@@ -13,19 +13,29 @@ use crate::eval::{Evaluator, Result, Value};
 pub(super) const TABLE: &[Spec] = &[
     typed("is_date", "Whether it is a date: `2024-05-19`.", |e, a| is(e, a, date), date),
     typed("is_time", "Whether it is a time of day: `12:00`.", |e, a| is(e, a, time), time),
-    typed("is_datetime", "Whether it is a date with a time: `2024-05-19 12:00`.", |e, a| is(e, a, datetime), datetime),
+    typed(
+        "is_datetime",
+        "Whether it is a date with a time: `2024-05-19 12:00`.",
+        |e, a| is(e, a, datetime),
+        datetime,
+    ),
     typed("is_number", "Whether it is a number.", |e, a| is(e, a, number), number),
     typed("is_integer", "Whether it is a whole number.", |e, a| is(e, a, integer), integer),
     typed("is_bool", "Whether it is `True` or `False`.", |e, a| is(e, a, boolean), boolean),
     row("is_email", (1, 1), "Whether the text is an e-mail address.", |e, a| {
-        on_text(e, a, "is_email", |text| Value::Bool(detect::emails(text).any(|span| span == (0..text.len()))))
+        on_text(e, a, "is_email", |text| {
+            Value::Bool(detect::emails(text).any(|span| span == (0..text.len())))
+        })
     }),
     row("secrets", (1, 1), "The secrets in a text: keys and tokens of well-known forms.", |e, a| {
         found(e, a, |text| detect::secrets(text).map(|finding| finding.kind).collect())
     }),
-    row("pii", (1, 1), "The kinds of personal data in a text: addresses, phone, card and account numbers.", |e, a| {
-        found(e, a, |text| detect::personal_data(text).map(|finding| finding.kind).collect())
-    }),
+    row(
+        "pii",
+        (1, 1),
+        "The kinds of personal data in a text: addresses, phone, card and account numbers.",
+        |e, a| found(e, a, |text| detect::personal_data(text).map(|finding| finding.kind).collect()),
+    ),
 ];
 
 const fn typed(

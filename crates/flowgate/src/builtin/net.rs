@@ -7,14 +7,17 @@ use super::{Spec, on_text, row};
 use crate::eval::Value;
 
 pub(super) const TABLE: &[Spec] = &[
-    row("host", (1, 1), "The host of a URL, in lower case; missing if the URL is not plainly one host's.", |e, a| {
-        on_text(e, a, "host", |url| host(url).map_or(Value::Absent, Value::text))
-    }),
+    row(
+        "host",
+        (1, 1),
+        "The host of a URL, in lower case; missing if the URL is not plainly one host's.",
+        |e, a| on_text(e, a, "host", |url| host(url).map_or(Value::Absent, Value::text)),
+    ),
     row("domain", (1, 1), "The domain of an e-mail address, in lower case.", |e, a| {
         on_text(e, a, "domain", |address| match crate::detect::emails(address).next() {
-            Some(span) if span == (0..address.len()) => {
-                address.rsplit_once('@').map_or(Value::Absent, |(_, domain)| Value::text(domain.to_lowercase()))
-            }
+            Some(span) if span == (0..address.len()) => address
+                .rsplit_once('@')
+                .map_or(Value::Absent, |(_, domain)| Value::text(domain.to_lowercase())),
             _ => Value::Absent,
         })
     }),

@@ -13,8 +13,12 @@ pub(super) const TABLE: &[Spec] = &[
             other => return type_error(format!("{} has no length", other.type_name())),
         })
     }),
-    method("lower", (1, 1), "The text in lower case.", |e, a| on_text(e, a, "lower", |t| Value::text(t.to_lowercase()))),
-    method("upper", (1, 1), "The text in upper case.", |e, a| on_text(e, a, "upper", |t| Value::text(t.to_uppercase()))),
+    method("lower", (1, 1), "The text in lower case.", |e, a| {
+        on_text(e, a, "lower", |t| Value::text(t.to_lowercase()))
+    }),
+    method("upper", (1, 1), "The text in upper case.", |e, a| {
+        on_text(e, a, "upper", |t| Value::text(t.to_uppercase()))
+    }),
     method("strip", (1, 1), "The text without white space at its ends.", |e, a| {
         on_text(e, a, "strip", |t| Value::text(t.trim()))
     }),
@@ -38,16 +42,21 @@ pub(super) const TABLE: &[Spec] = &[
         let Some(end) = end.as_text() else { return e.not_text(&end, "`endswith`") };
         on_text(e, a, "endswith", |t| Value::Bool(t.ends_with(end)))
     }),
-    method("replace", (3, 3), "The text with every occurrence of the second argument replaced by the third.", |e, a| {
-        let (from, to) = (plain(e, a, 1)?, plain(e, a, 2)?);
-        match (from.as_text(), to.as_text()) {
-            (Some(from), Some(to)) => {
-                e.spend(to.len())?;
-                on_text(e, a, "replace", |t| Value::text(t.replace(from, to)))
+    method(
+        "replace",
+        (3, 3),
+        "The text with every occurrence of the second argument replaced by the third.",
+        |e, a| {
+            let (from, to) = (plain(e, a, 1)?, plain(e, a, 2)?);
+            match (from.as_text(), to.as_text()) {
+                (Some(from), Some(to)) => {
+                    e.spend(to.len())?;
+                    on_text(e, a, "replace", |t| Value::text(t.replace(from, to)))
+                }
+                _ => type_error("`replace` needs text".to_owned()),
             }
-            _ => type_error("`replace` needs text".to_owned()),
-        }
-    }),
+        },
+    ),
     method("join", (2, 2), "The texts of a list, with the first argument between them.", |e, a| {
         let list = plain(e, a, 1)?;
         let items = e.items(&list)?;

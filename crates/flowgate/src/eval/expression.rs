@@ -41,7 +41,9 @@ impl Evaluator<'_> {
                 self.spend(text.len() / 16)?;
                 Ok(match how {
                     RegexUse::Match => Value::Bool(regex.is_match(text)),
-                    RegexUse::Find => Value::list(regex.find_iter(text).map(|found| Value::text(found.as_str()))),
+                    RegexUse::Find => {
+                        Value::list(regex.find_iter(text).map(|found| Value::text(found.as_str())))
+                    }
                 })
             }
             Ex::Predicate(index, arguments) => {
@@ -96,7 +98,11 @@ impl Evaluator<'_> {
             Ex::Choice(parts) => {
                 let [condition, value, other] = &**parts;
                 let condition = self.evaluate(condition, frame)?;
-                if self.truth(&condition)? { self.evaluate(value, frame) } else { self.evaluate(other, frame) }
+                if self.truth(&condition)? {
+                    self.evaluate(value, frame)
+                } else {
+                    self.evaluate(other, frame)
+                }
             }
             Ex::Comprehension { slot, list, condition, value } => {
                 let list = self.evaluate(list, frame)?;
@@ -132,7 +138,9 @@ impl Evaluator<'_> {
     /// Looks at a part of an event: its text if it is spelled as text, else its value.
     pub(crate) fn resolve(&mut self, value: &Value) -> Result<Value> {
         let Value::Node(event, node) = value else { return Ok(value.clone()) };
-        let Some(document) = self.trace.event(*event).map(|event| &event.document) else { return Ok(Value::Absent) };
+        let Some(document) = self.trace.event(*event).map(|event| &event.document) else {
+            return Ok(Value::Absent);
+        };
         let Some(found) = document.node(*node) else { return Ok(Value::Absent) };
         let deep = !matches!(found.content, Content::Scalar(_));
         self.reads.push(Read { event: *event, node: *node, deep });
@@ -150,7 +158,9 @@ impl Evaluator<'_> {
     /// Like [`Self::resolve`], but a text that spells a list or a map is taken as that.
     pub(crate) fn resolve_structure(&mut self, value: &Value) -> Result<Value> {
         let Value::Node(event, node) = value else { return Ok(value.clone()) };
-        let Some(document) = self.trace.event(*event).map(|event| &event.document) else { return Ok(Value::Absent) };
+        let Some(document) = self.trace.event(*event).map(|event| &event.document) else {
+            return Ok(Value::Absent);
+        };
         self.reads.push(Read { event: *event, node: *node, deep: true });
         self.spend(document.node(*node).map_or(0, |found| found.end - node))?;
         Ok(Value::from_json(&document.to_value(*node)))
@@ -187,9 +197,10 @@ impl Evaluator<'_> {
     fn member(&mut self, object: &Value, name: &str) -> Result<Value> {
         match object {
             Value::Absent | Value::None => Ok(Value::Absent),
-            Value::Dict(entries) => {
-                Ok(entries.iter().find(|(key, _)| **key == *name).map_or(Value::Absent, |(_, value)| value.clone()))
-            }
+            Value::Dict(entries) => Ok(entries
+                .iter()
+                .find(|(key, _)| **key == *name)
+                .map_or(Value::Absent, |(_, value)| value.clone())),
             Value::Node(event, node) => Ok(self.child(*event, *node, name)),
             Value::Event(event) => self.event_member(*event, name),
             Value::Function(event) => match name {
@@ -277,7 +288,9 @@ impl Evaluator<'_> {
         let (from, to) = (bound(from)?, bound(to)?);
         let range = |length: usize| {
             let at = |value: &Option<Value>, default: usize| match value {
-                Some(Value::Int(n)) if *n < 0 => length.saturating_sub(usize::try_from(n.unsigned_abs()).unwrap_or(length)),
+                Some(Value::Int(n)) if *n < 0 => {
+                    length.saturating_sub(usize::try_from(n.unsigned_abs()).unwrap_or(length))
+                }
                 Some(Value::Int(n)) => usize::try_from(*n).unwrap_or(length).min(length),
                 _ => default,
             };
@@ -308,7 +321,9 @@ impl Evaluator<'_> {
         let left = self.resolve(&left)?;
         let right = match operator {
             // Membership in a text that spells a list is membership in the list.
-            Comparison::In | Comparison::NotIn if left.as_text().is_none() => self.resolve_structure(&right)?,
+            Comparison::In | Comparison::NotIn if left.as_text().is_none() => {
+                self.resolve_structure(&right)?
+            }
             _ => self.resolve(&right)?,
         };
         let is_none = |value: &Value| matches!(value, Value::None | Value::Absent);
@@ -362,7 +377,8 @@ impl Evaluator<'_> {
 
     fn flows(&mut self, operator: Comparison, left: &Value, right: &Value) -> Result<bool> {
         let (Value::Event(a), Value::Event(b)) = (left, right) else {
-            let message = "the flow operators stand between a Message, a ToolCall or a ToolOutput and another";
+            let message =
+                "the flow operators stand between a Message, a ToolCall or a ToolOutput and another";
             return Err(EvalError::Type(message.to_owned()));
         };
         self.spend(1)?;
@@ -437,7 +453,8 @@ impl Evaluator<'_> {
 }
 
 fn position(index: i64, length: usize) -> usize {
-    let from_end = |n: u64| length.checked_sub(usize::try_from(n).unwrap_or(usize::MAX)).unwrap_or(usize::MAX);
+    let from_end =
+        |n: u64| length.checked_sub(usize::try_from(n).unwrap_or(usize::MAX)).unwrap_or(usize::MAX);
     usize::try_from(index).unwrap_or_else(|_| from_end(index.unsigned_abs()))
 }
 
@@ -487,5 +504,9 @@ fn arithmetic(operator: Arithmetic, left: &Value, right: &Value) -> Result<Value
         Arithmetic::Modulo => a % b,
         Arithmetic::Power => a.powf(b),
     };
-    if value.is_finite() { Ok(Value::Float(value)) } else { Err(EvalError::Type("the result is no number".to_owned())) }
+    if value.is_finite() {
+        Ok(Value::Float(value))
+    } else {
+        Err(EvalError::Type("the result is no number".to_owned()))
+    }
 }

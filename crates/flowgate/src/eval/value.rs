@@ -51,7 +51,9 @@ impl Value {
         match json {
             Json::Null => Self::None,
             Json::Bool(b) => Self::Bool(*b),
-            Json::Number(n) => n.as_i64().map_or_else(|| Self::Float(n.as_f64().unwrap_or(f64::NAN)), Self::Int),
+            Json::Number(n) => {
+                n.as_i64().map_or_else(|| Self::Float(n.as_f64().unwrap_or(f64::NAN)), Self::Int)
+            }
             Json::String(s) => Self::text(s),
             Json::Array(items) => Self::list(items.iter().map(Self::from_json)),
             Json::Object(entries) => {
@@ -112,7 +114,9 @@ impl Value {
     pub(crate) fn equals(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Absent | Self::None, Self::Absent | Self::None) => true,
-            (Self::List(a), Self::List(b)) => a.len() == b.len() && a.iter().zip(b.iter()).all(|(a, b)| a.equals(b)),
+            (Self::List(a), Self::List(b)) => {
+                a.len() == b.len() && a.iter().zip(b.iter()).all(|(a, b)| a.equals(b))
+            }
             (Self::Dict(a), Self::Dict(b)) => {
                 let find = |key: &str| b.iter().find(|(k, _)| **k == *key).map(|(_, value)| value);
                 a.len() == b.len() && a.iter().all(|(k, v)| find(k).is_some_and(|other| v.equals(other)))

@@ -122,7 +122,8 @@ impl Lattice {
     /// # Errors
     /// A name that stands twice is a cycle.
     pub fn chain(names: &[impl AsRef<str>]) -> Result<Self, NotALattice> {
-        let edges: Vec<_> = names.iter().zip(names.iter().skip(1)).map(|(a, b)| (a.as_ref(), b.as_ref())).collect();
+        let edges: Vec<_> =
+            names.iter().zip(names.iter().skip(1)).map(|(a, b)| (a.as_ref(), b.as_ref())).collect();
         Self::from_edges(names, &edges)
     }
 
@@ -204,7 +205,11 @@ fn check_laws(names: &[String], above: &[Vec<bool>]) -> Result<(), NotALattice> 
             }
             if !upper.iter().any(|&u| upper.iter().all(|&v| at(above, u, v))) {
                 let minimal = upper.iter().filter(|&&u| !upper.iter().any(|&v| v != u && at(above, v, u)));
-                return Err(NotALattice::NoLeastUpperBound(name(a), name(b), minimal.map(|&u| name(u)).collect()));
+                return Err(NotALattice::NoLeastUpperBound(
+                    name(a),
+                    name(b),
+                    minimal.map(|&u| name(u)).collect(),
+                ));
             }
             if !(0..n).any(|l| at(above, l, a) && at(above, l, b)) {
                 return Err(NotALattice::NoLowerBound(name(a), name(b)));
@@ -242,8 +247,11 @@ mod tests {
             for b in lattice.names() {
                 let (image_a, image_b) = (lattice.image(a).unwrap(), lattice.image(b).unwrap());
                 assert_eq!(subset(image_a, image_b), lattice.is_below(a, b), "{a} flows to {b}");
-                let upper: Vec<_> =
-                    lattice.names().iter().filter(|u| lattice.is_below(a, u) && lattice.is_below(b, u)).collect();
+                let upper: Vec<_> = lattice
+                    .names()
+                    .iter()
+                    .filter(|u| lattice.is_below(a, u) && lattice.is_below(b, u))
+                    .collect();
                 let join = upper.iter().find(|u| upper.iter().all(|v| lattice.is_below(u, v))).unwrap();
                 let union = or(image_a, image_b);
                 assert_eq!(lattice.element(&union), Some(join.as_str()), "{a} joined with {b}");

@@ -35,7 +35,10 @@ impl Roster {
                 _ => Vec::new(),
             })
             .collect();
-        let slots = names.iter().map(|list| list.iter().cloned().enumerate().map(|(i, n)| (n, i)).collect()).collect();
+        let slots = names
+            .iter()
+            .map(|list| list.iter().cloned().enumerate().map(|(i, n)| (n, i)).collect())
+            .collect();
         Self { names, slots }
     }
 
@@ -95,7 +98,9 @@ mod tests {
         let mut roster = Roster::new(&space);
         let many: Vec<String> = (0..OPEN_SLOTS).map(|i| format!("name{i}")).collect();
         let late = vec!["late".to_owned()];
-        for (dimension, data_is_top, requirement_is_bottom) in [("sources", true, true), ("readers", true, true)] {
+        for (dimension, data_is_top, requirement_is_bottom) in
+            [("sources", true, true), ("readers", true, true)]
+        {
             roster.set(&space, dimension, &many, Bound::Data).unwrap();
             let data = roster.set(&space, dimension, &late, Bound::Data).unwrap();
             let requirement = roster.set(&space, dimension, &late, Bound::Requirement).unwrap();

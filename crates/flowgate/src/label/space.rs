@@ -124,7 +124,10 @@ impl Space {
                 let width = dimension.width();
                 if next_bit + width > MAX_BITS {
                     let message = format!("the dimensions need more than {MAX_BITS} bits");
-                    return Err(too_much(message, "an order takes about one bit an element, a set one bit a name"));
+                    return Err(too_much(
+                        message,
+                        "an order takes about one bit an element, a set one bit a name",
+                    ));
                 }
                 for bit in next_bit..next_bit + width {
                     set_bit(&mut mask, bit);
@@ -313,7 +316,10 @@ mod tests {
         let described = |label: &Label| space.describe(label, space.all(), &roster).join("; ");
         assert_eq!(described(&label), "partner; categories(money); readers(ann, bob); age(86400)");
         assert_eq!(described(&Label::BOTTOM), "trusted; categories(); readers: everyone; age: always fresh");
-        assert_eq!(described(&space.top()), "untrusted; categories(pii, money); readers: nobody; age: unknown");
+        assert_eq!(
+            described(&space.top()),
+            "untrusted; categories(pii, money); readers: nobody; age: unknown"
+        );
     }
 
     #[test]
@@ -329,7 +335,10 @@ mod tests {
         let names = (0..200).map(|i| i.to_string()).collect::<Vec<_>>();
         let wide = |name| Dimension::new(name, Purpose::Secrecy, Kind::Set(names.clone()));
         let error = Space::new(vec![wide("a"), wide("b")]).unwrap_err();
-        assert_eq!((error.dimension, error.to_string().as_str()), (1, "the dimensions need more than 256 bits"));
+        assert_eq!(
+            (error.dimension, error.to_string().as_str()),
+            (1, "the dimensions need more than 256 bits")
+        );
         let time = |name: &str| Dimension::new(name, Purpose::Secrecy, Kind::Time);
         let error = Space::new(vec![time("a"), time("b"), time("c")]).unwrap_err();
         assert_eq!(error.to_string(), "a policy has at most 2 time dimensions");

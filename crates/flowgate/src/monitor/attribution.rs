@@ -37,7 +37,10 @@ impl Attribution {
 
     /// What the argument called `name` depends on.
     pub fn argument(&self, name: &str) -> &Source {
-        self.arguments.iter().find(|(known, _)| known == name).map_or(&Source::Everything, |(_, source)| source)
+        self.arguments
+            .iter()
+            .find(|(known, _)| known == name)
+            .map_or(&Source::Everything, |(_, source)| source)
     }
 
     /// All sources, the decision's first.

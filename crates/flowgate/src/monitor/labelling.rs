@@ -15,8 +15,11 @@ pub(super) fn for_tool(plan: &Plan, tool: &Tool) -> Applicable {
     let matches = |query: &Query| {
         query.tools.iter().all(|id| plan.patterns.get(id.0).is_some_and(|pattern| pattern.matches(tool)))
     };
-    let indices = |fits: &dyn Fn(usize) -> bool, count: usize| (0..count).filter(|i| fits(*i)).collect::<Vec<_>>();
-    let labels = |i: usize| plan.labels.get(i).is_some_and(|s| first_type(&s.query) == Type::ToolOutput && matches(&s.query));
+    let indices =
+        |fits: &dyn Fn(usize) -> bool, count: usize| (0..count).filter(|i| fits(*i)).collect::<Vec<_>>();
+    let labels = |i: usize| {
+        plan.labels.get(i).is_some_and(|s| first_type(&s.query) == Type::ToolOutput && matches(&s.query))
+    };
     let requirements = |i: usize| plan.requirements.get(i).is_some_and(|s| matches(&s.query));
     let payloads = |i: usize| plan.payloads.get(i).is_some_and(|s| matches(&s.query));
     let endorsements = |i: usize| plan.endorsements.get(i).is_some_and(|s| matches(&s.query));
@@ -50,7 +53,12 @@ struct Grant {
 
 impl Monitor {
     /// Labels a message or an output and appends it.
-    pub(super) fn label_and_append(&mut self, entry: Entry, place: Place, fuel: &mut u64) -> (EventId, Vec<Finding>) {
+    pub(super) fn label_and_append(
+        &mut self,
+        entry: Entry,
+        place: Place,
+        fuel: &mut u64,
+    ) -> (EventId, Vec<Finding>) {
         let policy = std::sync::Arc::clone(&self.policy);
         let plan = &policy.plan;
         let unlabelled = plan.default.unwrap_or_else(|| plan.space.top());
@@ -105,7 +113,8 @@ impl Monitor {
         let is_declared = call.is_some() || matches!(entry.body, Body::Message(_));
         let document = Document::new(&entry.body, base);
         if document.defect.is_some() {
-            let message = "the output looks like data but cannot be read in exactly one way; it is labelled as a whole";
+            let message =
+                "the output looks like data but cannot be read in exactly one way; it is labelled as a whole";
             reasons.push(Reason::new(ReasonKind::Malformed, Action::Log, message));
         }
         let id = self.trace.append(entry, place, document, Status::Done, call, influence);
@@ -168,7 +177,9 @@ impl Monitor {
     pub(super) fn ambiguous(&self, plan: &Plan, query: &Query) -> Option<Reason> {
         let pattern: &PatternId = query.tools.iter().find(|id| self.servers.is_ambiguous(**id))?;
         let name = plan.patterns.get(pattern.0)?;
-        let message = format!("`{name}` matches tools of two servers, so the statement grants nothing; name the server");
+        let message = format!(
+            "`{name}` matches tools of two servers, so the statement grants nothing; name the server"
+        );
         Some(Reason::new(ReasonKind::AmbiguousTool, Action::Deny, message))
     }
 
@@ -192,7 +203,9 @@ impl Monitor {
                 let capture = match &statement.target.capture {
                     None => None,
                     Some((regex, name)) => {
-                        let Some(document) = evaluator.trace.event(id).map(|event| &event.document) else { continue };
+                        let Some(document) = evaluator.trace.event(id).map(|event| &event.document) else {
+                            continue;
+                        };
                         let value = document.to_value(node);
                         let Some(text) = value.as_str() else { continue };
                         evaluator.spend(text.len() / 16)?;
@@ -215,9 +228,15 @@ impl Monitor {
         let Some(event) = self.trace.event_mut(id) else { return false };
         let mut raised = false;
         // A statement may only look at what is at or below the label that it grants.
-        grants.retain(|grant| space.exceeds(&grant.read_label, &grant.label.label, grant.label.dims).is_empty());
+        grants.retain(|grant| {
+            space.exceeds(&grant.read_label, &grant.label.label, grant.label.dims).is_empty()
+        });
         for grant in &grants {
-            grant.reads.iter().filter(|read| read.event == id).for_each(|read| event.document.mark_read(read.node));
+            grant
+                .reads
+                .iter()
+                .filter(|read| read.event == id)
+                .for_each(|read| event.document.mark_read(read.node));
         }
         // From the last node to the first, since a captured part moves the nodes after it.
         grants.sort_by_key(|grant| std::cmp::Reverse(grant.node));
@@ -243,14 +262,18 @@ impl Monitor {
             Source::Everything | Source::Hidden => *seen,
             Source::Regions(regions) => regions.iter().fold(Label::BOTTOM, |label, (event, node)| {
                 let document = self.trace.event(*event).map(|event| &event.document);
-                label.join(&document.and_then(|document| document.node(*node)).map_or(*seen, |node| node.label))
+                label.join(
+                    &document.and_then(|document| document.node(*node)).map_or(*seen, |node| node.label),
+                )
             }),
         };
         let mut document = Document::new(&entry.body, label(&attribution.decision));
         if let Some(arguments) = document.key(0, "arguments") {
             let children: Vec<NodeId> = document.children(arguments).collect();
             for child in children {
-                let Some(Step::Key(name)) = document.node(child).map(|node| node.step.clone()) else { continue };
+                let Some(Step::Key(name)) = document.node(child).map(|node| node.step.clone()) else {
+                    continue;
+                };
                 document.set_subtree(child, label(attribution.argument(&name)));
             }
         }

@@ -41,7 +41,13 @@ struct Limit {
 
 impl Monitor {
     /// Lowers the integrity of arguments that the policy endorses, and replaces them by their canonical print.
-    pub(super) fn endorse(&mut self, event: EventId, applicable: &Applicable, entry: &mut Entry, fuel: &mut u64) {
+    pub(super) fn endorse(
+        &mut self,
+        event: EventId,
+        applicable: &Applicable,
+        entry: &mut Entry,
+        fuel: &mut u64,
+    ) {
         let policy = std::sync::Arc::clone(&self.policy);
         let plan = &policy.plan;
         for statement in applicable.endorsements.iter().filter_map(|index| plan.endorsements.get(*index)) {
@@ -66,7 +72,9 @@ impl Monitor {
             }
             for (node, label) in granted {
                 let Some(call) = self.trace.event_mut(event) else { return };
-                let Some(Content::Scalar(value)) = call.document.node(node).map(|n| n.content.clone()) else { continue };
+                let Some(Content::Scalar(value)) = call.document.node(node).map(|n| n.content.clone()) else {
+                    continue;
+                };
                 let canonical = match statement.canonical.and_then(|builtin| builtin.0.canonical) {
                     Some(canonical) => canonical(&value),
                     None => Some(value),
@@ -108,13 +116,15 @@ impl Monitor {
             let mut evaluator = Evaluator::new(plan, trace, fuel, Missing::FailsAll);
             let result = each_match(&mut evaluator, &statement.query, event, |evaluator, frame| {
                 let conditions = evaluator.reads.len();
-                let mut label = compute(evaluator, space, roster, &statement.label, frame, Bound::Requirement)?;
+                let mut label =
+                    compute(evaluator, space, roster, &statement.label, frame, Bound::Requirement)?;
                 // The values that a computed bound reads must themselves be allowed where it leads.
                 evaluator.reads.drain(..conditions.min(evaluator.reads.len()));
                 if !space.exceeds(&evaluator.read_label(), &label.label, label.dims).is_empty() {
                     label.label = Label::BOTTOM;
                 }
-                let nodes = statement.target.as_ref().map(|target| region_nodes(evaluator.trace, target, frame));
+                let nodes =
+                    statement.target.as_ref().map(|target| region_nodes(evaluator.trace, target, frame));
                 let (span, denies) = (statement.span.clone(), statement.denies);
                 let is_harmless = statement.label.is_top && nodes.is_none();
                 let ceiling = space.replace(&space.top(), &label);
@@ -141,13 +151,22 @@ impl Monitor {
         let hidden = parts.filter(|(_, source)| **source == Source::Hidden);
         hidden
             .map(|(part, _)| {
-                let message = format!("the {} method hides what this depends on, so the model could not have written it", attribution.method);
+                let message = format!(
+                    "the {} method hides what this depends on, so the model could not have written it",
+                    attribution.method
+                );
                 Reason { part: Some(part), ..Reason::new(ReasonKind::Hidden, Action::Deny, message) }
             })
             .collect()
     }
 
-    fn payload_nodes(&mut self, plan: &Plan, event: EventId, applicable: &Applicable, fuel: &mut u64) -> Vec<NodeId> {
+    fn payload_nodes(
+        &mut self,
+        plan: &Plan,
+        event: EventId,
+        applicable: &Applicable,
+        fuel: &mut u64,
+    ) -> Vec<NodeId> {
         let mut nodes = Vec::new();
         for statement in applicable.payloads.iter().filter_map(|index| plan.payloads.get(*index)) {
             if self.ambiguous(plan, &statement.query).is_some() {
@@ -188,7 +207,8 @@ impl Monitor {
         let mut reasons: Vec<Reason> = Vec::new();
         for (id, node) in document.nodes().iter().enumerate() {
             // The decision: which tool, that it is called, and which arguments there are.
-            let is_decision = Some(id) == arguments || arguments.is_none_or(|arguments| !inside(id, &[arguments]));
+            let is_decision =
+                Some(id) == arguments || arguments.is_none_or(|arguments| !inside(id, &[arguments]));
             let lifted = if inside(id, payloads) { space.integrity() } else { Dims::NONE };
             let mut unbounded = space.all();
             let mut exceeded: Vec<(Dims, Option<&Limit>)> = Vec::new();
@@ -199,7 +219,8 @@ impl Monitor {
                     if node.label.flows_to(&limit.ceiling) {
                         continue;
                     }
-                    let over = space.exceeds(&node.label, &limit.label.label, limit.label.dims.without(lifted));
+                    let over =
+                        space.exceeds(&node.label, &limit.label.label, limit.label.dims.without(lifted));
                     exceeded.push((over, Some(limit)));
                 }
             }
@@ -229,12 +250,24 @@ impl Monitor {
     ) -> Reason {
         let space = self.policy.space();
         let bound = limit.map_or(Label::BOTTOM, |limit| limit.label.label);
-        let (carried, allowed) = (space.describe(label, over, &self.roster), space.describe(&bound, over, &self.roster));
+        let (carried, allowed) =
+            (space.describe(label, over, &self.roster), space.describe(&bound, over, &self.roster));
         let (kind, message) = match limit {
-            Some(_) => (ReasonKind::Requirement, format!("{part} carries {}, and may carry at most {}", carried.join(", "), allowed.join(", "))),
+            Some(_) => (
+                ReasonKind::Requirement,
+                format!(
+                    "{part} carries {}, and may carry at most {}",
+                    carried.join(", "),
+                    allowed.join(", ")
+                ),
+            ),
             None => (
                 ReasonKind::Undeclared,
-                format!("{part} carries {}, and no statement says that the tool may; so at most {}", carried.join(", "), allowed.join(", ")),
+                format!(
+                    "{part} carries {}, and no statement says that the tool may; so at most {}",
+                    carried.join(", "),
+                    allowed.join(", ")
+                ),
             ),
         };
         let action = if limit.is_some_and(|limit| limit.denies) { Action::Deny } else { Action::Ask };
@@ -253,7 +286,13 @@ impl Monitor {
     }
 
     /// The regions that do not flow to the bound, the latest first.
-    fn offenders(&self, event: EventId, source: &Source, bound: &Label, over: Dims) -> Vec<(Region, Vec<String>)> {
+    fn offenders(
+        &self,
+        event: EventId,
+        source: &Source,
+        bound: &Label,
+        over: Dims,
+    ) -> Vec<(Region, Vec<String>)> {
         let space = self.policy.space();
         let mut found: Vec<(EventId, NodeId)> = Vec::new();
         match source {
@@ -277,10 +316,14 @@ impl Monitor {
             let node = self.trace.event(event).and_then(|event| event.document.node(node));
             node.map_or(Label::BOTTOM, |node| node.label)
         };
-        let offending = found.into_iter().filter(|(event, node)| !space.exceeds(&label(*event, *node), bound, over).is_empty());
+        let offending = found
+            .into_iter()
+            .filter(|(event, node)| !space.exceeds(&label(*event, *node), bound, over).is_empty());
         offending
             .take(MAX_REGIONS)
-            .map(|(event, node)| (self.region(event, node), space.describe(&label(event, node), over, &self.roster)))
+            .map(|(event, node)| {
+                (self.region(event, node), space.describe(&label(event, node), over, &self.roster))
+            })
             .collect()
     }
 }
@@ -298,8 +341,9 @@ impl Monitor {
         let exceeds = |id: &NodeId| {
             event.document.node(*id).is_some_and(|node| !space.exceeds(&node.label, bound, over).is_empty())
         };
-        let is_scalar =
-            |id: &NodeId| event.document.node(*id).is_some_and(|node| matches!(node.content, Content::Scalar(_)));
+        let is_scalar = |id: &NodeId| {
+            event.document.node(*id).is_some_and(|node| matches!(node.content, Content::Scalar(_)))
+        };
         let texts: Vec<NodeId> = (content..end).filter(is_scalar).filter(exceeds).take(MAX_REGIONS).collect();
         let structure = Some(content).filter(|id| texts.is_empty() && exceeds(id));
         texts.into_iter().chain(structure).map(|node| (id, node)).collect()
@@ -320,14 +364,18 @@ fn each_match(
     mut found: impl FnMut(&mut Evaluator<'_>, &Frame) -> Result<(), EvalError>,
 ) -> Result<(), EvalError> {
     let mut values: Frame = frame(query, event);
-    evaluator.solve(&query.ops, &mut values, &|_| None, &mut |evaluator, frame| found(evaluator, frame).map(|()| false))?;
+    evaluator.solve(&query.ops, &mut values, &|_| None, &mut |evaluator, frame| {
+        found(evaluator, frame).map(|()| false)
+    })?;
     Ok(())
 }
 
 /// Puts a value at `arguments...` of a call.
 fn put(body: &mut Body, path: &[Step], value: &Json) {
     let Body::Call(call) = body else { return };
-    let (Ok(arguments), Some((Step::Key(_), rest))) = (&mut call.arguments, path.split_first()) else { return };
+    let (Ok(arguments), Some((Step::Key(_), rest))) = (&mut call.arguments, path.split_first()) else {
+        return;
+    };
     let Some((Step::Key(name), rest)) = rest.split_first() else { return };
     let mut place = arguments.get_mut(&**name);
     for step in rest {
@@ -341,4 +389,3 @@ fn put(body: &mut Body, path: &[Step], value: &Json) {
         *place = value.clone();
     }
 }
-

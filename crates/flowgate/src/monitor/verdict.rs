@@ -258,7 +258,8 @@ impl Approval {
     /// Whether the person was told of this reason.
     pub(super) fn covers(&self, reason: &Reason) -> bool {
         let same = |known: &Reason| {
-            (known.kind, &known.statement, &known.part, &known.label) == (reason.kind, &reason.statement, &reason.part, &reason.label)
+            (known.kind, &known.statement, &known.part, &known.label)
+                == (reason.kind, &reason.statement, &reason.part, &reason.label)
         };
         reason.action == Action::Ask && self.reasons.iter().any(same)
     }

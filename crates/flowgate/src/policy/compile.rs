@@ -12,7 +12,9 @@ use std::collections::HashMap;
 
 use super::diagnostic::{Diagnostic, Span, nearest};
 use super::pattern::{PatternId, ToolPattern};
-use super::plan::{Endorsement, Ex, LabelStatement, Op, Payload, Plan, Predicate, Requirement, Rule, Store, Type};
+use super::plan::{
+    Endorsement, Ex, LabelStatement, Op, Payload, Plan, Predicate, Requirement, Rule, Store, Type,
+};
 use super::syntax::{Action, Body, Expr, ExprKind, File, Name, Statement, StatementKind, ToolName};
 use crate::eval::Value;
 use body::Scope;
@@ -64,7 +66,13 @@ impl<'a> Compiler<'a> {
     }
 
     /// Reports an error with advice.
-    fn fail<T>(&mut self, code: &'static str, span: &Span, message: impl Into<String>, help: impl Into<String>) -> Compiled<T> {
+    fn fail<T>(
+        &mut self,
+        code: &'static str,
+        span: &Span,
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) -> Compiled<T> {
         self.error(code, span, message).help = Some(help.into());
         Err(Broken)
     }
@@ -110,7 +118,9 @@ impl<'a> Compiler<'a> {
         match &statement.kind {
             // Done by `dimensions` and `declare`; a constant's value is put in where it is used.
             StatementKind::Lattice { .. } | StatementKind::Import { .. } => Ok(()),
-            StatementKind::Constant { value, .. } => self.expression(value, &mut Scope::default()).map(|_| ()),
+            StatementKind::Constant { value, .. } => {
+                self.expression(value, &mut Scope::default()).map(|_| ())
+            }
             StatementKind::Predicate { name, parameters, body } => self.predicate(name, parameters, body),
             StatementKind::Store { written, read, .. } => {
                 let written = self.tools(written)?;
@@ -128,21 +138,35 @@ impl<'a> Compiler<'a> {
                         self.plan.default = Some(fixed.label.join(&top));
                         Ok(())
                     }
-                    _ => self.fail("default-label", &span, "a default label is not computed", "name elements of dimensions"),
+                    _ => self.fail(
+                        "default-label",
+                        &span,
+                        "a default label is not computed",
+                        "name elements of dimensions",
+                    ),
                 }
             }
             StatementKind::Label { target, label, body } => {
                 self.needs_lattice(&span)?;
-                let mut scope = self.one_event(body, &[Type::Message, Type::ToolOutput], "a Message or a ToolOutput")?;
+                let mut scope =
+                    self.one_event(body, &[Type::Message, Type::ToolOutput], "a Message or a ToolOutput")?;
                 self.stays_in_event(&scope, body, &span)?;
                 let target_plan = self.target(target, &scope)?;
                 let label = self.label(label, &mut scope)?;
                 self.quiet_iteration(&mut scope, target_plan.root);
                 let mut query = self.finish(scope);
                 query.ops = query.order(1);
-                let reads = !label.computed.is_empty() || body::reads_content(&query.items) || target_plan.root != 0;
+                let reads =
+                    !label.computed.is_empty() || body::reads_content(&query.items) || target_plan.root != 0;
                 let mentions_error = body::mentions(body, "is_error");
-                self.plan.labels.push(LabelStatement { span, target: target_plan, label, query, reads, mentions_error });
+                self.plan.labels.push(LabelStatement {
+                    span,
+                    target: target_plan,
+                    label,
+                    query,
+                    reads,
+                    mentions_error,
+                });
                 Ok(())
             }
             StatementKind::Require { label, target, denies, body } => {
@@ -170,7 +194,12 @@ impl<'a> Compiler<'a> {
                 let label = self.label(label, &mut scope)?;
                 if !label.dims.without(self.plan.space.integrity()).is_empty() {
                     let help = "nothing lowers secrecy: raise what the tool may carry with `require` instead";
-                    return self.fail("endorse-secrecy", &label_span, "an endorsement lowers integrity alone", help);
+                    return self.fail(
+                        "endorse-secrecy",
+                        &label_span,
+                        "an endorsement lowers integrity alone",
+                        help,
+                    );
                 }
                 let query = self.granting(scope);
                 let canonical = self.pinned(&target_plan, target, &query, *is_unsafe)?;
@@ -206,14 +235,16 @@ impl<'a> Compiler<'a> {
         self.body(body, &mut scope)?;
         let message = self.message(message, &mut scope)?;
         let query = self.finish(scope);
-        let events: Vec<_> = query.variables.iter().filter(|v| v.domain.is_none()).map(|v| (v.slot, v.ty)).collect();
+        let events: Vec<_> =
+            query.variables.iter().filter(|v| v.domain.is_none()).map(|v| (v.slot, v.ty)).collect();
         if events.is_empty() {
             let help = "declare a variable, such as `(call: ToolCall)`";
             return self.fail("no-event", &span, "the rule speaks of no event", help);
         }
         let bit = |slot| Ex::Slot(slot).needs();
         let anchors = events.iter().map(|(slot, _)| (*slot, query.order(bit(*slot)))).collect();
-        let alone: Vec<(usize, Vec<Op>)> = events.iter().map(|(slot, _)| (*slot, query.alone(*slot))).collect();
+        let alone: Vec<(usize, Vec<Op>)> =
+            events.iter().map(|(slot, _)| (*slot, query.alone(*slot))).collect();
         self.plan.rules.push(Rule { span, action, message, query, anchors, alone });
         Ok(())
     }
@@ -222,7 +253,9 @@ impl<'a> Compiler<'a> {
     fn message(&mut self, message: &Expr, scope: &mut Scope) -> Compiled<Ex> {
         let inner = match &*message.kind {
             ExprKind::Call(function, arguments, _) => match &*function.kind {
-                ExprKind::Name(name) if matches!(name.as_str(), "Violation" | "PolicyViolation") => arguments.first(),
+                ExprKind::Name(name) if matches!(name.as_str(), "Violation" | "PolicyViolation") => {
+                    arguments.first()
+                }
                 _ => None,
             },
             ExprKind::Name(name) if matches!(name.as_str(), "Violation" | "PolicyViolation") => {
@@ -255,16 +288,24 @@ impl<'a> Compiler<'a> {
                 self.patterns.insert(key, id);
                 Ok(id)
             }
-            Err(problem) => {
-                self.fail("pattern", span, format!("the pattern is malformed: {problem}"), "`tool:name`, `tool:server/name` and `tool:r\"...\"` are patterns")
-            }
+            Err(problem) => self.fail(
+                "pattern",
+                span,
+                format!("the pattern is malformed: {problem}"),
+                "`tool:name`, `tool:server/name` and `tool:r\"...\"` are patterns",
+            ),
         }
     }
 
     fn needs_lattice(&mut self, span: &Span) -> Compiled<()> {
         if self.plan.space.dimensions().is_empty() {
             let help = "declare a dimension first, for example `lattice integrity: trusted < untrusted`";
-            return self.fail("no-lattice", span, "the policy declares no lattice, so there are no labels", help);
+            return self.fail(
+                "no-lattice",
+                span,
+                "the policy declares no lattice, so there are no labels",
+                help,
+            );
         }
         Ok(())
     }
@@ -273,7 +314,12 @@ impl<'a> Compiler<'a> {
         self.needs_lattice(span)?;
         if self.plan.space.integrity().is_empty() {
             let help = "call one `integrity`, or write `lattice NAME (integrity): ...`";
-            return self.fail("no-integrity", span, format!("{why}, and no dimension is about integrity"), help);
+            return self.fail(
+                "no-integrity",
+                span,
+                format!("{why}, and no dimension is about integrity"),
+                help,
+            );
         }
         Ok(())
     }

@@ -172,7 +172,8 @@ pub(crate) const STATEMENTS: [&str; 13] = [
 /// Whether a name stands at the beginning of its line and is the first word of a statement.
 fn begins_statement(source: &str, span: &Span) -> bool {
     let before = source.get(..span.start).unwrap_or_default();
-    (before.is_empty() || before.ends_with('\n')) && STATEMENTS.contains(&source.get(span.clone()).unwrap_or_default())
+    (before.is_empty() || before.ends_with('\n'))
+        && STATEMENTS.contains(&source.get(span.clone()).unwrap_or_default())
 }
 
 fn dedent(tokens: &mut Vec<Lexeme>, indents: &mut Vec<usize>, column: usize, span: &Span) {
@@ -204,9 +205,15 @@ mod tests {
     fn lines_and_blocks() {
         check("a\n", "Name Newline End");
         check("a", "Name Newline End");
-        check("a:\n  b\n\n  # c\n  d\ne", "Name Colon Newline Indent Name Newline Comment Name Newline Dedent Name Newline End");
+        check(
+            "a:\n  b\n\n  # c\n  d\ne",
+            "Name Colon Newline Indent Name Newline Comment Name Newline Dedent Name Newline End",
+        );
         check("(a,\n  b)\n", "ParenOpen Name Comma Name ParenClose Newline End");
-        check("a:\n  b:\n    c", "Name Colon Newline Indent Name Colon Newline Indent Name Newline Dedent Dedent End");
+        check(
+            "a:\n  b:\n    c",
+            "Name Colon Newline Indent Name Colon Newline Indent Name Newline Dedent Dedent End",
+        );
         check("a:\n    b\n  c", "Name Colon Newline Indent Name Newline Dedent BadIndent Name Newline End");
         check("a \\\n  b", "Name Name Newline End");
     }

@@ -21,8 +21,9 @@ const MAX_DIAGNOSTICS: usize = 100;
 /// Parses a policy.
 pub(crate) fn parse(source: &str) -> (File, Vec<Diagnostic>) {
     if source.len() > MAX_SOURCE {
-        let diagnostic = Diagnostic::error("too-long", 0..0, format!("the policy is longer than {MAX_SOURCE} bytes"))
-            .help("split it into several policies");
+        let diagnostic =
+            Diagnostic::error("too-long", 0..0, format!("the policy is longer than {MAX_SOURCE} bytes"))
+                .help("split it into several policies");
         return (File::default(), vec![diagnostic]);
     }
     let tokens = lexer::lex(source).into_iter().filter(|(token, _)| *token != Token::Comment).collect();
@@ -190,7 +191,9 @@ impl ExprKind {
             Self::Call(f, arguments, named) => {
                 f.height.max(max(arguments)).max(named.iter().map(|(_, e)| e.height).max().unwrap_or(0))
             }
-            Self::Compare(first, rest) => first.height.max(rest.iter().map(|(_, e)| e.height).max().unwrap_or(0)),
+            Self::Compare(first, rest) => {
+                first.height.max(rest.iter().map(|(_, e)| e.height).max().unwrap_or(0))
+            }
             Self::Choice { value, condition, other } => value.height.max(condition.height).max(other.height),
             Self::Comprehension { value, list, condition, .. } => {
                 value.height.max(list.height).max(condition.as_ref().map_or(0, |e| e.height))
@@ -239,7 +242,7 @@ mod tests {
             format!("x := {}", "1 if 1 else ".repeat(50_000)),
         ] {
             let (_, diagnostics) = parse(&source);
-            assert_eq!(diagnostics[0].code, "too-deep", "{}", &source[..20]);
+            assert_eq!(diagnostics[0].code, "too-deep", "{source:.20}");
         }
     }
 

@@ -154,7 +154,8 @@ mod tests {
 
     #[test]
     fn a_second_server_makes_an_unqualified_pattern_ambiguous() {
-        let patterns = ["get_balance", "bank/get_balance"].map(|p| ToolPattern::new(&ToolName::Glob(p.into())).unwrap());
+        let patterns =
+            ["get_balance", "bank/get_balance"].map(|p| ToolPattern::new(&ToolName::Glob(p.into())).unwrap());
         let mut servers = Servers::default();
         servers.meet(&patterns, &Tool::of("bank", "get_balance"));
         servers.meet(&patterns, &Tool::of("bank", "get_balance"));

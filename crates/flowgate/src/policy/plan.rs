@@ -221,7 +221,12 @@ pub(crate) enum Ex {
     Compare(Comparison, Box<Self>, Box<Self>),
     IsTool(Box<Self>, PatternId, Option<Shape>),
     Choice(Box<[Self; 3]>),
-    Comprehension { slot: Slot, list: Box<Self>, condition: Option<Box<Self>>, value: Box<Self> },
+    Comprehension {
+        slot: Slot,
+        list: Box<Self>,
+        condition: Option<Box<Self>>,
+        value: Box<Self>,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -254,7 +259,11 @@ impl Ex {
         match self {
             Self::Constant(_) => 0,
             Self::Slot(slot) => 1_u64.checked_shl(u32::try_from(*slot).unwrap_or(u32::MAX)).unwrap_or(0),
-            Self::Member(a, _) | Self::Not(a) | Self::Negate(a) | Self::IsTool(a, ..) | Self::Regex(_, _, a) => a.needs(),
+            Self::Member(a, _)
+            | Self::Not(a)
+            | Self::Negate(a)
+            | Self::IsTool(a, ..)
+            | Self::Regex(_, _, a) => a.needs(),
             Self::Index(a, b) | Self::Arithmetic(_, a, b) | Self::Compare(_, a, b) => a.needs() | b.needs(),
             Self::Slice(a, b, c) => {
                 a.needs() | b.as_ref().map_or(0, |e| e.needs()) | c.as_ref().map_or(0, |e| e.needs())
@@ -279,7 +288,8 @@ impl Query {
         let mut bound = bound;
         let bit = |slot: Slot| Ex::Slot(slot).needs();
         let mut items: Vec<&Item> = self.items.iter().collect();
-        let mut variables: Vec<&Variable> = self.variables.iter().filter(|v| bound & bit(v.slot) == 0).collect();
+        let mut variables: Vec<&Variable> =
+            self.variables.iter().filter(|v| bound & bit(v.slot) == 0).collect();
         let mut ops = Vec::new();
         loop {
             let ready = |needs: u64| needs & !bound == 0;
@@ -296,7 +306,8 @@ impl Query {
                 }
                 continue;
             }
-            let next = variables.iter().position(|v| v.domain.as_ref().is_none_or(|domain| ready(domain.needs())));
+            let next =
+                variables.iter().position(|v| v.domain.as_ref().is_none_or(|domain| ready(domain.needs())));
             let Some(index) = next else {
                 if !items.is_empty() {
                     // Names are resolved in order, so this cannot be; a lost condition must not hold.

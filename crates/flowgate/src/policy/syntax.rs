@@ -123,9 +123,18 @@ pub(crate) enum ExprKind {
     /// `a < b <= c`: each operator stands between two neighbours.
     Compare(Expr, Vec<(Comparison, Expr)>),
     /// `value if condition else other`
-    Choice { value: Expr, condition: Expr, other: Expr },
+    Choice {
+        value: Expr,
+        condition: Expr,
+        other: Expr,
+    },
     /// `[value for name in list if condition]`
-    Comprehension { value: Expr, name: Name, list: Expr, condition: Option<Expr> },
+    Comprehension {
+        value: Expr,
+        name: Name,
+        list: Expr,
+        condition: Option<Expr>,
+    },
     /// `tool:server/name({...})`
     Tool(ToolRef),
     /// `*` in the arguments of a tool pattern.

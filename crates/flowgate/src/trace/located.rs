@@ -162,10 +162,7 @@ mod tests {
     #[test]
     fn a_broken_rule_ends_detection() {
         for (text, why) in [
-            (
-                r#"{"a": 1, "\u0061": 2}"#,
-                Unlocated::DuplicateKey { span: 9..17 },
-            ),
+            (r#"{"a": 1, "\u0061": 2}"#, Unlocated::DuplicateKey { span: 9..17 }),
             ("{'a': 1, 'a': 2}", Unlocated::DuplicateKey { span: 9..12 }),
             ("a: 1\na: 2", Unlocated::DuplicateKey { span: 5..6 }),
             ("a: &x 1", Unlocated::Alias { offset: 3 }),
@@ -173,12 +170,7 @@ mod tests {
             assert_eq!(locate(text, None), Err(why), "{text}");
         }
         let deep = "[".repeat(DEPTH_LIMIT + 1);
-        assert_eq!(
-            locate(&deep, None),
-            Err(Unlocated::TooDeep {
-                offset: DEPTH_LIMIT
-            })
-        );
+        assert_eq!(locate(&deep, None), Err(Unlocated::TooDeep { offset: DEPTH_LIMIT }));
     }
 
     #[test]
@@ -200,9 +192,7 @@ mod tests {
             assert!(locate(&nest(DEPTH_LIMIT), Some(form)).is_ok());
             assert_eq!(
                 locate(&nest(DEPTH_LIMIT + 1), Some(form)),
-                Err(Unlocated::TooDeep {
-                    offset: DEPTH_LIMIT
-                }),
+                Err(Unlocated::TooDeep { offset: DEPTH_LIMIT }),
                 "{form:?}"
             );
         }

@@ -185,7 +185,9 @@ mod tests {
     fn shape(entries: &[Entry]) -> String {
         let word = |entry: &Entry| match &entry.body {
             Body::Message(message) => message.role.clone(),
-            Body::Call(call) => format!("{}={}({})", call.id, call.tool, call.arguments.as_ref().map_or(0, |a| a.len())),
+            Body::Call(call) => {
+                format!("{}={}({})", call.id, call.tool, call.arguments.as_ref().map_or(0, |a| a.len()))
+            }
             Body::Output(output) => format!("{}->{}", output.call_id, output.content),
         };
         entries.iter().map(word).collect::<Vec<_>>().join(" ")
@@ -263,19 +265,27 @@ mod tests {
 
     #[test]
     fn bad_input_is_located() {
-        check("{\"role\":\"user\"}\n{\"role\":", "line 2: no strict JSON: EOF while parsing a value at column 8");
+        check(
+            "{\"role\":\"user\"}\n{\"role\":",
+            "line 2: no strict JSON: EOF while parsing a value at column 8",
+        );
         check("[{\"role\":\"user\"},3]", "line 1, message 1: a message is a JSON object");
         check("3", "line 1: expected a message, a list of messages, or an object with `messages`");
         check(r#"{"role":"user","role":"system"}"#, "line 1: no strict JSON: duplicate key at column 21");
         check(r#"{"content":"x"}"#, "line 1: the message has no `role`");
-        check(r#"[{"role":"assistant","tool_calls":[{"id":"a"}]}]"#, "line 1, message 0: a tool call has no `function.name`");
+        check(
+            r#"[{"role":"assistant","tool_calls":[{"id":"a"}]}]"#,
+            "line 1, message 0: a tool call has no `function.name`",
+        );
         check(r#"{"role":"user","metadata":{"agent":1}}"#, "line 1: `metadata.agent` is no text");
         check("", "");
     }
 
     #[test]
     fn unknown_fields_are_kept() {
-        let run = file(r#"[{"role":"assistant","content":"","origin":"user","tool_calls":[{"id":"c","function":{"name":"f"},"x":1}]}]"#);
+        let run = file(
+            r#"[{"role":"assistant","content":"","origin":"user","tool_calls":[{"id":"c","function":{"name":"f"},"x":1}]}]"#,
+        );
         let entries = run.unwrap().remove(0).entries;
         assert_eq!(entries[0].extra["origin"], "user");
         assert_eq!(entries[1].extra["origin"], "user", "a call keeps its message's fields");
@@ -284,10 +294,14 @@ mod tests {
 
     #[test]
     fn agents_and_parents() {
-        let text = r#"{"role":"user","content":"x","metadata":{"agent":"helper","id":"e2","parents":["e1"]}}"#;
+        let text =
+            r#"{"role":"user","content":"x","metadata":{"agent":"helper","id":"e2","parents":["e1"]}}"#;
         let Line::Part(entries) = line(text, 1).unwrap() else { panic!("a message is a part") };
         assert_eq!(entries[0].agent.as_deref(), Some("helper"));
-        assert_eq!((entries[0].name.as_deref(), entries[0].parents.as_slice()), (Some("e2"), &["e1".to_owned()][..]));
+        assert_eq!(
+            (entries[0].name.as_deref(), entries[0].parents.as_slice()),
+            (Some("e2"), &["e1".to_owned()][..])
+        );
         assert_eq!(Tool::of("a", "b").to_string(), "a/b");
     }
 }

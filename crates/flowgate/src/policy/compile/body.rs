@@ -58,7 +58,12 @@ impl Compiler<'_> {
             BodyLine::Let(name, _) => name.span.clone(),
         });
         let message = format!("the statement speaks of one event, {what}");
-        self.fail("one-event", &span, message, "declare it in the first condition, such as `(call: ToolCall) is tool:NAME`")
+        self.fail(
+            "one-event",
+            &span,
+            message,
+            "declare it in the first condition, such as `(call: ToolCall) is tool:NAME`",
+        )
     }
 
     /// Compiles all lines into the scope's query.
@@ -107,7 +112,9 @@ impl Compiler<'_> {
                 }
                 rest.iter().try_for_each(|(_, expr)| self.declare_events(expr, scope))
             }
-            ExprKind::Call(_, arguments, _) => arguments.iter().try_for_each(|item| self.declare_events(item, scope)),
+            ExprKind::Call(_, arguments, _) => {
+                arguments.iter().try_for_each(|item| self.declare_events(item, scope))
+            }
             _ => Ok(()),
         }
     }
@@ -190,7 +197,11 @@ impl Compiler<'_> {
                 needed |= domain.needs();
             }
         }
-        let outside = scope.query.variables.iter().any(|v| v.domain.is_some() && needed & Ex::Slot(v.slot).needs() == 0);
+        let outside = scope
+            .query
+            .variables
+            .iter()
+            .any(|v| v.domain.is_some() && needed & Ex::Slot(v.slot).needs() == 0);
         scope.query.is_quiet = !outside;
     }
 
@@ -202,7 +213,8 @@ impl Compiler<'_> {
             self.calls_looking_around(expr)
         });
         if looks_around(body) && has_flow(body) || calls_around {
-            let help = "labels come before influence: write a rule (`raise`, `ask`) that uses the flow instead";
+            let help =
+                "labels come before influence: write a rule (`raise`, `ask`) that uses the flow instead";
             return self.fail("label-flow", span, "a label must not depend on flows between events", help);
         }
         Ok(())
@@ -235,7 +247,9 @@ pub(super) fn reads_content(items: &[Item]) -> bool {
 pub(super) fn mentions(body: &Body, field: &str) -> bool {
     lines(body).any(|expr| {
         let mut found = false;
-        walk(expr, &mut |expr| found |= matches!(&*expr.kind, ExprKind::Member(_, name) if name.text == field));
+        walk(expr, &mut |expr| {
+            found |= matches!(&*expr.kind, ExprKind::Member(_, name) if name.text == field)
+        });
         found
     })
 }
@@ -256,7 +270,8 @@ pub(super) fn looks_around(body: &Body) -> bool {
 }
 
 fn has_flow(body: &Body) -> bool {
-    let flow = |op: &Comparison| matches!(op, Comparison::Before | Comparison::RightBefore | Comparison::Influences);
+    let flow =
+        |op: &Comparison| matches!(op, Comparison::Before | Comparison::RightBefore | Comparison::Influences);
     lines(body).any(|expr| {
         let mut found = false;
         walk(expr, &mut |expr| {
@@ -272,11 +287,17 @@ fn has_flow(body: &Body) -> bool {
 pub(super) fn walk(expr: &Expr, visit: &mut impl FnMut(&Expr)) {
     visit(expr);
     match &*expr.kind {
-        ExprKind::List(items) | ExprKind::And(items) | ExprKind::Or(items) => items.iter().for_each(|e| walk(e, visit)),
+        ExprKind::List(items) | ExprKind::And(items) | ExprKind::Or(items) => {
+            items.iter().for_each(|e| walk(e, visit))
+        }
         ExprKind::Dict(entries) => entries.iter().for_each(|(_, e)| walk(e, visit)),
         ExprKind::Member(a, _) | ExprKind::Each(a) | ExprKind::Not(a) | ExprKind::Negate(a) => walk(a, visit),
-        ExprKind::Index(a, b) | ExprKind::Arithmetic(_, a, b) => [a, b].into_iter().for_each(|e| walk(e, visit)),
-        ExprKind::Slice(a, b, c) => [Some(a), b.as_ref(), c.as_ref()].into_iter().flatten().for_each(|e| walk(e, visit)),
+        ExprKind::Index(a, b) | ExprKind::Arithmetic(_, a, b) => {
+            [a, b].into_iter().for_each(|e| walk(e, visit))
+        }
+        ExprKind::Slice(a, b, c) => {
+            [Some(a), b.as_ref(), c.as_ref()].into_iter().flatten().for_each(|e| walk(e, visit))
+        }
         ExprKind::Call(f, arguments, named) => {
             walk(f, visit);
             arguments.iter().chain(named.iter().map(|(_, e)| e)).for_each(|e| walk(e, visit));

@@ -24,7 +24,12 @@ impl Compiler<'_> {
                 Some(slot) => Ex::Slot(slot),
                 None => {
                     let help = "put the declaration on a line of its own: `(x: str) in LIST`";
-                    return self.fail("no-domain", &expr.span, format!("`{}` has nothing to range over", name.text), help);
+                    return self.fail(
+                        "no-domain",
+                        &expr.span,
+                        format!("`{}` has nothing to range over", name.text),
+                        help,
+                    );
                 }
             },
             ExprKind::List(items) => Ex::List(self.expressions(items, scope)?),
@@ -36,7 +41,9 @@ impl Compiler<'_> {
                 }
                 Ex::Dict(pairs)
             }
-            ExprKind::Member(object, name) => Ex::Member(boxed(self.expression(object, scope)?), name.text.as_str().into()),
+            ExprKind::Member(object, name) => {
+                Ex::Member(boxed(self.expression(object, scope)?), name.text.as_str().into())
+            }
             ExprKind::Index(object, index) => {
                 Ex::Index(boxed(self.expression(object, scope)?), boxed(self.expression(index, scope)?))
             }
@@ -51,7 +58,9 @@ impl Compiler<'_> {
                 let (from, to) = (bound(from)?, bound(to)?);
                 Ex::Slice(boxed(self.expression(object, scope)?), from, to)
             }
-            ExprKind::Call(function, arguments, named) => return self.call(expr, function, arguments, named, scope),
+            ExprKind::Call(function, arguments, named) => {
+                return self.call(expr, function, arguments, named, scope);
+            }
             ExprKind::Not(inner) => Ex::Not(boxed(self.expression(inner, scope)?)),
             ExprKind::Negate(inner) => Ex::Negate(boxed(self.expression(inner, scope)?)),
             ExprKind::And(items) => Ex::And(self.expressions(items, scope)?),
@@ -68,13 +77,19 @@ impl Compiler<'_> {
             ExprKind::Comprehension { value, name, list, condition } => {
                 let list = boxed(self.expression(list, scope)?);
                 let slot = self.bind(scope, name)?;
-                let condition = condition.as_ref().map(|c| self.expression(c, scope).map(Box::new)).transpose();
+                let condition =
+                    condition.as_ref().map(|c| self.expression(c, scope).map(Box::new)).transpose();
                 let value = self.expression(value, scope);
                 scope.forget_last();
                 Ex::Comprehension { slot, list, condition: condition?, value: boxed(value?) }
             }
             ExprKind::Tool(_) => {
-                return self.fail("tool", &expr.span, "a tool pattern stands behind `is`", "write `call is tool:NAME`");
+                return self.fail(
+                    "tool",
+                    &expr.span,
+                    "a tool pattern stands behind `is`",
+                    "write `call is tool:NAME`",
+                );
             }
             ExprKind::Anything | ExprKind::Matcher(_) => {
                 let help = "write it as an argument in `tool:NAME({...})`";
@@ -120,7 +135,12 @@ impl Compiler<'_> {
                     Comparison::IsNot => parts.push(Ex::Not(Box::new(is))),
                     _ => {
                         let help = "write `call is tool:NAME`";
-                        return self.fail("tool", &right_expr.span, "a tool pattern stands behind `is`", help);
+                        return self.fail(
+                            "tool",
+                            &right_expr.span,
+                            "a tool pattern stands behind `is`",
+                            help,
+                        );
                     }
                 }
                 continue;
@@ -195,7 +215,12 @@ impl Compiler<'_> {
     ) -> Compiled<Ex> {
         if let Some((name, _)) = named.first() {
             let help = "write the arguments in order";
-            return self.fail("arguments", &name.span, format!("`{}=` is not understood here", name.text), help);
+            return self.fail(
+                "arguments",
+                &name.span,
+                format!("`{}=` is not understood here", name.text),
+                help,
+            );
         }
         match &*function.kind {
             ExprKind::Name(name) => {
@@ -204,13 +229,15 @@ impl Compiler<'_> {
                 }
                 let compiled = self.expressions(arguments, scope)?;
                 if let Some(index) = self.predicates.get(name.as_str()).copied() {
-                    let expected = self.plan.predicates.get(index).map_or(0, |predicate| predicate.parameters);
+                    let expected =
+                        self.plan.predicates.get(index).map_or(0, |predicate| predicate.parameters);
                     self.arity(expr, name, (expected, expected), compiled.len())?;
                     return Ok(Ex::Predicate(index, compiled));
                 }
                 let Some(builtin) = Builtin::find(name) else {
                     let mut known: Vec<&str> = builtin::names().chain(["match", "find"]).collect();
-                    let predicates: Vec<String> = self.predicates.keys().map(|name| (*name).to_owned()).collect();
+                    let predicates: Vec<String> =
+                        self.predicates.keys().map(|name| (*name).to_owned()).collect();
                     known.extend(predicates.iter().map(String::as_str));
                     return self.unknown("function", name, &function.span, &known);
                 };
@@ -219,7 +246,9 @@ impl Compiler<'_> {
             }
             ExprKind::Member(object, name) => {
                 let Some(builtin) = Builtin::find(&name.text).filter(|builtin| builtin.0.is_method) else {
-                    let known: Vec<&str> = builtin::names().filter(|n| Builtin::find(n).is_some_and(|b| b.0.is_method)).collect();
+                    let known: Vec<&str> = builtin::names()
+                        .filter(|n| Builtin::find(n).is_some_and(|b| b.0.is_method))
+                        .collect();
                     return self.unknown("method", &name.text, &name.span, &known);
                 };
                 let mut compiled = vec![self.expression(object, scope)?];
@@ -231,7 +260,13 @@ impl Compiler<'_> {
         }
     }
 
-    fn arity(&mut self, expr: &Expr, name: &str, (least, most): (usize, usize), given: usize) -> Compiled<()> {
+    fn arity(
+        &mut self,
+        expr: &Expr,
+        name: &str,
+        (least, most): (usize, usize),
+        given: usize,
+    ) -> Compiled<()> {
         if (least..=most).contains(&given) {
             return Ok(());
         }
@@ -245,7 +280,12 @@ impl Compiler<'_> {
         self.arity(expr, name, (2, 2), arguments.len())?;
         let [pattern, text] = arguments else { return Err(super::Broken) };
         let Ex::Constant(Value::Str(source)) = self.expression(pattern, scope)? else {
-            return self.fail("pattern", &pattern.span, "the pattern must be a text known beforehand", "write it as r\"...\"");
+            return self.fail(
+                "pattern",
+                &pattern.span,
+                "the pattern must be a text known beforehand",
+                "write it as r\"...\"",
+            );
         };
         let how = if name == "match" { RegexUse::Match } else { RegexUse::Find };
         let source = if how == RegexUse::Match { format!(r"\A(?:{source})") } else { source.to_string() };
@@ -253,7 +293,12 @@ impl Compiler<'_> {
             Ok(regex) => Ok(Ex::Regex(how, regex, Box::new(self.expression(text, scope)?))),
             Err(error) => {
                 let message = format!("the pattern is malformed: {}", describe(&error));
-                self.fail("pattern", &pattern.span, message, "patterns have the syntax of Rust's regex crate: no look-around")
+                self.fail(
+                    "pattern",
+                    &pattern.span,
+                    message,
+                    "patterns have the syntax of Rust's regex crate: no look-around",
+                )
             }
         }
     }

@@ -26,7 +26,12 @@ impl Compiler<'_> {
                 Some(purpose) if purpose.text == "integrity" => Purpose::Integrity,
                 Some(purpose) if purpose.text == "secrecy" => Purpose::Secrecy,
                 Some(purpose) => {
-                    let _ = self.unknown::<()>("purpose", &purpose.text, &purpose.span, &["integrity", "secrecy"]);
+                    let _ = self.unknown::<()>(
+                        "purpose",
+                        &purpose.text,
+                        &purpose.span,
+                        &["integrity", "secrecy"],
+                    );
                     continue;
                 }
                 None if name.text == "integrity" => Purpose::Integrity,
@@ -62,7 +67,9 @@ impl Compiler<'_> {
             }
             Order::Edges(paths) => {
                 let elements: Vec<&Name> = paths.iter().flatten().collect();
-                if let Some(reserved) = elements.iter().find(|element| RESERVED.contains(&element.text.as_str())) {
+                if let Some(reserved) =
+                    elements.iter().find(|element| RESERVED.contains(&element.text.as_str()))
+                {
                     let message = format!("`{}` cannot name an element", reserved.text);
                     return self.fail("reserved", &reserved.span, message, "choose another name");
                 }
@@ -208,7 +215,9 @@ impl Compiler<'_> {
             let mut names = Vec::new();
             for argument in arguments {
                 match &*argument.kind {
-                    ExprKind::Name(name) | ExprKind::Str(name) if known.contains(name) => names.push(name.clone()),
+                    ExprKind::Name(name) | ExprKind::Str(name) if known.contains(name) => {
+                        names.push(name.clone())
+                    }
                     ExprKind::Name(name) => {
                         let known: Vec<&str> = known.iter().map(String::as_str).collect();
                         return self.unknown("element", name, &argument.span, &known);

@@ -9,8 +9,24 @@ use crate::policy::pattern::whole;
 
 /// Words in the names of arguments that decide where something goes or what runs.
 const SENSITIVE: [&str; 18] = [
-    "recipient", "to", "cc", "bcc", "account", "iban", "url", "uri", "host", "path", "code", "command", "email",
-    "address", "user", "channel", "file", "password",
+    "recipient",
+    "to",
+    "cc",
+    "bcc",
+    "account",
+    "iban",
+    "url",
+    "uri",
+    "host",
+    "path",
+    "code",
+    "command",
+    "email",
+    "address",
+    "user",
+    "channel",
+    "file",
+    "password",
 ];
 
 impl Compiler<'_> {
@@ -21,7 +37,9 @@ impl Compiler<'_> {
         let [region, pattern, group] = arguments.as_slice() else {
             return self.not_a_region(expr);
         };
-        let (ExprKind::Str(pattern_text), ExprKind::Str(group_name), true) = (&*pattern.kind, &*group.kind, is_capture) else {
+        let (ExprKind::Str(pattern_text), ExprKind::Str(group_name), true) =
+            (&*pattern.kind, &*group.kind, is_capture)
+        else {
             return self.not_a_region(expr);
         };
         let mut target = self.path(region, scope)?;
@@ -34,12 +52,22 @@ impl Compiler<'_> {
         };
         if !regex.capture_names().flatten().any(|name| name == group_name) {
             let help = format!("write `(?<{group_name}>...)` in the pattern");
-            return self.fail("pattern", &group.span, format!("the pattern has no group `{group_name}`"), help);
+            return self.fail(
+                "pattern",
+                &group.span,
+                format!("the pattern has no group `{group_name}`"),
+                help,
+            );
         }
         if !is_determined(pattern_text, group_name) {
             let help = "what stands before the group must have a bounded length: whoever writes an open-ended part \
                         could choose where the group begins";
-            return self.fail("open-capture", &pattern.span, format!("the place of `{group_name}` is not determined"), help);
+            return self.fail(
+                "open-capture",
+                &pattern.span,
+                format!("the place of `{group_name}` is not determined"),
+                help,
+            );
         }
         target.capture = Some((regex, group_name.clone()));
         Ok(target)
@@ -104,20 +132,31 @@ impl Compiler<'_> {
     /// Checks that an endorsement pins the value down to something harmless, and how it is printed.
     ///
     /// Endorsement is no laundry: any address satisfies `is_email`, the attacker's too.
-    pub(super) fn pinned(&mut self, target: &Target, expr: &Expr, query: &Query, is_unsafe: bool) -> Compiled<Option<Builtin>> {
-        let is_target = |ex: &Ex| path_of(ex).is_some_and(|(root, keys)| {
-            root == target.root
-                && keys.len() == target.steps.len()
-                && keys.iter().zip(&target.steps).all(|(key, step)| matches!(step, TargetStep::Key(k) if **k == **key))
-        });
+    pub(super) fn pinned(
+        &mut self,
+        target: &Target,
+        expr: &Expr,
+        query: &Query,
+        is_unsafe: bool,
+    ) -> Compiled<Option<Builtin>> {
+        let is_target = |ex: &Ex| {
+            path_of(ex).is_some_and(|(root, keys)| {
+                root == target.root
+                    && keys.len() == target.steps.len()
+                    && keys
+                        .iter()
+                        .zip(&target.steps)
+                        .all(|(key, step)| matches!(step, TargetStep::Key(k) if **k == **key))
+            })
+        };
         let mut canonical = None;
         let mut is_choice = false;
         for item in &query.items {
             match item {
-                Item::Test(Ex::Call(builtin, arguments)) if builtin.0.canonical.is_some() => {
-                    if arguments.first().is_some_and(is_target) {
-                        canonical = Some(*builtin);
-                    }
+                Item::Test(Ex::Call(builtin, arguments))
+                    if builtin.0.canonical.is_some() && arguments.first().is_some_and(is_target) =>
+                {
+                    canonical = Some(*builtin);
                 }
                 Item::Test(Ex::Compare(Comparison::In, value, list)) if is_target(value) => {
                     is_choice |= matches!(&**list, Ex::List(items) if items.iter().all(|i| matches!(i, Ex::Constant(_))));
@@ -148,7 +187,12 @@ impl Compiler<'_> {
         if canonical.is_none() && !is_choice {
             let help = "test exactly this argument with `is_date`, `is_datetime`, `is_time`, `is_integer`, `is_number`, \
                         `is_bool` or `in [...]`, or write `unsafe endorse`";
-            return self.fail("endorse-untyped", &expr.span, "no condition pins the value to a harmless kind", help);
+            return self.fail(
+                "endorse-untyped",
+                &expr.span,
+                "no condition pins the value to a harmless kind",
+                help,
+            );
         }
         Ok(canonical)
     }

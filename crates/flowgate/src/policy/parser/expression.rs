@@ -8,6 +8,9 @@ use super::super::lexer::Token;
 use super::super::syntax::{Arithmetic, Comparison, Expr, ExprKind, Name, ToolName, ToolRef};
 use super::{MAX_HEIGHT, Parsed, Parser};
 
+/// Arguments by place, and by name.
+type Arguments = (Vec<Expr>, Vec<(Name, Expr)>);
+
 impl Parser<'_> {
     /// `value if condition else other`, or less.
     pub(super) fn expression(&mut self) -> Parsed<Expr> {
@@ -55,7 +58,12 @@ impl Parser<'_> {
         self.joined(start, parts, ExprKind::And)
     }
 
-    fn joined(&mut self, start: usize, mut parts: Vec<Expr>, join: fn(Vec<Expr>) -> ExprKind) -> Parsed<Expr> {
+    fn joined(
+        &mut self,
+        start: usize,
+        mut parts: Vec<Expr>,
+        join: fn(Vec<Expr>) -> ExprKind,
+    ) -> Parsed<Expr> {
         match parts.pop() {
             Some(only) if parts.is_empty() => Ok(only),
             Some(last) => {
@@ -217,7 +225,7 @@ impl Parser<'_> {
         Ok(ExprKind::Index(value, index))
     }
 
-    fn arguments(&mut self) -> Parsed<(Vec<Expr>, Vec<(Name, Expr)>)> {
+    fn arguments(&mut self) -> Parsed<Arguments> {
         let (mut positional, mut named) = (Vec::new(), Vec::new());
         while self.peek() != Token::ParenClose {
             if self.peek() == Token::Name && self.peek_at(1) == Token::Assign {
@@ -260,7 +268,9 @@ impl Parser<'_> {
             Token::OpenStr => {
                 let span = self.here();
                 let message = "the text has no closing quote";
-                return Err(self.report(Diagnostic::error("syntax", span, message).help("close it on the same line")));
+                return Err(
+                    self.report(Diagnostic::error("syntax", span, message).help("close it on the same line"))
+                );
             }
             Token::Tool | Token::ToolQuoted => return self.tool_reference(),
             Token::Star => {
@@ -421,7 +431,8 @@ mod tests {
             ExprKind::Typed(name, ty) => format!("{}:{}", name.text, ty.text),
             ExprKind::List(items) => format!("[{}]", list(items)),
             ExprKind::Dict(entries) => {
-                let entries: Vec<_> = entries.iter().map(|(k, v)| format!("{}: {}", show(k), show(v))).collect();
+                let entries: Vec<_> =
+                    entries.iter().map(|(k, v)| format!("{}: {}", show(k), show(v))).collect();
                 format!("{{{}}}", entries.join(", "))
             }
             ExprKind::Member(a, name) => format!("{}.{}", show(a), name.text),
@@ -489,7 +500,10 @@ mod tests {
         check("out.content[*].a[0][\"b c\"][1:]", "out.content[*].a[0][\"b c\"][1:]");
         check("[x.a for x in y if x.b]", "[x.a for x in y if x.b]");
         check("f(a, b=1)(c)", "f(a b=1)(c)");
-        check("tool:s/f({to: \"x\", n: *, m: <EMAIL_ADDRESS>})", "Glob(\"s/f\"){\"to\": \"x\", \"n\": *, \"m\": <EMAIL_ADDRESS>}");
+        check(
+            "tool:s/f({to: \"x\", n: *, m: <EMAIL_ADDRESS>})",
+            "Glob(\"s/f\"){\"to\": \"x\", \"n\": *, \"m\": <EMAIL_ADDRESS>}",
+        );
         check("tool:r\"get_.*\"", "Regex(\"get_.*\")");
         check("tool:\"a b\"", "Exact(\"a b\")");
     }

@@ -234,7 +234,10 @@ impl Parser<'_> {
                 list.push(self.store_tool()?);
                 let more = self.peek() == Token::Comma
                     && !(matches!(self.peek_at(1), Token::Name)
-                        && self.tokens.get(self.position + 2).is_some_and(|(_, span)| self.text(span) == "by"));
+                        && self
+                            .tokens
+                            .get(self.position + 2)
+                            .is_some_and(|(_, span)| self.text(span) == "by"));
                 if !more {
                     break;
                 }
@@ -257,8 +260,10 @@ impl Parser<'_> {
         let start = self.here().start;
         let mut end = start;
         // `bank/get_*` is several tokens here, which must stand together.
-        while matches!(self.peek(), Token::Name | Token::Star | Token::Slash | Token::Minus | Token::Dot | Token::Int)
-            && (end == start || self.here().start == end)
+        while matches!(
+            self.peek(),
+            Token::Name | Token::Star | Token::Slash | Token::Minus | Token::Dot | Token::Int
+        ) && (end == start || self.here().start == end)
         {
             end = self.advance().end;
         }
@@ -311,8 +316,9 @@ impl Parser<'_> {
         }
         self.advance();
         if !self.eat(Token::Indent) {
-            let diagnostic = Diagnostic::error("no-conditions", self.here(), "the statement has no conditions")
-                .help("write its conditions on the following lines, deeper than the statement");
+            let diagnostic =
+                Diagnostic::error("no-conditions", self.here(), "the statement has no conditions")
+                    .help("write its conditions on the following lines, deeper than the statement");
             return Err(self.report(diagnostic));
         }
         while !matches!(self.peek(), Token::Dedent | Token::End) {

@@ -80,11 +80,7 @@ impl<'t> Cursor<'t> {
 
     /// Succeeds at the end of the text.
     pub(super) fn end(&self) -> Result<(), Unlocated> {
-        if self.at == self.text.len() {
-            Ok(())
-        } else {
-            self.fail()
-        }
+        if self.at == self.text.len() { Ok(()) } else { self.fail() }
     }
 
     /// A syntax error here.

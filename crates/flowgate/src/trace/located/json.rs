@@ -89,11 +89,7 @@ fn number(c: &mut Cursor<'_>) -> Result<Kind, Unlocated> {
 }
 
 fn digits(c: &mut Cursor<'_>) -> Result<(), Unlocated> {
-    if c.skip(|b| b.is_ascii_digit()) {
-        Ok(())
-    } else {
-        c.fail()
-    }
+    if c.skip(|b| b.is_ascii_digit()) { Ok(()) } else { c.fail() }
 }
 
 /// Reads a string and decodes it.
@@ -172,11 +168,7 @@ mod tests {
             Form::Json,
             r#"["\"\\\/\b\f\n\r\t\u00e9\ud83d\ude00", "€"]"#,
             &[
-                (
-                    "/0",
-                    r#""\"\\\/\b\f\n\r\t\u00e9\ud83d\ude00""#,
-                    json!("\"\\/\u{8}\u{c}\n\r\té😀"),
-                ),
+                ("/0", r#""\"\\\/\b\f\n\r\t\u00e9\ud83d\ude00""#, json!("\"\\/\u{8}\u{c}\n\r\té😀")),
                 ("/1", "\"€\"", json!("€")),
             ],
         );

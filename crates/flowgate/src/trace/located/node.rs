@@ -47,7 +47,7 @@ pub struct Entry {
 impl Node {
     /// The value of one key, if this is a map that has it.
     #[must_use]
-    pub fn get(&self, key: &str) -> Option<&Node> {
+    pub fn get(&self, key: &str) -> Option<&Self> {
         let Kind::Map(entries) = &self.kind else {
             return None;
         };
@@ -65,11 +65,8 @@ impl Node {
                 number(spelled).map_or_else(|| Value::String(spelled.clone()), Value::Number)
             }
             Kind::Text(text) => Value::String(text.clone()),
-            Kind::List(items) => items.iter().map(Node::to_value).collect(),
-            Kind::Map(entries) => entries
-                .iter()
-                .map(|e| (e.key.clone(), e.value.to_value()))
-                .collect(),
+            Kind::List(items) => items.iter().map(Self::to_value).collect(),
+            Kind::Map(entries) => entries.iter().map(|e| (e.key.clone(), e.value.to_value())).collect(),
         }
     }
 }

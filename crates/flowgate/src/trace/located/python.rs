@@ -58,11 +58,7 @@ fn value(c: &mut Cursor<'_>, tree: &mut Tree, closers: &mut Vec<u8>) -> Result<(
         Some(open @ (b'[' | b'(' | b'{')) => {
             c.next();
             closers.push(closer(open));
-            return if open == b'{' && is_dict(c)? {
-                tree.open_map(start)
-            } else {
-                tree.open_list(start)
-            };
+            return if open == b'{' && is_dict(c)? { tree.open_map(start) } else { tree.open_list(start) };
         }
         Some(b'\'' | b'"') => Kind::Text(string(c)?),
         _ => word(c)?,

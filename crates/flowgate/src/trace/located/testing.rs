@@ -1,5 +1,5 @@
 //! Helpers that the tests of the notations share.
-#![allow(clippy::string_slice)]
+#![expect(clippy::string_slice, reason = "tests")]
 
 use std::ops::Range;
 
@@ -17,10 +17,7 @@ pub(super) type Leaf<'t> = (String, &'t str, Value);
 pub(super) fn check(form: Form, text: &str, expected: &[(&str, &str, Value)]) {
     let located = locate(text, Some(form)).unwrap_or_else(|why| panic!("{text}: {why}"));
     let leaves = sound(&located, text);
-    let leaves: Vec<_> = leaves
-        .iter()
-        .map(|(p, s, v)| (p.as_str(), *s, v.clone()))
-        .collect();
+    let leaves: Vec<_> = leaves.iter().map(|(p, s, v)| (p.as_str(), *s, v.clone())).collect();
     assert_eq!(leaves, expected, "{text}");
 }
 
@@ -33,13 +30,7 @@ pub(super) fn refuse(form: Form, text: &str, why: &Unlocated) {
 pub(super) fn sound<'t>(located: &Located, text: &'t str) -> Vec<Leaf<'t>> {
     assert!(matches!(located.root.kind, Kind::List(_) | Kind::Map(_)));
     let mut leaves = Vec::new();
-    visit(
-        &located.root,
-        String::new(),
-        text,
-        &(0..text.len()),
-        &mut leaves,
-    );
+    visit(&located.root, String::new(), text, &(0..text.len()), &mut leaves);
     leaves
 }
 
@@ -59,13 +50,7 @@ pub(super) fn replaced(form: Form, text: &str, pick: &Index) {
     assert_eq!(sound(&found, &other), leaves);
 }
 
-fn visit<'t>(
-    node: &Node,
-    path: String,
-    text: &'t str,
-    within: &Range<usize>,
-    leaves: &mut Vec<Leaf<'t>>,
-) {
+fn visit<'t>(node: &Node, path: String, text: &'t str, within: &Range<usize>, leaves: &mut Vec<Leaf<'t>>) {
     let spelled = spelled(text, &node.span, within);
     assert_eq!(spelled, spelled.trim_ascii_start());
     let mut free = node.span.clone();
@@ -92,10 +77,7 @@ fn visit<'t>(
 
 fn spelled<'t>(text: &'t str, span: &Range<usize>, within: &Range<usize>) -> &'t str {
     assert!(span.start <= span.end, "{span:?}");
-    assert!(
-        within.start <= span.start && span.end <= within.end,
-        "{span:?} in {within:?}"
-    );
+    assert!(within.start <= span.start && span.end <= within.end, "{span:?} in {within:?}");
     &text[span.clone()]
 }
 
@@ -119,9 +101,7 @@ fn scalars() -> impl Strategy<Value = Value> {
         any::<bool>().prop_map(Value::from),
         any::<i64>().prop_map(Value::from),
         any::<u64>().prop_map(Value::from),
-        any::<f64>()
-            .prop_filter("finite", |f| f.is_finite())
-            .prop_map(Value::from),
+        any::<f64>().prop_filter("finite", |f| f.is_finite()).prop_map(Value::from),
         strings().prop_map(Value::from),
     ]
 }

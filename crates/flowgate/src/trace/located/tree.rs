@@ -22,11 +22,7 @@ struct Open {
 /// What has been read of an open list or map.
 enum Body {
     List(Vec<Node>),
-    Map {
-        entries: Vec<Entry>,
-        seen: HashSet<String>,
-        key: Option<(String, Range<usize>)>,
-    },
+    Map { entries: Vec<Entry>, seen: HashSet<String>, key: Option<(String, Range<usize>)> },
 }
 
 /// What the innermost open list or map can take next.
@@ -106,9 +102,7 @@ impl Tree {
         };
         let kind = match body {
             Body::List(items) => Kind::List(items),
-            Body::Map {
-                entries, key: None, ..
-            } => Kind::Map(entries),
+            Body::Map { entries, key: None, .. } => Kind::Map(entries),
             Body::Map { .. } => return Err(broken),
         };
         let span = start..end;
@@ -132,20 +126,14 @@ impl Tree {
     }
 
     fn place_node(&mut self, node: Node) -> Result<(), Unlocated> {
-        let broken = Unlocated::Syntax {
-            offset: node.span.start,
-        };
+        let broken = Unlocated::Syntax { offset: node.span.start };
         match self.open.last_mut().map(|open| &mut open.body) {
             None if self.root.is_none() => self.root = Some(node),
             None => return Err(broken),
             Some(Body::List(items)) => items.push(node),
             Some(Body::Map { entries, key, .. }) => {
                 let (key, key_span) = key.take().ok_or(broken)?;
-                entries.push(Entry {
-                    key,
-                    key_span,
-                    value: node,
-                });
+                entries.push(Entry { key, key_span, value: node });
             }
         }
         Ok(())

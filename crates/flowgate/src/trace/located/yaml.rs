@@ -36,13 +36,8 @@ pub(super) fn read(text: &str) -> Result<Node, Unlocated> {
     if let Some(offset) = text.find(BREAKS) {
         return broken(offset);
     }
-    let mut reader = Reader {
-        layout: Layout::new(text),
-        tree: Tree::default(),
-        flows: Vec::new(),
-        at: 0,
-        started: false,
-    };
+    let mut reader =
+        Reader { layout: Layout::new(text), tree: Tree::default(), flows: Vec::new(), at: 0, started: false };
     for event in Parser::new_from_str(text) {
         match event {
             Ok((event, span)) => reader.event(event, span)?,
@@ -90,9 +85,7 @@ impl Reader<'_> {
                 }
                 Ok(())
             }
-            Event::Alias(_) => Err(Unlocated::Alias {
-                offset: self.byte(span.start),
-            }),
+            Event::Alias(_) => Err(Unlocated::Alias { offset: self.byte(span.start) }),
             Event::Scalar(text, style, anchor, tag) => {
                 if self.tree.place().is_none() {
                     return Err(Unlocated::NotStructured);
@@ -174,12 +167,7 @@ impl Reader<'_> {
     }
 
     /// Adds a scalar, as a key or as a leaf.
-    fn scalar(
-        &mut self,
-        text: String,
-        style: ScalarStyle,
-        span: Range<usize>,
-    ) -> Result<(), Unlocated> {
+    fn scalar(&mut self, text: String, style: ScalarStyle, span: Range<usize>) -> Result<(), Unlocated> {
         let plain = style == ScalarStyle::Plain;
         self.at = span.end;
         if self.tree.place() == Some(Place::Key) {
@@ -191,11 +179,7 @@ impl Reader<'_> {
             self.at = colon + 1;
             return self.tree.key(text, span);
         }
-        let kind = if plain {
-            schema::resolve(text)
-        } else {
-            Kind::Text(text)
-        };
+        let kind = if plain { schema::resolve(text) } else { Kind::Text(text) };
         self.tree.leaf(span, kind)
     }
 
@@ -231,9 +215,7 @@ impl Reader<'_> {
         let name = self.layout.peek(offset + 1);
         let named = name.is_some_and(|b| !b.is_ascii_whitespace());
         match self.layout.peek(offset) {
-            Some(b'*' | b'&') if named && self.tree.place().is_some() => {
-                Unlocated::Alias { offset }
-            }
+            Some(b'*' | b'&') if named && self.tree.place().is_some() => Unlocated::Alias { offset },
             _ => Unlocated::Syntax { offset },
         }
     }

@@ -13,7 +13,9 @@ fn kind(block: &Value) -> Option<&str> {
 /// Whether a message can only be Anthropic's; all others are read as OpenAI's, which have the same shape.
 pub(super) fn is_anthropic(object: &Map<String, Value>) -> bool {
     let blocks = object.get("content").and_then(Value::as_array);
-    blocks.is_some_and(|blocks| blocks.iter().any(|block| matches!(kind(block), Some("tool_use" | "tool_result"))))
+    blocks.is_some_and(|blocks| {
+        blocks.iter().any(|block| matches!(kind(block), Some("tool_use" | "tool_result")))
+    })
 }
 
 /// One event for each call and each result, and one message for each run of other blocks between them.

@@ -13,7 +13,8 @@ use super::{server, unknown};
 
 pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<Entry>, String> {
     let server = server(object);
-    let extra = unknown(object, &["jsonrpc", "id", "method", "params", "result", "error", "metadata", "server"]);
+    let extra =
+        unknown(object, &["jsonrpc", "id", "method", "params", "result", "error", "metadata", "server"]);
     let id = match object.get("id") {
         Some(Value::String(id)) => Some(format!("{}#{id}", server.unwrap_or_default())),
         Some(Value::Number(id)) => Some(format!("{}#{id}", server.unwrap_or_default())),
@@ -22,7 +23,8 @@ pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<Entry>, String> {
     let params = object.get("params").cloned().unwrap_or_default();
     let body = match (object.get("method").and_then(Value::as_str), id) {
         (Some("tools/call"), Some(id)) => {
-            let name = params.get("name").and_then(Value::as_str).ok_or("`tools/call` has no `params.name`")?;
+            let name =
+                params.get("name").and_then(Value::as_str).ok_or("`tools/call` has no `params.name`")?;
             let arguments = params.get("arguments").cloned().unwrap_or_default();
             Body::Call(to_call(id, tool(server, name), &arguments))
         }

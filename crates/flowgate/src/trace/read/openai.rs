@@ -20,7 +20,8 @@ pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<Entry>, String> {
     }
     let role = object.get("role").and_then(Value::as_str).ok_or("the message has no `role`")?;
     let content = object.get("content").cloned().unwrap_or_default();
-    let extra = unknown(object, &["role", "content", "tool_calls", "function_call", "tool_call_id", "metadata"]);
+    let extra =
+        unknown(object, &["role", "content", "tool_calls", "function_call", "tool_call_id", "metadata"]);
     if role == "tool" || role == "function" {
         let name = object.get("name").and_then(Value::as_str);
         let call_id = match object.get("tool_call_id").and_then(Value::as_str) {

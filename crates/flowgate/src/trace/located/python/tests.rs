@@ -74,16 +74,9 @@ fn what_has_no_literal_is_spelled() {
         "Straße(x=')\\'')",
     ] {
         let text = format!("{{'k': {spelled}, 2: [{spelled}]}}");
-        let expected = [
-            ("/k", spelled, json!(spelled)),
-            ("/2/0", spelled, json!(spelled)),
-        ];
+        let expected = [("/k", spelled, json!(spelled)), ("/2/0", spelled, json!(spelled))];
         check(PYTHON, &text, &expected);
-        check(
-            PYTHON,
-            &format!("{{{spelled}}}"),
-            &[("/0", spelled, json!(spelled))],
-        );
+        check(PYTHON, &format!("{{{spelled}}}"), &[("/0", spelled, json!(spelled))]);
     }
 }
 
@@ -95,10 +88,7 @@ fn keys_other_than_strings_are_spelled() {
         panic!("not a map");
     };
     let keys: Vec<_> = entries.iter().map(|e| e.key.as_str()).collect();
-    assert_eq!(
-        keys,
-        ["1", "-1.5", "None", "(1, ')')", "<E.X: 1>", "date(1)"]
-    );
+    assert_eq!(keys, ["1", "-1.5", "None", "(1, ')')", "<E.X: 1>", "date(1)"]);
     for entry in entries {
         assert_eq!(text.get(entry.key_span.clone()), Some(entry.key.as_str()));
     }
@@ -109,10 +99,7 @@ fn braces_nest() {
     check(
         PYTHON,
         "{({('a',)}, {(1,): 2})}",
-        &[
-            ("/0/0/0/0", "'a'", json!("a")),
-            ("/0/1/(1,)", "2", json!(2)),
-        ],
+        &[("/0/0/0/0", "'a'", json!("a")), ("/0/1/(1,)", "2", json!(2))],
     );
 }
 
@@ -197,11 +184,7 @@ fn repr(value: &Value, out: &mut String) {
 }
 
 fn quote(text: &str, out: &mut String) {
-    let quote = if text.contains('\'') && !text.contains('"') {
-        '"'
-    } else {
-        '\''
-    };
+    let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
     out.push(quote);
     for c in text.chars() {
         match c {

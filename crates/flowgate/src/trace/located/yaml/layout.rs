@@ -18,10 +18,7 @@ impl<'t> Layout<'t> {
         let known = if text.is_ascii() {
             Vec::new()
         } else {
-            text.char_indices()
-                .step_by(STRIDE)
-                .map(|(at, _)| at)
-                .collect()
+            text.char_indices().step_by(STRIDE).map(|(at, _)| at).collect()
         };
         Self { text, known }
     }
@@ -34,9 +31,7 @@ impl<'t> Layout<'t> {
         }
         let known = self.known.get(index / STRIDE).copied().unwrap_or(end);
         let rest = self.text.get(known..).unwrap_or_default();
-        rest.char_indices()
-            .nth(index % STRIDE)
-            .map_or(end, |(at, _)| known + at)
+        rest.char_indices().nth(index % STRIDE).map_or(end, |(at, _)| known + at)
     }
 
     /// The byte at an offset.
@@ -47,11 +42,7 @@ impl<'t> Layout<'t> {
     /// The offset behind a byte order mark that starts the text.
     pub(super) fn byte_order_mark(&self) -> usize {
         let mark = '\u{feff}';
-        if self.text.starts_with(mark) {
-            mark.len_utf8()
-        } else {
-            0
-        }
+        if self.text.starts_with(mark) { mark.len_utf8() } else { 0 }
     }
 
     /// The first offset from `at` that is no space or tab.
@@ -65,10 +56,7 @@ impl<'t> Layout<'t> {
         loop {
             let space = |b| matches!(b, b' ' | b'\t' | b'\n' | b'\r') || flow && b == b',';
             at = self.skip_while(at, space);
-            let apart = at
-                .checked_sub(1)
-                .and_then(|before| self.peek(before))
-                .is_none_or(space);
+            let apart = at.checked_sub(1).and_then(|before| self.peek(before)).is_none_or(space);
             if self.peek(at) != Some(b'#') || !apart {
                 return at;
             }
@@ -79,14 +67,9 @@ impl<'t> Layout<'t> {
     /// Refuses a tab among the blanks before an offset, where it would indent.
     pub(super) fn untabbed(&self, at: usize) -> Result<(), Unlocated> {
         let before = self.text.get(..at).unwrap_or_default();
-        let blanks = before
-            .bytes()
-            .rev()
-            .take_while(|b| matches!(b, b' ' | b'\t'));
+        let blanks = before.bytes().rev().take_while(|b| matches!(b, b' ' | b'\t'));
         match blanks.enumerate().find(|&(_, b)| b == b'\t') {
-            Some((back, _)) => Err(Unlocated::Syntax {
-                offset: at - back - 1,
-            }),
+            Some((back, _)) => Err(Unlocated::Syntax { offset: at - back - 1 }),
             None => Ok(()),
         }
     }

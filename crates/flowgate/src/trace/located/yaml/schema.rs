@@ -60,8 +60,8 @@ mod tests {
             assert_eq!(resolve(text.into()), Kind::Bool(truth), "{text}");
         }
         for text in [
-            "0", "-1", "+12", "007", "0x1F", "0o17", "1.5", "1.", ".5", "-.5", "1e3", "1.5E-07",
-            ".inf", "-.INF", "+.Inf", ".nan",
+            "0", "-1", "+12", "007", "0x1F", "0o17", "1.5", "1.", ".5", "-.5", "1e3", "1.5E-07", ".inf",
+            "-.INF", "+.Inf", ".nan",
         ] {
             assert_eq!(resolve(text.into()), Kind::Number(text.into()), "{text}");
         }

@@ -35,10 +35,7 @@ fn lists_and_maps_end_with_their_last_node() {
     let spelled = |n: &super::Node| text.get(n.span.clone()).unwrap().to_owned();
     let a = located.root.get("a").unwrap();
     let b = located.root.get("b").unwrap();
-    assert_eq!(
-        spelled(&located.root),
-        text.trim_end().replace("# top\n", "").replace(" # end", "")
-    );
+    assert_eq!(spelled(&located.root), text.trim_end().replace("# top\n", "").replace(" # end", ""));
     assert_eq!(spelled(a), "- x: 1\n  y: 2  # why\n\n- z: é");
     assert_eq!(spelled(b), "c: [1, {d: 2}]");
     assert_eq!(spelled(b.get("c").unwrap()), "[1, {d: 2}]");
@@ -71,11 +68,7 @@ fn block_scalars_are_located_with_their_header() {
             ("/2", ">-\n\n  s", json!("\ns")),
         ],
     );
-    check(
-        YAML,
-        "a: |\nb: |-\n  \n",
-        &[("/a", "|", json!("")), ("/b", "|-", json!(""))],
-    );
+    check(YAML, "a: |\nb: |-\n  \n", &[("/a", "|", json!("")), ("/b", "|-", json!(""))]);
 }
 
 #[test]
@@ -99,13 +92,7 @@ fn values_left_out_are_empty() {
 
 #[test]
 fn documents_may_be_framed() {
-    for text in [
-        "---\na: 1\n...\n",
-        "--- # c\r\na: 1\r\n",
-        "\u{feff}a: 1",
-        "  a: 1\n",
-        "# c\n---\na: 1",
-    ] {
+    for text in ["---\na: 1\n...\n", "--- # c\r\na: 1\r\n", "\u{feff}a: 1", "  a: 1\n", "# c\n---\na: 1"] {
         check(YAML, text, &[("/a", "1", json!(1))]);
     }
 }
@@ -182,30 +169,17 @@ fn what_two_readers_may_read_differently_is_refused() {
         "...\n---\na: 1",
     ] {
         let located = locate(text, Some(YAML));
-        assert!(
-            matches!(located, Err(Unlocated::Syntax { .. })),
-            "{text}: {located:?}"
-        );
+        assert!(matches!(located, Err(Unlocated::Syntax { .. })), "{text}: {located:?}");
     }
 }
 
 #[test]
 fn scalars_and_double_keys_are_refused() {
-    for text in [
-        "", "\n", "# c", "a", "'a'", "|\n  a", "---", "&x a", "!!map a",
-    ] {
+    for text in ["", "\n", "# c", "a", "'a'", "|\n  a", "---", "&x a", "!!map a"] {
         refuse(YAML, text, &Unlocated::NotStructured);
     }
-    refuse(
-        YAML,
-        "- a: 1\n  \"a\": 2",
-        &Unlocated::DuplicateKey { span: 9..12 },
-    );
-    refuse(
-        YAML,
-        "{1: 1, '1': 3}",
-        &Unlocated::DuplicateKey { span: 7..10 },
-    );
+    refuse(YAML, "- a: 1\n  \"a\": 2", &Unlocated::DuplicateKey { span: 9..12 });
+    refuse(YAML, "{1: 1, '1': 3}", &Unlocated::DuplicateKey { span: 7..10 });
 }
 
 #[test]
