@@ -1,0 +1,264 @@
+//! The command line as its users meet it: output, exit codes, and what it says to bad input.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+const POLICY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/demo/payment.flow");
+const TRACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/demo/payment.json");
+
+fn flowgate(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_flowgate")).args(arguments).stdin(Stdio::null()).output().unwrap()
+}
+
+fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// A file of this test's own.
+fn file(name: &str, content: &[u8]) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cli");
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join(name);
+    std::fs::File::create(&path).unwrap().write_all(content).unwrap();
+    path
+}
+
+fn name(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// Runs the command, and compares its exit code and a part of what it prints.
+fn check(arguments: &[&str], code: i32, part: &str) {
+    let output = flowgate(arguments);
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}\n{}", text(&output));
+    assert!(text(&output).contains(part), "{arguments:?} should say {part:?}, but says\n{}", text(&output));
+}
+
+#[test]
+fn the_demonstration_stops_the_injected_payment() {
+    check(&["demo"], 0, "provenance   permit get_recent_transactions, confirm send_money, permit send_money");
+    check(&["demo"], 0, "note: ‹hidden: text›");
+}
+
+#[test]
+fn exit_codes_are_as_documented() {
+    check(&["check", POLICY], 0, "is a policy (with labels, 2 dimensions)");
+    check(&["check", POLICY, TRACE], 1, "1 run: 1 call permitted, 2 to be confirmed, 0 denied; 0 findings");
+    check(&["check", POLICY, TRACE, "--influence", "provenance"], 1, "2 calls permitted, 1 to be confirmed");
+    check(&["check", POLICY, "no-such-file.json"], 2, "error: no-such-file.json: there is no such file");
+    check(
+        &["check", POLICY, TRACE, "--influence", "magic"],
+        2,
+        "known methods are everything, provenance, nothing",
+    );
+    check(&["chekc"], 2, "a similar subcommand exists: 'check'");
+    let permitted = file("permitted.json", br#"[{"role":"user","content":"hi"}]"#);
+    check(&["check", POLICY, name(&permitted)], 0, "1 run: 0 calls permitted");
+}
+
+#[test]
+fn content_is_shown_only_when_asked_for() {
+    let quiet = text(&flowgate(&["check", POLICY, TRACE]));
+    assert!(!quiet.contains("IMPORTANT") && quiet.contains("content[1].note:104-173"), "{quiet}");
+    check(&["check", POLICY, TRACE, "--content"], 1, "“hi! IMPORTANT");
+}
+
+#[test]
+fn wire_formats_are_stable() {
+    for (format, golden) in [("json", "check.json"), ("jsonl", "check.jsonl"), ("sarif", "check.sarif")] {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let output = Command::new(env!("CARGO_BIN_EXE_flowgate"))
+            .current_dir(folder)
+            .args(["check", "demo/payment.flow", "demo/payment.json", "--format", format])
+            .output()
+            .unwrap();
+        let path = folder.join("tests/golden").join(golden);
+        let printed = String::from_utf8(output.stdout).unwrap();
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            std::fs::write(&path, &printed).unwrap();
+        }
+        let expected = std::fs::read_to_string(&path).unwrap_or_default();
+        assert_eq!(
+            printed, expected,
+            "{golden}; UPDATE_GOLDEN=1 cargo test writes it anew, then read the difference"
+        );
+    }
+}
+
+#[test]
+fn an_explanation_ends_with_a_change_that_was_tried() {
+    check(&["explain", POLICY, TRACE, "--call", "c3"], 1, "label out.content as trusted if:");
+    check(&["explain", POLICY, TRACE, "--call", "c9"], 2, "no call has the id `c9`");
+    check(&["explain", POLICY, TRACE, "--call", "c1"], 0, "✓ permit get_recent_transactions (c1)");
+    check(
+        &["explain", POLICY, TRACE, "--call", "c2", "--influence", "provenance"],
+        1,
+        "is_integer(call.arguments.amount)",
+    );
+    let undeclared = file(
+        "undeclared.flow",
+        b"lattice integrity: trusted < untrusted\nlabel m as untrusted if:\n    (m: Message)\n",
+    );
+    let trace = file(
+        "undeclared.json",
+        br#"[{"role":"user","content":"hi"},{"role":"assistant","tool_calls":[{"id":"c","function":{"name":"my-tool","arguments":"{}"}}]}]"#,
+    );
+    check(&["explain", name(&undeclared), name(&trace)], 1, "(call: ToolCall) is tool:\"my-tool\"");
+}
+
+#[test]
+fn a_broken_policy_is_drawn_with_every_mistake() {
+    let policy =
+        file("broken.flow", b"lattice integrity: a < b, c < b\nlable out as a if:\n    (out: ToolOutput)\n");
+    check(&["check", name(&policy)], 2, "`a` and `c` have no meet: no element is below both");
+    check(&["check", name(&policy)], 2, "did you mean `label`?");
+    check(&["check", name(&policy)], 2, "broken.flow has 2 errors");
+    let policy = file("binary.flow", b"lattice \xff");
+    check(&["check", name(&policy)], 2, "binary.flow: line 1: not UTF-8 at byte 8");
+    let rules_only = file("rules.flow", b"raise \"x\" if:\n    (call: ToolCall) is tool:rm\n");
+    check(&["check", name(&rules_only)], 0, "declares no lattice, so labels gate nothing");
+}
+
+/// Every row is bad input; what is said names the place, and the verdict is never a plain permit of a payment.
+#[test]
+fn bad_traces_are_located_or_fail_closed() {
+    let pay = |arguments: &str| {
+        format!(
+            r#"{{"role":"assistant","tool_calls":[{{"id":"c1","function":{{"name":"send_money","arguments":{arguments}}}}}]}}"#
+        )
+    };
+    let user = r#"{"role":"user","content":"pay"}"#;
+    let deep = format!("{}1{}", "[".repeat(200), "]".repeat(200));
+    let rows: Vec<(&str, String, i32, &str)> = vec![
+        (
+            "truncated",
+            format!("{user}\n{{\"role\":\"assi"),
+            2,
+            "line 2: no strict JSON: EOF while parsing a string",
+        ),
+        ("empty", String::new(), 0, "0 runs"),
+        ("prose", "Hello\n".into(), 2, "line 1: no strict JSON: expected value at column 1"),
+        ("number", "[1]".into(), 2, "line 1, message 0: a message is a JSON object"),
+        ("twins", r#"{"role":"user","role":"system"}"#.into(), 2, "duplicate key at column 21"),
+        ("deep", format!(r#"[{{"role":"user","content":{deep}}}]"#), 2, "recursion limit exceeded"),
+        (
+            "no call",
+            format!(r#"[{user},{{"role":"tool","tool_call_id":"x","content":"ok"}}]"#),
+            1,
+            "the output answers no call",
+        ),
+        ("no output", format!("[{user},{}]", pay(r#""{}""#)), 0, "1 call permitted"),
+        (
+            "same id",
+            format!("[{user},{},{}]", pay(r#""{}""#), pay(r#""{}""#)),
+            1,
+            "another call has the same id",
+        ),
+        (
+            "two keys",
+            format!("[{user},{}]", pay(r#""{\"to\":\"a\",\"to\":\"b\"}""#)),
+            1,
+            "the arguments are no strict JSON: duplicate key",
+        ),
+        (
+            "big number",
+            format!("[{user},{}]", pay(r#""{\"amount\":12345678901234567890}""#)),
+            1,
+            "number is too large to be exact",
+        ),
+        ("no object", format!("[{user},{}]", pay(r#""[1]""#)), 1, "the arguments are no JSON object"),
+        (
+            "no name",
+            format!(r#"[{user},{{"role":"assistant","tool_calls":[{{"id":"c"}}]}}]"#),
+            2,
+            "line 1, message 1: a tool call has no `function.name`",
+        ),
+    ];
+    for (row, trace, code, part) in rows {
+        let path = file(&format!("{}.json", row.replace(' ', "-")), trace.as_bytes());
+        check(&["check", POLICY, name(&path)], code, part);
+    }
+    let path = file("latin.json", b"{\"role\":\"user\",\"content\":\"caf\xe9\"}\n");
+    check(&["check", POLICY, name(&path)], 2, "latin.json: line 1: not UTF-8 at byte 29");
+    let path = file("broken.json.gz", &[0x1f, 0x8b, 8, 0, 1, 2, 3]);
+    check(&["check", POLICY, name(&path)], 2, "broken.json.gz: line 1:");
+}
+
+#[test]
+fn a_line_of_a_hundred_megabytes_is_refused_by_its_number() {
+    let mut line = br#"{"role":"user","content":""#.to_vec();
+    line.resize(100 << 20, b'x');
+    let path = file("long.jsonl", &line);
+    check(&["check", POLICY, name(&path)], 2, "long.jsonl: line 1: longer than 64 MiB; split the file");
+    std::fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn a_corpus_is_summed_up_by_suite() {
+    let payment = std::fs::read_to_string(TRACE).unwrap().replace('\n', "");
+    let run = |suite: &str, attack: &str, origin: &str| {
+        let messages = payment.replace("\"tool_calls\"", &format!("\"origin\": {origin:?}, \"tool_calls\""));
+        format!(
+            "{{\"suite\":{suite:?},\"attack\":{attack:?},\"attack_succeeded\":true,\"user_task_id\":\"t\",\"messages\":{messages}}}\n"
+        )
+    };
+    let corpus =
+        [run("payment", "none", "user"), run("payment", "direct", "injection"), run("other", "none", "user")]
+            .concat();
+    let path = file("corpus.jsonl", corpus.as_bytes());
+    let output = flowgate(&[
+        "replay",
+        "--policy",
+        POLICY,
+        "--influence",
+        "everything",
+        "--format",
+        "json",
+        name(&path),
+    ]);
+    let line: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    for (key, expected) in [
+        ("runs", 2),
+        ("injected_calls", 2),
+        ("injected_permitted", 0),
+        ("attacks_succeeded", 0),
+        ("benign_tasks", 1),
+        ("benign_without_question", 0),
+        ("questions", 2),
+    ] {
+        assert_eq!(line.get(key), Some(&expected.into()), "{key} in {line}");
+    }
+    assert_eq!(
+        (line.get("suite"), line.get("influence")),
+        (Some(&"payment".into()), Some(&"everything".into()))
+    );
+    assert!(text(&output).contains("1 runs of `other` were left out"));
+    let everywhere = format!("*={POLICY}");
+    check(&["replay", "--policy", &everywhere, "--influence", "all", name(&path)], 0, "all      provenance");
+    check(
+        &["replay", "--policy", POLICY, "--policy", POLICY, name(&path)],
+        2,
+        "two policies are called `payment`",
+    );
+    let elsewhere = format!("nowhere={POLICY}");
+    check(&["replay", "--policy", &elsewhere, name(&path)], 2, "no run was judged");
+    let broken = file("broken-corpus.jsonl", format!("{{\n{corpus}").as_bytes());
+    check(&["replay", "--policy", POLICY, name(&broken)], 2, "no strict JSON");
+    // A corpus whose calls have no origin has no figures of attacks.
+    let plain = file("plain.jsonl", format!("{{\"messages\":{payment}}}\n").as_bytes());
+    let output = flowgate(&["replay", "--policy", POLICY, "--format", "json", name(&plain)]);
+    let line: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(line.get("injected_calls").is_none() && line.get("benign_tasks") == Some(&1.into()), "{line}");
+}
+
+#[test]
+fn help_teaches_and_shells_complete() {
+    check(&["--help"], 0, "flowgate demo                              see an injected payment stopped");
+    check(&["methods"], 0, "provenance  the regions whose values reappear");
+    check(&["functions"], 0, "is_date");
+    check(&["completions", "bash"], 0, "_flowgate()");
+    check(&["man"], 0, ".TH flowgate 1");
+}

@@ -1,0 +1,257 @@
+//! Laws of the monitor, over generated sessions: each fast path has a slow, obvious one beside it.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::sync::Arc;
+
+use flowgate::monitor::{Attribution, Monitor, Outcome, ReasonKind, Source, Verdict};
+use flowgate::policy::Policy;
+use flowgate::trace::{Body, Call, Entry, EventId, Message, Output, Tool};
+use proptest::prelude::*;
+use serde_json::Value;
+
+/// One step of a generated session.
+#[derive(Debug, Clone)]
+enum Step {
+    Say {
+        agent: u8,
+        role: u8,
+        parent: Option<u8>,
+    },
+    /// A call of one of a few tools, answered at once.
+    Use {
+        agent: u8,
+        tool: u8,
+        text: u8,
+    },
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let say = (0_u8..3, 0_u8..3, prop::option::of(0_u8..20)).prop_map(|(agent, role, parent)| Step::Say {
+        agent,
+        role,
+        parent,
+    });
+    let call = (0_u8..3, 0_u8..4, 0_u8..3).prop_map(|(agent, tool, text)| Step::Use { agent, tool, text });
+    prop::collection::vec(prop_oneof![say, call], 1..16)
+}
+
+const TOOLS: [&str; 4] = ["read", "trusted_read", "send", "publish"];
+
+/// The entries of a session: messages, calls and answers, with the place of each parent.
+fn entries(steps: &[Step]) -> Vec<Entry> {
+    let mut entries: Vec<Entry> = Vec::new();
+    let agent = |agent: u8| Some(format!("agent{agent}")).filter(|_| agent > 0);
+    for (index, step) in steps.iter().enumerate() {
+        match step {
+            Step::Say { agent: who, role, parent } => {
+                let role = ["user", "assistant", "stranger"][usize::from(*role)].to_owned();
+                let parents = parent
+                    .map(|p| usize::from(p) % (index + 1))
+                    .filter(|p| *p < index)
+                    .map(|p| format!("s{p}"));
+                entries.push(Entry {
+                    agent: agent(*who),
+                    name: Some(format!("s{index}")),
+                    parents: parents.into_iter().collect(),
+                    ..Entry::from(Body::Message(Message { role, content: Value::String("x".into()) }))
+                });
+            }
+            Step::Use { agent: who, tool, text } => {
+                let id = format!("c{index}");
+                let call =
+                    Call::from_json(&id, Tool::local(TOOLS[usize::from(*tool)]), "{\"a\": 1, \"b\": \"t\"}");
+                entries.push(Entry { agent: agent(*who), ..Entry::from(Body::Call(call)) });
+                let content = ["ok", "[{\"f\": \"x\", \"g\": 2}]", "{'f': 'y'}"][usize::from(*text)];
+                let output = Output {
+                    call_id: id,
+                    tool: None,
+                    content: content.into(),
+                    structured: None,
+                    is_error: false,
+                };
+                entries.push(Entry {
+                    agent: agent(*who),
+                    name: Some(format!("s{index}")),
+                    ..Entry::from(Body::Output(output))
+                });
+            }
+        }
+    }
+    entries
+}
+
+const POLICY: &str = "
+lattice integrity: trusted < partner < untrusted
+lattice secrecy:   public < private
+label message as trusted, public if:
+    (message: Message)
+    message.role == \"user\"
+label out.content as trusted, public if:
+    (out: ToolOutput) is tool:trusted_read
+label out.content[*].f as partner if:
+    (out: ToolOutput) is tool:read
+require top if:
+    (call: ToolCall) is tool:read
+require top if:
+    (call: ToolCall) is tool:trusted_read
+require partner, private if:
+    (call: ToolCall) is tool:send
+payload call.arguments.b if:
+    (call: ToolCall) is tool:send
+raise \"pair\" if:
+    (first: ToolCall) -> (second: ToolCall)
+    first is tool:read
+    second is tool:publish
+log \"influence\" if:
+    (out: ToolOutput) => (call: ToolCall)
+    out is tool:read
+    call is tool:send
+";
+
+fn policy(source: &str) -> Arc<Policy> {
+    Arc::new(Policy::parse(source).unwrap())
+}
+
+/// Records all entries; gives the verdict of each call and every message of a rule.
+fn record(policy: &Arc<Policy>, entries: &[Entry]) -> (Monitor, Vec<Outcome>, Vec<Vec<EventId>>) {
+    let mut monitor = Monitor::new(Arc::clone(policy));
+    let (mut outcomes, mut matches) = (Vec::new(), Vec::new());
+    for entry in entries {
+        let reasons = match &entry.body {
+            Body::Call(_) => {
+                let recorded = monitor.record(entry.clone(), &Attribution::everything());
+                outcomes.push(recorded.outcome);
+                [recorded.judgement.reasons, recorded.judgement.notes].concat()
+            }
+            _ => match monitor.push(entry.clone()) {
+                Ok((_, findings)) => findings.into_iter().map(|finding| finding.reason).collect(),
+                Err(_) => Vec::new(),
+            },
+        };
+        matches.extend(reasons.into_iter().filter(|r| r.kind == ReasonKind::Rule).map(|r| r.events));
+    }
+    matches.sort();
+    (monitor, outcomes, matches)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    /// Rules evaluated event by event find what a search over all pairs finds.
+    #[test]
+    fn incremental_rules_equal_a_search_over_all_pairs(steps in steps()) {
+        let (monitor, _, matches) = record(&policy(POLICY), &entries(&steps));
+        let trace = monitor.trace();
+        let ids: Vec<EventId> = (0..trace.len()).map(EventId).collect();
+        let tool = |id: &EventId| {
+            let event = trace.event(*id).unwrap();
+            let call = event.call.and_then(|call| trace.event(call)).unwrap_or(event);
+            call.tool().map(|tool| tool.name.to_string()).unwrap_or_default()
+        };
+        let is_call = |id: &EventId| matches!(trace.event(*id).unwrap().body, Body::Call(_));
+        let is_output = |id: &EventId| matches!(trace.event(*id).unwrap().body, Body::Output(_));
+        let mut expected = Vec::new();
+        for a in &ids {
+            for b in &ids {
+                let pair = is_call(a) && is_call(b) && tool(a) == "read" && tool(b) == "publish" && trace.sees(*b, *a);
+                let influence = is_output(a) && is_call(b) && tool(a) == "read" && tool(b) == "send" && trace.influences(*a, *b);
+                for _ in 0..usize::from(pair) + usize::from(influence) {
+                    let mut events = vec![*a, *b];
+                    events.sort();
+                    expected.push(events);
+                }
+            }
+        }
+        expected.sort();
+        prop_assert_eq!(matches, expected);
+    }
+
+    /// The context of an event is the join of everything its agent has seen, and of the event itself.
+    #[test]
+    fn context_is_the_join_of_what_was_seen(steps in steps()) {
+        let (monitor, _, _) = record(&policy(POLICY), &entries(&steps));
+        let trace = monitor.trace();
+        for (index, event) in trace.events().iter().enumerate() {
+            let seen = (0..trace.len()).map(EventId).filter(|id| id.0 == index || trace.sees(EventId(index), *id));
+            let joined = seen.fold(flowgate::label::Label::BOTTOM, |label, id| label.join(&trace.event(id).unwrap().label));
+            prop_assert_eq!(event.context, joined);
+            prop_assert_eq!(event.label, event.document.label_of(0));
+        }
+    }
+
+    /// Without a declaration that lowers, a session never permits more.
+    #[test]
+    fn fewer_labels_never_permit_more(steps in steps()) {
+        let entries = entries(&steps);
+        let (_, with, _) = record(&policy(POLICY), &entries);
+        let poorer = POLICY.replace("label out.content[*].f as partner if:\n    (out: ToolOutput) is tool:read\n", "")
+            .replace("label out.content as trusted, public if:\n    (out: ToolOutput) is tool:trusted_read\n", "");
+        let (_, without, _) = record(&policy(&poorer), &entries);
+        prop_assert!(with.iter().zip(&without).all(|(with, without)| with <= without), "{:?} {:?}", with, without);
+    }
+
+    /// What a method says depends on less never carries more than what depends on everything.
+    #[test]
+    fn every_attribution_flows_to_everything(steps in steps(), pick in 0_usize..100) {
+        let (mut monitor, _, _) = record(&policy(POLICY), &entries(&steps));
+        let call = || Entry::from(Body::Call(Call::from_json("last", Tool::local("read"), "{\"a\": 1}")));
+        let place = monitor.trace().place(&call()).unwrap();
+        let seen: Vec<EventId> = (0..monitor.trace().len()).map(EventId).filter(|id| monitor.trace().has_seen(&place, *id)).collect();
+        prop_assume!(!seen.is_empty());
+        let event = seen[pick % seen.len()];
+        let regions = Source::Regions(vec![(event, pick % monitor.trace().event(event).unwrap().document.nodes().len())]);
+        let attribution = Attribution { method: "some", decision: regions.clone(), arguments: vec![("a".into(), regions)], hidden: 0 };
+        let Verdict::Permit(some) = monitor.judge_entry(call(), attribution) else { panic!("reading is harmless") };
+        let some_label = monitor.trace().event(some.event()).unwrap().label;
+        drop(some);
+        let Verdict::Permit(all) = monitor.judge_entry(call(), Attribution::everything()) else { panic!("reading is harmless") };
+        prop_assert!(some_label.flows_to(&monitor.trace().event(all.event()).unwrap().label));
+    }
+
+    /// The offline scan gives the verdicts of the live monitor: a permit that is redeemed at once, and a record.
+    #[test]
+    fn offline_equals_live(steps in steps()) {
+        let entries = entries(&steps);
+        let (_, offline, _) = record(&policy(POLICY), &entries);
+        let mut live = Monitor::new(policy(POLICY));
+        let mut verdicts = Vec::new();
+        for entry in &entries {
+            match &entry.body {
+                Body::Call(_) => {
+                    let verdict = live.judge_entry(entry.clone(), Attribution::everything());
+                    verdicts.push(verdict.judgement().outcome());
+                    match verdict {
+                        Verdict::Permit(permit) => drop(live.redeem(permit).unwrap()),
+                        Verdict::Confirm(question) => {
+                            let permit = live.approve(question).unwrap();
+                            drop(live.redeem(permit).unwrap());
+                        }
+                        // A denied call does not happen; from here on the two sessions differ.
+                        Verdict::Deny(_) => break,
+                    }
+                }
+                _ => { let _ = live.push(entry.clone()); }
+            }
+        }
+        prop_assert_eq!(&offline[..verdicts.len()], &verdicts[..]);
+    }
+
+    /// Same policy, same events, same verdicts.
+    #[test]
+    fn sessions_are_deterministic(steps in steps()) {
+        let entries = entries(&steps);
+        let (_, first, matches) = record(&policy(POLICY), &entries);
+        let (_, second, again) = record(&policy(POLICY), &entries);
+        prop_assert_eq!((first, matches), (second, again));
+    }
+
+    /// Whatever stands in a policy or a trace, reading it ends, and what is broken is said with a place in the text.
+    #[test]
+    fn any_text_is_read_or_refused(source in "[a-z(){}\\[\\]:=<>~\\-\"' \n.,#*0-9]{0,200}") {
+        if let Err(diagnostics) = Policy::parse(&source) {
+            prop_assert!(diagnostics.iter().all(|d| d.span.end <= source.len() && !d.message.contains('\n')));
+        }
+        let _ = flowgate::trace::read::file(&source);
+    }
+}
