@@ -149,7 +149,9 @@ impl<'a> Evaluator<'a> {
                 self.solve_each(*slot, *ty, items, rest, frame, candidates, found)
             }
         };
-        if !matches!(result, Ok(true)) {
+        // A branch that fails grants nothing, so what it looked at is forgotten; but that a predicate does not hold
+        // is an answer too, which depends on everything that it looked at.
+        if !matches!(result, Ok(true)) && self.depth == 0 {
             self.reads.truncate(noted);
         }
         result

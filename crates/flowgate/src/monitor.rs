@@ -115,6 +115,8 @@ struct Examined {
     event: Option<EventId>,
     entry: Entry,
     access: Access,
+    /// What its agent had seen before.
+    seen: Label,
 }
 
 impl Monitor {
@@ -208,23 +210,24 @@ impl Monitor {
     fn judge_with(&mut self, entry: Entry, attribution: Attribution, approval: Option<Approval>) -> Verdict {
         let original = entry.clone();
         let examined = self.examine(entry, &attribution, approval.as_ref());
-        let Examined { judgement, event, entry, access } = examined;
+        let Examined { judgement, event, entry, access, seen } = examined;
         match (judgement.outcome(), event) {
             (Outcome::Permit, Some(event)) => {
                 let ticket = Arc::new(Ticket::default());
                 self.reserved.push((event, Arc::clone(&ticket)));
                 self.accesses.insert(event, access);
-                self.version += 1;
+                // A reservation alone changes no verdict that was given before it: calls of one message are judged
+                // in order, and may run in that order.
                 let version = self.version;
                 Verdict::Permit(Permit { entry, attribution, judgement, event, version, approval, ticket })
             }
             (Outcome::Confirm, Some(event)) => {
-                self.take_back(event);
+                self.take_back(event, &seen);
                 let stores = self.stores.versions(&access);
-                Verdict::Confirm(Question { entry: original, attribution, judgement, stores })
+                Verdict::Confirm(Question { entry: original, attribution, judgement, event, stores })
             }
             (_, event) => {
-                event.into_iter().for_each(|event| self.take_back(event));
+                event.into_iter().for_each(|event| self.take_back(event, &seen));
                 Verdict::Deny(Denial { judgement })
             }
         }
@@ -243,7 +246,7 @@ impl Monitor {
             let message = "state that the call refers to has changed since the question was asked";
             return Err(self.void(question.judgement, message));
         }
-        let approval = Approval { reasons: question.judgement.reasons };
+        let approval = Approval { reasons: question.judgement.reasons, event: question.event };
         match self.judge_with(question.entry, question.attribution, Some(approval)) {
             Verdict::Permit(permit) => Ok(permit),
             Verdict::Confirm(again) => {
@@ -328,7 +331,7 @@ impl Monitor {
         };
         let refuse = |mut judgement: Judgement, entry, kind, message: String| {
             judgement.reasons.push(Reason::new(kind, Action::Deny, message));
-            Examined { judgement, event: None, entry, access: Access::default() }
+            Examined { judgement, event: None, entry, access: Access::default(), seen: Label::BOTTOM }
         };
         let Body::Call(call) = &entry.body else {
             return refuse(judgement, entry, ReasonKind::Malformed, "only calls are judged".to_owned());
@@ -374,12 +377,12 @@ impl Monitor {
             judgement.reasons.push(Reason::new(ReasonKind::Limit, Action::Deny, message));
         }
         if let Some(approval) = approval {
-            judgement.reasons.retain(|reason| !approval.covers(reason));
+            judgement.reasons.retain(|reason| !approval.covers(reason, event));
         }
         let label = self.trace.event(event).map_or(Label::BOTTOM, |call| call.label);
         judgement.label = self.describe(&label);
         let access = self.access(tool, required.is_harmless);
-        Examined { judgement, event: Some(event), entry: entry_kept, access }
+        Examined { judgement, event: Some(event), entry: entry_kept, access, seen }
     }
 
     fn access(&mut self, tool: Tool, is_harmless: bool) -> Access {
@@ -388,7 +391,7 @@ impl Monitor {
             return known.clone();
         }
         let plan = &self.policy.plan;
-        let access = self.stores.access(&plan.stores, &plan.patterns, &key.0, is_harmless);
+        let access = self.stores.access(plan, &self.servers, &key.0, is_harmless);
         self.known_accesses.insert(key, access.clone());
         access
     }
@@ -398,6 +401,8 @@ impl Monitor {
             return Arc::clone(known);
         }
         self.servers.meet(&self.policy.plan.patterns, tool);
+        // A new tool can make a pattern ambiguous that others were found by.
+        self.known_accesses.clear();
         let found = Arc::new(labelling::for_tool(&self.policy.plan, tool));
         self.applicable.insert(tool.clone(), Arc::clone(&found));
         found
@@ -423,13 +428,14 @@ impl Monitor {
     fn withdraw(&mut self, event: EventId) {
         self.reserved.retain(|(reserved, _)| *reserved != event);
         self.accesses.remove(&event);
+        self.trace.forget_name(event);
         if let Some(call) = self.trace.event_mut(event) {
             call.status = Status::Withdrawn;
         }
     }
 
-    fn take_back(&mut self, event: EventId) {
-        self.trace.retract(event);
+    fn take_back(&mut self, event: EventId, seen: &Label) {
+        self.trace.retract(event, seen);
         self.rules.forget(event);
     }
 

@@ -119,14 +119,22 @@ impl Event {
 pub struct Trace {
     events: Vec<Event>,
     agents: Vec<String>,
-    /// The last event of each agent.
-    heads: Vec<Option<EventId>>,
+    /// Where each agent stands.
+    heads: Vec<Head>,
     named: HashMap<String, EventId>,
     calls: HashMap<String, Vec<EventId>>,
     /// The calls that wrote to each store.
     writers: Vec<Vec<EventId>>,
     /// The events that raised what their agent had seen: as few as the lattice is high.
     raising: Vec<EventId>,
+}
+
+/// Where an agent stands. What it has seen stays seen, even if the call that said so was taken back.
+#[derive(Debug, Clone, Default)]
+struct Head {
+    last: Option<EventId>,
+    clock: Arc<[usize]>,
+    context: Label,
 }
 
 /// Where a new event stands: whose it is and what that agent has seen.
@@ -262,22 +270,23 @@ impl Trace {
         if entry.name.as_ref().is_some_and(|name| self.named.contains_key(name)) {
             return Err(PlaceError::DuplicateName);
         }
-        let head = self.heads.get(agent).copied().flatten();
+        let known = self.heads.get(agent);
+        let head = known.and_then(|head| head.last);
         let mut parents: Vec<EventId> = Vec::new();
         for parent in &entry.parents {
             parents.push(*self.named.get(parent).ok_or(PlaceError::UnknownParent)?);
         }
-        if head.is_none() && parents.is_empty() {
+        if known.is_none() && parents.is_empty() {
             // Whoever starts without saying from where may have been told anything.
-            parents.extend(self.heads.iter().flatten());
+            parents.extend(self.heads.iter().filter_map(|head| head.last));
         }
         let sequence = head.and_then(|id| self.event(id)).map_or(0, |event| event.sequence + 1);
         let before = |id: &EventId| self.event(*id);
-        let mut context = Label::BOTTOM;
-        for event in head.iter().chain(&parents).filter_map(before) {
+        let mut context = known.map_or(Label::BOTTOM, |head| head.context);
+        for event in parents.iter().filter_map(before) {
             context = context.join(&event.context);
         }
-        let inherited = head.as_ref().and_then(before).map(|event| Arc::clone(&event.clock));
+        let inherited = known.map(|head| Arc::clone(&head.clock));
         let clock = match inherited {
             Some(clock) if parents.is_empty() => clock,
             inherited => {
@@ -314,10 +323,11 @@ impl Trace {
         let id = EventId(self.events.len());
         if place.agent == self.agents.len() {
             self.agents.push(entry.agent.unwrap_or_default());
-            self.heads.push(None);
+            self.heads.push(Head::default());
         }
         if let Some(head) = self.heads.get_mut(place.agent) {
-            *head = Some(id);
+            let context = place.context.join(&document.label_of(0));
+            *head = Head { last: Some(id), clock: Arc::clone(&place.clock), context };
         }
         if let Some(name) = entry.name {
             self.named.insert(name, id);
@@ -348,13 +358,16 @@ impl Trace {
     }
 
     /// Takes back the last event, which nothing has seen yet.
-    pub(crate) fn retract(&mut self, id: EventId) -> Option<Event> {
+    ///
+    /// `seen` is what its agent had seen before it.
+    pub(crate) fn retract(&mut self, id: EventId, seen: &Label) -> Option<Event> {
         if id.0 + 1 != self.events.len() {
             return None;
         }
         let event = self.events.pop()?;
         if let Some(head) = self.heads.get_mut(event.agent) {
-            *head = event.previous;
+            head.last = event.previous;
+            head.context = *seen;
         }
         if let Body::Call(call) = &event.body
             && let Some(ids) = self.calls.get_mut(&call.id)
@@ -392,9 +405,19 @@ impl Trace {
         let Some(event) = self.event_mut(id) else { return };
         event.label = event.document.label_of(0);
         event.context = seen.join(&event.label);
+        let (agent, context) = (event.agent, event.context);
+        if let Some(head) = self.heads.get_mut(agent) {
+            head.context = context;
+        }
+        let Some(event) = self.event(id) else { return };
         if !event.label.flows_to(seen) {
             self.raising.push(id);
         }
+    }
+
+    /// Gives up the name of an event that does not happen.
+    pub(crate) fn forget_name(&mut self, id: EventId) {
+        self.named.retain(|_, known| *known != id);
     }
 
     /// The events that raised what their agent had seen, in order.

@@ -90,18 +90,26 @@ fn boolean(value: &Json) -> Option<Json> {
     value.is_boolean().then(|| value.clone())
 }
 
-/// What a detector finds in a text, or in each text of a list.
+/// What a detector finds in a value: in its text, or in every text and key in it.
 fn found(e: &mut Evaluator<'_>, a: &[Value], detect: fn(&str) -> Vec<&'static str>) -> Result<Value> {
     let value = plain(e, a, 0)?;
     let mut kinds = Vec::new();
-    for text in value.as_text().into_iter() {
-        e.spend(text.len() / 4)?;
-        kinds.extend(detect(text));
-    }
-    if let Value::List(items) = &value {
-        for text in items.iter().filter_map(Value::as_text) {
-            e.spend(text.len() / 4)?;
-            kinds.extend(detect(text));
+    let mut pending = vec![&value];
+    while let Some(value) = pending.pop() {
+        match value {
+            Value::Str(text) => {
+                e.spend(text.len() / 4)?;
+                kinds.extend(detect(text));
+            }
+            Value::List(items) => pending.extend(items.iter().rev()),
+            Value::Dict(entries) => {
+                for (key, item) in entries.iter().rev() {
+                    e.spend(key.len() / 4)?;
+                    kinds.extend(detect(key));
+                    pending.push(item);
+                }
+            }
+            _ => {}
         }
     }
     Ok(Value::list(kinds.into_iter().map(Value::text)))
@@ -125,6 +133,7 @@ mod tests {
         check("is_email", r#""ann@example.org""#, "true");
         check("is_email", r#""mail ann@example.org""#, "false");
         check("secrets", r#""key AKIAIOSFODNN7EXAMPLE""#, r#"["AWS_ACCESS_KEY"]"#);
+        check("secrets", r#"[{"a": {"AKIAIOSFODNN7EXAMPLE": 1}}]"#, r#"["AWS_ACCESS_KEY"]"#);
         check("pii", r#"["ann@example.org", "x"]"#, r#"["EMAIL_ADDRESS"]"#);
     }
 }

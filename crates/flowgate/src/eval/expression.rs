@@ -137,7 +137,18 @@ impl Evaluator<'_> {
 
     /// Looks at a part of an event: its text if it is spelled as text, else its value.
     pub(crate) fn resolve(&mut self, value: &Value) -> Result<Value> {
-        let Value::Node(event, node) = value else { return Ok(value.clone()) };
+        let (event, node) = match value {
+            Value::Node(event, node) => (event, node),
+            Value::List(items) => {
+                let resolved = items.iter().map(|item| self.resolve(item)).collect::<Result<_>>()?;
+                return Ok(Value::List(resolved));
+            }
+            Value::Dict(entries) => {
+                let resolved = entries.iter().map(|(key, item)| Ok((Arc::clone(key), self.resolve(item)?)));
+                return Ok(Value::Dict(resolved.collect::<Result<_>>()?));
+            }
+            value => return Ok(value.clone()),
+        };
         let Some(document) = self.trace.event(*event).map(|event| &event.document) else {
             return Ok(Value::Absent);
         };
@@ -157,7 +168,7 @@ impl Evaluator<'_> {
 
     /// Like [`Self::resolve`], but a text that spells a list or a map is taken as that.
     pub(crate) fn resolve_structure(&mut self, value: &Value) -> Result<Value> {
-        let Value::Node(event, node) = value else { return Ok(value.clone()) };
+        let Value::Node(event, node) = value else { return self.resolve(value) };
         let Some(document) = self.trace.event(*event).map(|event| &event.document) else {
             return Ok(Value::Absent);
         };
@@ -395,7 +406,12 @@ impl Evaluator<'_> {
     fn is_tool(&mut self, event: &Value, pattern: PatternId, shape: Option<&Shape>) -> Result<bool> {
         let call = match event {
             Value::Event(id) | Value::Function(id) => *id,
-            _ => return Ok(false),
+            Value::Absent | Value::None => return Ok(false),
+            other => {
+                let message =
+                    format!("`is tool:` asks about a call or an answer, not about {}", other.type_name());
+                return Err(EvalError::Type(message));
+            }
         };
         let Some(pattern) = self.plan.patterns.get(pattern.0) else { return Ok(false) };
         if !self.tool_of(call).is_some_and(|tool| pattern.matches(tool)) {

@@ -28,7 +28,8 @@ impl Dimension {
         match &self.kind {
             Kind::Order(lattice) => lattice.width(),
             Kind::Set(names) => names.len(),
-            Kind::OpenSet | Kind::Readers => OPEN_SLOTS,
+            // One bit more stands for all other names, so that no list of names is ever as good as all.
+            Kind::OpenSet | Kind::Readers => OPEN_SLOTS + 1,
             Kind::Time => 0,
         }
     }

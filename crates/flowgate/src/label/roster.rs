@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use super::dimension::Kind;
+use super::dimension::{Kind, OPEN_SLOTS};
 use super::space::{Partial, Space};
 
 /// What a label computed from names is for, which decides how an unknown name is rounded.
@@ -54,7 +54,7 @@ impl Roster {
         }
         let names = self.names.get_mut(dimension)?;
         let declared = space.dimensions().get(dimension)?;
-        if matches!(declared.kind, Kind::Set(_)) || names.len() >= declared.width() {
+        if matches!(declared.kind, Kind::Set(_)) || names.len() >= OPEN_SLOTS {
             return None;
         }
         names.push(name.to_owned());

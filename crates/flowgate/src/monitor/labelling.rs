@@ -79,11 +79,11 @@ impl Monitor {
                 let calls: Vec<EventId> = self.trace.calls_with_id(&output.call_id).collect();
                 let problem = match calls.as_slice() {
                     [] => Some("the output answers no call"),
-                    [only] if !self.answered.insert(*only) => Some("the call has been answered before"),
-                    [only] if self.unpermitted.contains(only) => Some("the call was not permitted"),
                     [only] if self.trace.event(*only).is_none_or(|e| e.status != Status::Done) => {
                         Some("the call was not running")
                     }
+                    [only] if !self.answered.insert(*only) => Some("the call has been answered before"),
+                    [only] if self.unpermitted.contains(only) => Some("the call was not permitted"),
                     [only] => {
                         call = Some(*only);
                         None
@@ -115,6 +115,10 @@ impl Monitor {
         if document.defect.is_some() {
             let message =
                 "the output looks like data but cannot be read in exactly one way; it is labelled as a whole";
+            reasons.push(Reason::new(ReasonKind::Malformed, Action::Log, message));
+        }
+        if document.twins_differ {
+            let message = "the text and the structured form of the answer differ; it is labelled as a whole";
             reasons.push(Reason::new(ReasonKind::Malformed, Action::Log, message));
         }
         let id = self.trace.append(entry, place, document, Status::Done, call, influence);
@@ -175,7 +179,7 @@ impl Monitor {
 
     /// A reason against the statement if one of its patterns has become ambiguous.
     pub(super) fn ambiguous(&self, plan: &Plan, query: &Query) -> Option<Reason> {
-        let pattern: &PatternId = query.tools.iter().find(|id| self.servers.is_ambiguous(**id))?;
+        let pattern: &PatternId = query.patterns.iter().find(|id| self.servers.is_ambiguous(**id))?;
         let name = plan.patterns.get(pattern.0)?;
         let message = format!(
             "`{name}` matches tools of two servers, so the statement grants nothing; name the server"

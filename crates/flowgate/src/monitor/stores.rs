@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use crate::label::Label;
-use crate::policy::pattern::ToolPattern;
-use crate::policy::plan::Store;
+use crate::policy::pattern::{PatternId, Servers};
+use crate::policy::plan::Plan;
 use crate::trace::Tool;
 
 /// What a tool does to stores, by index.
@@ -44,26 +44,34 @@ impl Stores {
     }
 
     /// The stores that a tool writes and reads. Only a harmless tool does not write where nothing is declared.
+    ///
+    /// A pattern that has become ambiguous adds stores, but takes no tool out of the store of its server.
     pub(super) fn access(
         &mut self,
-        stores: &[Store],
-        patterns: &[ToolPattern],
+        plan: &Plan,
+        servers: &Servers,
         tool: &Tool,
         is_harmless: bool,
     ) -> Access {
         let mut access = Access::default();
-        for (declared, store) in stores.iter().enumerate() {
-            let among = |list: &[crate::policy::pattern::PatternId]| {
-                list.iter().any(|id| patterns.get(id.0).is_some_and(|pattern| pattern.matches(tool)))
+        let mut is_declared = false;
+        for (declared, store) in plan.stores.iter().enumerate() {
+            let mut among = |list: &[PatternId]| {
+                let matches =
+                    |id: &&PatternId| plan.patterns.get(id.0).is_some_and(|pattern| pattern.matches(tool));
+                let matching: Vec<&PatternId> = list.iter().filter(matches).collect();
+                is_declared |= matching.iter().any(|id| !servers.is_ambiguous(**id));
+                !matching.is_empty()
             };
-            if among(&store.written) {
+            let (writes, reads) = (among(&store.written), among(&store.read));
+            if writes {
                 access.writes.push(self.index(Some(declared), None));
             }
-            if among(&store.read) {
+            if reads {
                 access.reads.push(self.index(Some(declared), None));
             }
         }
-        if access == Access::default() {
+        if !is_declared {
             let index = self.index(None, tool.server.as_ref());
             access.reads.push(index);
             if !is_harmless {

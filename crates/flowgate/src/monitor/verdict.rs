@@ -229,6 +229,8 @@ pub struct Question {
     pub(super) entry: Entry,
     pub(super) attribution: Attribution,
     pub(super) judgement: Judgement,
+    /// The place that the call would have had.
+    pub(super) event: EventId,
     /// The stores that the call touches, and how often each had been written to.
     pub(super) stores: Vec<(usize, u64)>,
 }
@@ -252,14 +254,20 @@ impl Question {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Approval {
     pub(super) reasons: Vec<Reason>,
+    /// The place of the call when the person was asked.
+    pub(super) event: EventId,
 }
 
 impl Approval {
-    /// Whether the person was told of this reason.
-    pub(super) fn covers(&self, reason: &Reason) -> bool {
+    /// Whether the person was told of this reason, `event` being the place of the call now.
+    pub(super) fn covers(&self, reason: &Reason, event: EventId) -> bool {
+        let others = |reason: &Reason, own: EventId| {
+            reason.events.iter().copied().filter(|id| *id != own).collect::<Vec<_>>()
+        };
         let same = |known: &Reason| {
-            (known.kind, &known.statement, &known.part, &known.label)
-                == (reason.kind, &reason.statement, &reason.part, &reason.label)
+            (known.kind, &known.statement, &known.part, &known.label, &known.message)
+                == (reason.kind, &reason.statement, &reason.part, &reason.label, &reason.message)
+                && others(known, self.event) == others(reason, event)
         };
         reason.action == Action::Ask && self.reasons.iter().any(same)
     }

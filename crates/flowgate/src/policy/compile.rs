@@ -35,6 +35,8 @@ pub(super) struct Compiler<'a> {
     /// For each predicate, whether it looks at the trace and not only at its arguments.
     predicate_looks_around: Vec<bool>,
     patterns: HashMap<String, PatternId>,
+    /// Whether the policy means to have labels, even if its lattices are broken.
+    has_lattice: bool,
 }
 
 /// Compiles a policy; the plan is of use only if no diagnostic is an error.
@@ -47,6 +49,7 @@ pub(super) fn compile(file: &File) -> (Plan, Vec<Diagnostic>) {
         predicates: HashMap::new(),
         predicate_looks_around: Vec::new(),
         patterns: HashMap::new(),
+        has_lattice: false,
     };
     compiler.dimensions(file);
     compiler.declare(file);
@@ -54,10 +57,27 @@ pub(super) fn compile(file: &File) -> (Plan, Vec<Diagnostic>) {
         // A broken statement has been reported; the others are looked at as well.
         let _ = compiler.statement(statement);
     }
+    compiler.finish_patterns();
     (compiler.plan, compiler.diagnostics)
 }
 
 impl<'a> Compiler<'a> {
+    /// Notes for each statement that grants something which patterns it asks about, now that all predicates are known.
+    fn finish_patterns(&mut self) {
+        let mut plan = std::mem::take(&mut self.plan);
+        let labels: Vec<_> = plan.labels.iter().map(|s| plan.patterns_of(&s.query.items)).collect();
+        let requirements: Vec<_> =
+            plan.requirements.iter().map(|s| plan.patterns_of(&s.query.items)).collect();
+        let payloads: Vec<_> = plan.payloads.iter().map(|s| plan.patterns_of(&s.query.items)).collect();
+        let endorsements: Vec<_> =
+            plan.endorsements.iter().map(|s| plan.patterns_of(&s.query.items)).collect();
+        plan.labels.iter_mut().zip(labels).for_each(|(s, patterns)| s.query.patterns = patterns);
+        plan.requirements.iter_mut().zip(requirements).for_each(|(s, patterns)| s.query.patterns = patterns);
+        plan.payloads.iter_mut().zip(payloads).for_each(|(s, patterns)| s.query.patterns = patterns);
+        plan.endorsements.iter_mut().zip(endorsements).for_each(|(s, patterns)| s.query.patterns = patterns);
+        self.plan = plan;
+    }
+
     fn error(&mut self, code: &'static str, span: &Span, message: impl Into<String>) -> &mut Diagnostic {
         let index = self.diagnostics.len();
         self.diagnostics.push(Diagnostic::error(code, span.clone(), message));
@@ -89,6 +109,8 @@ impl<'a> Compiler<'a> {
     /// Notes the names of constants and predicates, which may be used before they are defined.
     fn declare(&mut self, file: &'a File) {
         let mut names: HashMap<&str, &Span> = HashMap::new();
+        let mut bodies: Vec<&Body> = Vec::new();
+        self.has_lattice = file.statements.iter().any(|s| matches!(s.kind, StatementKind::Lattice { .. }));
         for statement in &file.statements {
             let name: &Name = match &statement.kind {
                 StatementKind::Constant { name, value } => {
@@ -98,6 +120,7 @@ impl<'a> Compiler<'a> {
                 StatementKind::Predicate { name, parameters, body } => {
                     self.predicates.insert(&name.text, self.plan.predicates.len());
                     self.predicate_looks_around.push(body::looks_around(body));
+                    bodies.push(body);
                     let query = super::plan::Query::default();
                     let (text, parameters) = (name.text.clone(), parameters.len());
                     self.plan.predicates.push(Predicate { name: text, parameters, query, ops: Vec::new() });
@@ -109,6 +132,15 @@ impl<'a> Compiler<'a> {
             if names.insert(&name.text, &name.span).is_some() {
                 self.error("duplicate-name", &name.span, format!("`{}` is defined twice", name.text)).help =
                     Some("rename or remove one of the definitions".to_owned());
+            }
+        }
+        // A predicate that calls one which looks around does so as well.
+        for _ in 0..bodies.len() {
+            for (index, body) in bodies.iter().enumerate() {
+                let calls = self.calls_looking_around(body);
+                if let Some(looks) = self.predicate_looks_around.get_mut(index) {
+                    *looks |= calls;
+                }
             }
         }
     }
@@ -148,9 +180,9 @@ impl<'a> Compiler<'a> {
             }
             StatementKind::Label { target, label, body } => {
                 self.needs_lattice(&span)?;
+                self.stays_in_event(body, &span)?;
                 let mut scope =
                     self.one_event(body, &[Type::Message, Type::ToolOutput], "a Message or a ToolOutput")?;
-                self.stays_in_event(&scope, body, &span)?;
                 let target_plan = self.target(target, &scope)?;
                 let label = self.label(label, &mut scope)?;
                 self.quiet_iteration(&mut scope, target_plan.root);
@@ -243,8 +275,10 @@ impl<'a> Compiler<'a> {
         }
         let bit = |slot| Ex::Slot(slot).needs();
         let anchors = events.iter().map(|(slot, _)| (*slot, query.order(bit(*slot)))).collect();
-        let alone: Vec<(usize, Vec<Op>)> =
-            events.iter().map(|(slot, _)| (*slot, query.alone(*slot))).collect();
+        let alone: Vec<(usize, Vec<Op>)> = events
+            .iter()
+            .map(|(slot, _)| (*slot, query.alone(*slot, &self.predicate_looks_around)))
+            .collect();
         self.plan.rules.push(Rule { span, action, message, query, anchors, alone });
         Ok(())
     }
@@ -298,6 +332,10 @@ impl<'a> Compiler<'a> {
     }
 
     fn needs_lattice(&mut self, span: &Span) -> Compiled<()> {
+        if self.plan.space.dimensions().is_empty() && self.has_lattice {
+            // What is wrong with the lattice has been said.
+            return Err(Broken);
+        }
         if self.plan.space.dimensions().is_empty() {
             let help = "declare a dimension first, for example `lattice integrity: trusted < untrusted`";
             return self.fail(

@@ -109,6 +109,8 @@ pub(crate) struct Query {
     pub(crate) ops: Vec<Op>,
     /// Patterns that the event in slot 0 must match.
     pub(crate) tools: Vec<PatternId>,
+    /// Every pattern that its conditions ask about, by way of predicates as well.
+    pub(crate) patterns: Vec<PatternId>,
     /// Whether it only goes through the rows that lead to its region.
     pub(crate) is_quiet: bool,
 }
@@ -252,7 +254,71 @@ pub(crate) enum Shape {
     Kind(Builtin),
 }
 
+impl Plan {
+    /// Every pattern that a list of conditions asks about, by way of predicates as well.
+    pub(crate) fn patterns_of(&self, items: &[Item]) -> Vec<PatternId> {
+        let (mut patterns, mut pending) = (Vec::new(), Vec::new());
+        let mut seen = vec![false; self.predicates.len()];
+        let mut collect = |items: &[Item], pending: &mut Vec<usize>| {
+            for item in items {
+                let (Item::Test(ex) | Item::Let(_, ex)) = item;
+                ex.walk(&mut |ex| match ex {
+                    Ex::IsTool(_, pattern, _) => patterns.push(*pattern),
+                    Ex::Predicate(index, _) => pending.push(*index),
+                    _ => {}
+                });
+            }
+        };
+        collect(items, &mut pending);
+        while let Some(index) = pending.pop() {
+            if let (Some(first @ false), Some(predicate)) = (seen.get_mut(index), self.predicates.get(index))
+            {
+                *first = true;
+                collect(&predicate.query.items, &mut pending);
+            }
+        }
+        patterns
+    }
+}
+
 impl Ex {
+    /// Visits an expression and everything in it.
+    pub(crate) fn walk(&self, visit: &mut impl FnMut(&Self)) {
+        visit(self);
+        match self {
+            Self::Constant(_) | Self::Slot(_) => {}
+            Self::Member(a, _)
+            | Self::Not(a)
+            | Self::Negate(a)
+            | Self::IsTool(a, ..)
+            | Self::Regex(_, _, a) => {
+                a.walk(visit);
+            }
+            Self::Index(a, b) | Self::Arithmetic(_, a, b) | Self::Compare(_, a, b) => {
+                a.walk(visit);
+                b.walk(visit);
+            }
+            Self::Slice(a, b, c) => {
+                a.walk(visit);
+                b.iter().chain(c).for_each(|ex| ex.walk(visit));
+            }
+            Self::List(items)
+            | Self::Call(_, items)
+            | Self::Predicate(_, items)
+            | Self::And(items)
+            | Self::Or(items) => {
+                items.iter().for_each(|ex| ex.walk(visit));
+            }
+            Self::Dict(entries) => entries.iter().for_each(|(_, ex)| ex.walk(visit)),
+            Self::Choice(parts) => parts.iter().for_each(|ex| ex.walk(visit)),
+            Self::Comprehension { list, condition, value, .. } => {
+                list.walk(visit);
+                condition.iter().for_each(|ex| ex.walk(visit));
+                value.walk(visit);
+            }
+        }
+    }
+
     /// The slots that must be bound before it can be evaluated.
     pub(crate) fn needs(&self) -> u64 {
         let all = |list: &[Self]| list.iter().fold(0, |needs, ex| needs | ex.needs());
@@ -324,11 +390,22 @@ impl Query {
         }
     }
 
-    /// The conditions that speak of one variable alone.
-    pub(crate) fn alone(&self, slot: Slot) -> Vec<Op> {
+    /// The conditions that speak of one variable alone, and so hold or not once and for all.
+    ///
+    /// A predicate that looks around in the trace may come to hold later; `looks_around` says which do.
+    pub(crate) fn alone(&self, slot: Slot, looks_around: &[bool]) -> Vec<Op> {
         let only = Ex::Slot(slot).needs();
+        let is_settled = |ex: &Ex| {
+            let mut settled = true;
+            ex.walk(&mut |ex| {
+                if let Ex::Predicate(index, _) = ex {
+                    settled &= looks_around.get(*index) == Some(&false);
+                }
+            });
+            settled
+        };
         let tests = self.items.iter().filter_map(|item| match item {
-            Item::Test(ex) if ex.needs() == only => Some(Op::Test(ex.clone())),
+            Item::Test(ex) if ex.needs() == only && is_settled(ex) => Some(Op::Test(ex.clone())),
             _ => None,
         });
         tests.collect()

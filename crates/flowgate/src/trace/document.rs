@@ -60,12 +60,14 @@ pub struct Document {
     nodes: Vec<Node>,
     /// Why a text was left whole though it looked like a list or a map.
     pub defect: Option<Unlocated>,
+    /// Whether a tool gave its answer as text and as a value, and the two differ.
+    pub twins_differ: bool,
 }
 
 impl Document {
     /// The tree of an event, every node labelled `label`.
     pub fn new(body: &Body, label: Label) -> Self {
-        let mut document = Self { nodes: Vec::new(), defect: None };
+        let mut document = Self { nodes: Vec::new(), defect: None, twins_differ: false };
         let root = document.add(0, Step::Key("".into()), Content::Map, label);
         match body {
             Body::Message(message) => {
@@ -83,7 +85,8 @@ impl Document {
             }
             Body::Output(output) => {
                 document.output(root, output, label);
-                document.scalar(root, "is_error", Value::Bool(output.is_error), label);
+                // What the tool says of its own answer may be asked for; it is labelled like the answer in the end.
+                document.scalar(root, "is_error", Value::Bool(output.is_error), Label::BOTTOM);
             }
         }
         document.close(root);
@@ -159,7 +162,11 @@ impl Document {
                     node.span = None;
                 }
             }
-            Ok(_) | Err(Unlocated::NotStructured | Unlocated::Syntax { .. }) => {
+            Ok(_) => {
+                self.twins_differ = true;
+                self.scalar(root, "content", content.clone(), label);
+            }
+            Err(Unlocated::NotStructured | Unlocated::Syntax { .. }) => {
                 self.scalar(root, "content", content.clone(), label);
             }
             Err(defect) => {

@@ -69,13 +69,16 @@ impl Compiler<'_> {
     /// Compiles all lines into the scope's query.
     pub(super) fn body(&mut self, body: &Body, scope: &mut Scope) -> Compiled<()> {
         // Variables over events may be used in any line, so they are declared first.
-        let mut broken = false;
-        for line in &body.lines {
-            if let BodyLine::Condition(expr) = line {
-                broken |= self.declare_events(expr, scope).is_err();
-            }
-        }
-        for line in &body.lines {
+        let declared: Vec<bool> = body
+            .lines
+            .iter()
+            .map(|line| match line {
+                BodyLine::Condition(expr) => self.declare_events(expr, scope).is_ok(),
+                BodyLine::Let(..) => true,
+            })
+            .collect();
+        let mut broken = declared.contains(&false);
+        for (line, _) in body.lines.iter().zip(declared).filter(|(_, declared)| *declared) {
             let done = match line {
                 BodyLine::Condition(expr) => self.condition(expr, scope),
                 BodyLine::Let(name, value) => self.expression(value, scope).and_then(|value| {
@@ -141,7 +144,7 @@ impl Compiler<'_> {
             }
             ExprKind::Typed(..) => Ok(()),
             ExprKind::Compare(first, rest) => match (&*first.kind, rest.as_slice()) {
-                (ExprKind::Typed(name, ty), [(Comparison::In, list)]) if scope.slot(&name.text).is_none() => {
+                (ExprKind::Typed(name, ty), [(Comparison::In, list)]) => {
                     let domain = self.expression(list, scope)?;
                     let ty = self.ty(ty)?;
                     let slot = self.bind(scope, name)?;
@@ -206,13 +209,8 @@ impl Compiler<'_> {
     }
 
     /// A statement that labels may look at its own event only.
-    pub(super) fn stays_in_event(&mut self, scope: &Scope, body: &Body, span: &Span) -> Compiled<()> {
-        let _ = scope;
-        let calls_around = body.lines.iter().any(|line| {
-            let (BodyLine::Condition(expr) | BodyLine::Let(_, expr)) = line;
-            self.calls_looking_around(expr)
-        });
-        if looks_around(body) && has_flow(body) || calls_around {
+    pub(super) fn stays_in_event(&mut self, body: &Body, span: &Span) -> Compiled<()> {
+        if has_flow(body) || self.calls_looking_around(body) {
             let help =
                 "labels come before influence: write a rule (`raise`, `ask`) that uses the flow instead";
             return self.fail("label-flow", span, "a label must not depend on flows between events", help);
@@ -220,17 +218,20 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    fn calls_looking_around(&self, expr: &Expr) -> bool {
-        let mut found = false;
-        walk(expr, &mut |expr| {
-            if let ExprKind::Call(function, ..) = &*expr.kind
-                && let ExprKind::Name(name) = &*function.kind
-                && let Some(index) = self.predicates.get(name.as_str())
-            {
-                found |= self.predicate_looks_around.get(*index).copied().unwrap_or(true);
-            }
-        });
-        found
+    /// Whether a body calls a predicate that looks at the trace and not only at its arguments.
+    pub(super) fn calls_looking_around(&self, body: &Body) -> bool {
+        lines(body).any(|expr| {
+            let mut found = false;
+            walk(expr, &mut |expr| {
+                if let ExprKind::Call(function, ..) = &*expr.kind
+                    && let ExprKind::Name(name) = &*function.kind
+                    && let Some(index) = self.predicates.get(name.as_str())
+                {
+                    found |= self.predicate_looks_around.get(*index).copied().unwrap_or(true);
+                }
+            });
+            found
+        })
     }
 }
 

@@ -161,6 +161,11 @@ impl Compiler<'_> {
 
     fn is_tool(&mut self, event: Ex, tool: &ToolRef, expr: &Expr, scope: &mut Scope) -> Compiled<Ex> {
         let pattern = self.pattern(&tool.name, &expr.span)?;
+        // `out.tool is tool:NAME` asks the same as `out is tool:NAME`.
+        let event = match event {
+            Ex::Member(event, name) if *name == *"tool" => *event,
+            event => event,
+        };
         let shape = tool.arguments.as_ref().map(|arguments| self.shape(arguments, scope)).transpose()?;
         Ok(Ex::IsTool(Box::new(event), pattern, shape))
     }
@@ -270,8 +275,12 @@ impl Compiler<'_> {
         if (least..=most).contains(&given) {
             return Ok(());
         }
-        let expected = if least == most { format!("{least}") } else { format!("{least} to {most}") };
-        let message = format!("`{name}` takes {expected} arguments, not {given}");
+        let expected = match (least, most) {
+            (1, 1) => "1 argument".to_owned(),
+            _ if least == most => format!("{least} arguments"),
+            _ => format!("{least} to {most} arguments"),
+        };
+        let message = format!("`{name}` takes {expected}, not {given}");
         self.fail("arguments", &expr.span, message, "add or remove arguments")
     }
 

@@ -60,8 +60,8 @@ impl Compiler<'_> {
             );
         }
         if !is_determined(pattern_text, group_name) {
-            let help = "what stands before the group must have a bounded length: whoever writes an open-ended part \
-                        could choose where the group begins";
+            let help = "what stands before the group must have a fixed length, and the group a greatest one: whoever \
+                        writes an open-ended part could choose what the group is";
             return self.fail(
                 "open-capture",
                 &pattern.span,
@@ -170,14 +170,15 @@ impl Compiler<'_> {
         if is_unsafe {
             return Ok(canonical);
         }
-        let name = target.steps.get(1).map(|step| match step {
-            TargetStep::Key(key) => key.to_string(),
-            _ => String::new(),
+        let names = target.steps.iter().skip(1).filter_map(|step| match step {
+            TargetStep::Key(key) => Some(key.to_string()),
+            _ => None,
         });
-        let name = name.unwrap_or_default().to_lowercase();
-        let sensitive = name.split(['_', '-']).find(|word| {
+        let name = names.collect::<Vec<_>>().join(".");
+        let words = words(&name);
+        let sensitive = words.iter().find(|word| {
             let singular = word.trim_end_matches('s');
-            SENSITIVE.iter().any(|known| known == word || *known == singular)
+            SENSITIVE.iter().any(|known| *known == word.as_str() || *known == singular)
         });
         if let Some(word) = sensitive.filter(|_| !is_choice) {
             let message = format!("`{name}` names where something goes or what runs (`{word}`)");
@@ -198,6 +199,20 @@ impl Compiler<'_> {
     }
 }
 
+/// The words of a name in snake, kebab or camel case, in lower case.
+fn words(name: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    for c in name.chars() {
+        if !c.is_alphanumeric() || c.is_uppercase() {
+            words.push(String::new());
+        }
+        if let Some(word) = words.last_mut().filter(|_| c.is_alphanumeric()) {
+            word.extend(c.to_lowercase());
+        }
+    }
+    words
+}
+
 /// The slot and the keys of a plain path.
 fn path_of(ex: &Ex) -> Option<(usize, Vec<&str>)> {
     match ex {
@@ -211,7 +226,7 @@ fn path_of(ex: &Ex) -> Option<(usize, Vec<&str>)> {
     }
 }
 
-/// Whether what stands before the group in the pattern has a bounded length.
+/// Whether nobody but the author of the pattern chooses where the group begins, and how long it may be.
 fn is_determined(pattern: &str, group: &str) -> bool {
     use regex_syntax::hir::{Capture, HirKind};
     let mut parser = regex_syntax::ParserBuilder::new().dot_matches_new_line(true).build();
@@ -219,10 +234,14 @@ fn is_determined(pattern: &str, group: &str) -> bool {
     let is_group = |kind: &HirKind| matches!(kind, HirKind::Capture(Capture { name: Some(name), .. }) if **name == *group);
     match hir.kind() {
         HirKind::Concat(parts) => {
-            let before = parts.iter().take_while(|part| !is_group(part.kind()));
-            parts.iter().any(|part| is_group(part.kind()))
-                && before.into_iter().all(|part| part.properties().maximum_len().is_some())
+            let mut before = parts.iter().take_while(|part| !is_group(part.kind()));
+            let group = parts.iter().find(|part| is_group(part.kind()));
+            group.is_some_and(|group| group.properties().maximum_len().is_some())
+                && before.all(|part| {
+                    let length = part.properties().minimum_len();
+                    length.is_some() && length == part.properties().maximum_len()
+                })
         }
-        kind => is_group(kind),
+        kind => is_group(kind) && hir.properties().maximum_len().is_some(),
     }
 }
