@@ -1,6 +1,6 @@
 //! The command line as its users meet it: output, exit codes, and what it says to bad input.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
+#![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
