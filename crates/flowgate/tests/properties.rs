@@ -1,6 +1,6 @@
 //! Laws of the monitor, over generated sessions: each fast path has a slow, obvious one beside it.
 
-#![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
 use std::sync::Arc;
 

@@ -115,7 +115,7 @@ impl Parser<'_> {
             Token::Dedent => "a less deep line".to_owned(),
             Token::BadIndent => "an indentation that no block above has".to_owned(),
             Token::OpenStr => "a text without closing quote".to_owned(),
-            _ => format!("`{}`", self.text(&span)),
+            _ => format!("`{}`", excerpt(self.text(&span))),
         };
         let mut diagnostic = Diagnostic::error("syntax", span, format!("expected {what}, found {found}"));
         diagnostic.help = help.map(str::to_owned);
@@ -172,6 +172,13 @@ impl Parser<'_> {
         }
         self.eat(Token::Newline);
     }
+}
+
+/// The beginning of a token, on one line.
+fn excerpt(token: &str) -> String {
+    let line = token.lines().next().unwrap_or_default();
+    let short: String = line.chars().take(40).collect();
+    if short.len() < token.len() { format!("{short}…") } else { short }
 }
 
 impl ExprKind {
