@@ -51,6 +51,34 @@ fn specifications_hold() {
     assert!(traces >= 100, "only {traces} traces were found");
 }
 
+/// What the documentation and the examples show can be used as it stands.
+#[test]
+fn documentation_and_examples_are_policies() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut sources = Vec::new();
+    for file in ["README.md", "docs/language.md"] {
+        let text = std::fs::read_to_string(root.join(file)).unwrap();
+        // Excerpts use dimensions that another excerpt declares.
+        let preface = "lattice integrity: trusted < partner < untrusted\nlattice secrecy: public < private\nlattice readers: readers\n";
+        for block in blocks(&text).into_iter().filter(|block| block.language == "python") {
+            let preface = if block.text.contains("lattice ") { "" } else { preface };
+            sources.push((format!("{file}:{}", block.line), format!("{preface}{}", block.text)));
+        }
+    }
+    for entry in std::fs::read_dir(root.join("examples/agentdojo")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "flow") {
+            sources.push((path.display().to_string(), std::fs::read_to_string(&path).unwrap()));
+        }
+    }
+    assert!(sources.len() >= 10);
+    for (place, source) in sources {
+        if let Err(error) = parse(&source) {
+            panic!("{place}: {error}");
+        }
+    }
+}
+
 fn markdown(folder: &Path, files: &mut Vec<PathBuf>) {
     let mut entries: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     entries.sort();
