@@ -92,6 +92,19 @@ impl Index {
         self.pieces.push(Piece { event, node, text });
     }
 
+    /// Whether a value contains a number or a code of some length that a usable region says.
+    pub(super) fn quotes(&self, trace: &Trace, value: &Value, usable: &Usable<'_>) -> bool {
+        match value {
+            Value::String(text) => words(text).into_iter().any(|(word, _)| {
+                let is_code = word.len() >= 6 && word.contains(|c: char| c.is_ascii_digit());
+                is_code && self.phrase(trace, &word, usable).is_some()
+            }),
+            Value::Array(items) => items.iter().any(|item| self.quotes(trace, item, usable)),
+            Value::Object(entries) => entries.values().any(|item| self.quotes(trace, item, usable)),
+            _ => false,
+        }
+    }
+
     /// Finds where a value comes from: as a whole, or else part by part.
     pub(super) fn find(&self, trace: &Trace, value: &Value, usable: &Usable<'_>) -> Found {
         match value {

@@ -54,12 +54,14 @@ impl Session for State {
             instructions.iter().filter_map(|(e, n)| label(*e, *n)).fold(Label::BOTTOM, |all, l| all.join(&l));
         let visible =
             |event, node| seen(event, node) && label(event, node).is_some_and(|l| l.flows_to(&own_words));
+        let hidden_only = |event, node| seen(event, node) && !visible(event, node);
         let arguments = call.arguments.iter().flatten().map(|(name, value)| {
             let source = match self.index.find(trace, value, &visible) {
                 Found::Nowhere => Source::Regions(Vec::new()),
                 Found::In(regions) => Source::Regions(regions),
                 Found::Derived => match self.index.find(trace, value, &seen) {
                     Found::In(_) => Source::Hidden,
+                    _ if self.index.quotes(trace, value, &hidden_only) => Source::Hidden,
                     // Written from what is visible, as far as anybody can tell.
                     Found::Nowhere | Found::Derived => Source::Regions(instructions.clone()),
                 },
