@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use flowgate::monitor::{Finding, Judgement, Limits, Monitor, Outcome, PushError};
+use flowgate::monitor::{Attribution, Finding, Judgement, Limits, Monitor, Outcome, PushError};
 use flowgate::policy::Policy;
 use flowgate::trace::read::Run;
 use flowgate::trace::{Body, EventId, Tool};
@@ -43,6 +43,8 @@ pub struct JudgedCall {
     pub outcome: Outcome,
     /// How it was judged.
     pub judgement: Judgement,
+    /// What it depends on, as the method says.
+    pub attribution: Attribution,
 }
 
 /// Judges a run under a policy.
@@ -61,7 +63,16 @@ pub fn replay(policy: &Arc<Policy>, method: &dyn Influence, run: &Run) -> Replay
                     session.observe(monitor.trace(), event);
                 }
                 let (event, outcome, judgement) = (recorded.event, recorded.outcome, recorded.judgement);
-                calls.push(JudgedCall { entry: index, event, id, tool, origin, outcome, judgement });
+                calls.push(JudgedCall {
+                    entry: index,
+                    event,
+                    id,
+                    tool,
+                    origin,
+                    outcome,
+                    judgement,
+                    attribution,
+                });
             }
             _ => match monitor.push(entry.clone()) {
                 Ok((event, found)) => {

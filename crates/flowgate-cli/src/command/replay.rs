@@ -8,17 +8,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 
-use flowgate::monitor::Outcome;
+use flowgate::label::Label;
+use flowgate::monitor::{Outcome, Source};
 use flowgate::policy::Policy;
+use flowgate::trace::Step;
 use flowgate::trace::read::Run;
 use flowgate_guard::influence::{self, Influence};
-use flowgate_guard::replay::replay;
+use flowgate_guard::replay::{JudgedCall, Replayed, replay};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Map, Value, json};
 
 use crate::args::TableFormat;
 use crate::input::{self, InputError};
 use crate::output::{Output, load_policy};
+use crate::report;
 
 /// What `flowgate replay` was asked to do.
 pub(crate) struct Options<'a> {
@@ -147,7 +150,8 @@ impl Figures {
                     if call.outcome == Outcome::Permit {
                         figures.injected_permitted += 1;
                         let task = text("injection_task_id").unwrap_or("an attack");
-                        *figures.permitted.entry(format!("{task}: {}", call.tool)).or_default() += 1;
+                        let line = format!("{task}: {}: {}", call.tool, why_permitted(call, &replayed));
+                        *figures.permitted.entry(line).or_default() += 1;
                     }
                 }
                 continue;
@@ -208,6 +212,36 @@ impl Figures {
         put("findings", self.findings.into());
         Value::Object(object)
     }
+}
+
+/// For each argument, which regions the method says it comes from, or why that does not matter.
+fn why_permitted(call: &JudgedCall, run: &Replayed) -> String {
+    let trace = run.monitor.trace();
+    let Some(document) = call.event.and_then(|event| trace.event(event)).map(|event| &event.document) else {
+        return String::new();
+    };
+    let space = run.monitor.policy().space();
+    let arguments =
+        document.key(0, "arguments").into_iter().flat_map(|arguments| document.children(arguments));
+    let why = arguments.filter_map(|argument| {
+        let Step::Key(name) = &document.node(argument)?.step else { return None };
+        let is_trusted = space.restrict(&document.label_of(argument), space.integrity()) == Label::BOTTOM;
+        let source = match call.attribution.argument(name) {
+            Source::Regions(regions) if regions.is_empty() => "says nothing".to_owned(),
+            Source::Regions(regions) => {
+                let mut sources: Vec<String> = regions
+                    .iter()
+                    .map(|(event, node)| report::source(&trace.region(*event, *node), &run.monitor))
+                    .collect();
+                sources.dedup();
+                format!("from the {}", sources.join(" and the "))
+            }
+            _ if is_trusted => "endorsed".to_owned(),
+            _ => "payload".to_owned(),
+        };
+        Some(format!("{name} {source}"))
+    });
+    why.collect::<Vec<_>>().join("; ")
 }
 
 type Job = (usize, Run);

@@ -99,6 +99,11 @@ pub(super) fn facts(text: &str) -> Vec<Fact> {
     facts
 }
 
+/// Whether a word names a month, in lower case.
+pub(super) fn is_month(word: &str) -> bool {
+    month(word.trim_end_matches(|c: char| !c.is_alphanumeric())).is_some()
+}
+
 fn month(word: &str) -> Option<u8> {
     let position =
         MONTHS.iter().position(|name| word == *name || (word.len() == 3 && name.starts_with(word)));

@@ -9,7 +9,7 @@ use flowgate::label::Label;
 use flowgate::trace::{Body, Content, EventId, NodeId, Place, Step, Trace};
 use serde_json::Value;
 
-use super::facts::{Fact, facts, number, words};
+use super::facts::{Fact, facts, is_month, number, words};
 
 /// The place of a text in the index.
 type PieceId = usize;
@@ -265,6 +265,14 @@ fn stands_at(text: &str, at: usize, needle: &str) -> bool {
         }
     }
     let after = rest.get(end..).unwrap_or("");
+    // The 13 of `June 13` is a day, not a number that somebody could have meant by `13`.
+    let is_number = needle.bytes().all(|b| b.is_ascii_digit());
+    if is_number
+        && (before.split_whitespace().last().is_some_and(is_month)
+            || after.split_whitespace().next().is_some_and(is_month))
+    {
+        return false;
+    }
     // `smith@x.org` is not `bob.smith@x.org`, and `site.org` is not `site.org/page`.
     let is_token = !needle.contains(char::is_whitespace)
         && needle.contains(|c: char| c.is_numeric() || "@./:_-".contains(c));
@@ -298,6 +306,7 @@ mod tests {
         check("id 213", "13", false);
         check("at 13:00", "13", false);
         check("delete 13, now", "13", true);
+        check("on june 13, now", "13", false);
         check("bobby", "bob", false);
         check("bob's note", "bob", true);
         assert!(stands_at("a  long\nline", 0, "a long line"));
