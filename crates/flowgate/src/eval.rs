@@ -70,8 +70,12 @@ pub(crate) struct Evaluator<'a> {
     pub(crate) fuel: &'a mut u64,
     pub(crate) missing: Missing,
     pub(crate) reads: Vec<Read>,
-    /// While set, iterating over a list or a map is not noted as looking at it.
+    /// Whether the query may go through rows without that being noted as looking at the structure around them.
     pub(crate) quiet: bool,
+    /// Set while it does.
+    is_quiet: bool,
+    /// Whether a comparison has failed because a value was missing.
+    pub(crate) missed: bool,
     depth: usize,
 }
 
@@ -80,7 +84,17 @@ const MAX_DEPTH: usize = 32;
 
 impl<'a> Evaluator<'a> {
     pub(crate) fn new(plan: &'a Plan, trace: &'a Trace, fuel: &'a mut u64, missing: Missing) -> Self {
-        Self { plan, trace, fuel, missing, reads: Vec::new(), quiet: false, depth: 0 }
+        Self {
+            plan,
+            trace,
+            fuel,
+            missing,
+            reads: Vec::new(),
+            quiet: false,
+            is_quiet: false,
+            missed: false,
+            depth: 0,
+        }
     }
 
     pub(crate) fn spend(&mut self, steps: usize) -> Result<()> {
@@ -145,7 +159,10 @@ impl<'a> Evaluator<'a> {
             }
             Op::Each(slot, ty, domain) => {
                 let domain = self.evaluate(domain, frame)?;
-                let items = self.items(&domain)?;
+                self.is_quiet = self.quiet && self.depth == 0;
+                let items = self.items(&domain);
+                self.is_quiet = false;
+                let items = items?;
                 self.solve_each(*slot, *ty, items, rest, frame, candidates, found)
             }
         };
@@ -192,13 +209,18 @@ impl<'a> Evaluator<'a> {
                 };
                 match document.node(*node).map(|node| &node.content) {
                     Some(Content::List | Content::Map) => {
-                        if !self.quiet {
+                        if !self.is_quiet {
                             self.reads.push(Read { event: *event, node: *node, deep: false });
                         }
                         Ok(document.children(*node).map(|child| Value::Node(*event, child)).collect())
                     }
-                    // A text or a number where the statement expects rows has none.
-                    _ => Ok(Vec::new()),
+                    // A text or a number where the statement expects rows has none; that is something to know, too.
+                    _ => {
+                        if !self.is_quiet {
+                            self.reads.push(Read { event: *event, node: *node, deep: true });
+                        }
+                        Ok(Vec::new())
+                    }
                 }
             }
             other => Err(EvalError::Type(format!("{} has no items", other.type_name()))),

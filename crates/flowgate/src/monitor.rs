@@ -44,6 +44,9 @@ impl Default for Limits {
     }
 }
 
+/// How many arguments a call may have.
+const MAX_ARGUMENTS: usize = 1_000;
+
 /// Which statements speak of a tool, found once.
 #[derive(Debug, Default)]
 struct Applicable {
@@ -61,6 +64,10 @@ pub struct Monitor {
     trace: Trace,
     roster: Roster,
     servers: Servers,
+    /// Tools that were declared or have run.
+    met: std::collections::HashSet<Tool>,
+    /// This monitor and no other: permits and questions are good only where they were made.
+    home: Arc<()>,
     stores: Stores,
     rules: Rules,
     applicable: HashMap<Tool, Arc<Applicable>>,
@@ -127,7 +134,9 @@ impl Monitor {
 
     /// A monitor for one session with limits of your own.
     pub fn with_limits(policy: Arc<Policy>, limits: Limits) -> Self {
-        let roster = Roster::new(policy.space());
+        let mut roster = Roster::new(policy.space());
+        // The names that the policy itself uses have their place before any that data could bring.
+        policy.plan.intern(&mut roster);
         let messages = Arc::new(labelling::for_messages(&policy.plan));
         let rules = Rules::new(&policy.plan);
         Self {
@@ -136,6 +145,8 @@ impl Monitor {
             trace: Trace::new(),
             roster,
             servers: Servers::default(),
+            met: std::collections::HashSet::new(),
+            home: Arc::new(()),
             stores: Stores::default(),
             rules,
             applicable: HashMap::new(),
@@ -167,9 +178,8 @@ impl Monitor {
     /// Tells the monitor of tools that exist, so that a name which two servers offer is ambiguous from the start.
     pub fn declare_tools<'t>(&mut self, tools: impl IntoIterator<Item = &'t Tool>) {
         for tool in tools {
-            self.servers.meet(&self.policy.plan.patterns, tool);
+            self.meet(tool);
         }
-        self.version += 1;
     }
 
     /// Adds a message or a tool's output, labels it, and returns what rules find.
@@ -188,7 +198,7 @@ impl Monitor {
         self.version += 1;
         let mut fuel = self.limits.fuel;
         let (id, mut findings) = self.label_and_append(entry, place, &mut fuel);
-        for reason in self.rules.meet(&self.policy.plan, &self.trace, id, &mut fuel) {
+        for reason in self.rules.meet(&self.policy.plan, &self.trace, &self.servers, id, &mut fuel) {
             findings.push(Finding { event: id, reason });
         }
         Ok((id, findings))
@@ -219,12 +229,23 @@ impl Monitor {
                 // A reservation alone changes no verdict that was given before it: calls of one message are judged
                 // in order, and may run in that order.
                 let version = self.version;
-                Verdict::Permit(Permit { entry, attribution, judgement, event, version, approval, ticket })
+                let home = Arc::clone(&self.home);
+                Verdict::Permit(Permit {
+                    entry,
+                    attribution,
+                    judgement,
+                    event,
+                    version,
+                    approval,
+                    home,
+                    ticket,
+                })
             }
             (Outcome::Confirm, Some(event)) => {
                 self.take_back(event, &seen);
                 let stores = self.stores.versions(&access);
-                Verdict::Confirm(Question { entry: original, attribution, judgement, event, stores })
+                let home = Arc::clone(&self.home);
+                Verdict::Confirm(Question { entry: original, attribution, judgement, event, stores, home })
             }
             (_, event) => {
                 event.into_iter().for_each(|event| self.take_back(event, &seen));
@@ -242,6 +263,9 @@ impl Monitor {
     /// Why the call must not run after all.
     pub fn approve(&mut self, question: Question) -> Result<Permit, Denial> {
         self.sweep();
+        if !Arc::ptr_eq(&self.home, &question.home) {
+            return Err(self.void(question.judgement, "the question was asked in another session"));
+        }
         if !self.stores.unchanged(&question.stores) {
             let message = "state that the call refers to has changed since the question was asked";
             return Err(self.void(question.judgement, message));
@@ -268,6 +292,9 @@ impl Monitor {
     pub fn redeem(&mut self, permit: Permit) -> Result<Authorized, Denial> {
         self.sweep();
         let mut permit = permit;
+        if !Arc::ptr_eq(&self.home, &permit.home) {
+            return Err(self.void(permit.judgement.clone(), "the permit was made in another session"));
+        }
         if permit.version != self.version {
             self.withdraw(permit.event);
             let (entry, attribution) = (permit.entry.clone(), permit.attribution.clone());
@@ -302,6 +329,10 @@ impl Monitor {
             if outcome == Outcome::Deny {
                 self.unpermitted.insert(event);
             }
+        } else {
+            // It happened, and nobody knows where: it may have written anything anywhere.
+            self.stores.raise_all(&self.policy.space().top());
+            self.version += 1;
         }
         Recorded { outcome, judgement: examined.judgement, event: examined.event }
     }
@@ -309,8 +340,13 @@ impl Monitor {
     /// The call happens: it writes to its stores.
     fn run(&mut self, event: EventId) {
         self.version += 1;
+        let mut tool = None;
         if let Some(call) = self.trace.event_mut(event) {
             call.status = Status::Done;
+            tool = call.tool().cloned();
+        }
+        if let Some(tool) = tool {
+            self.meet(&tool);
         }
         let label = self.trace.event(event).map_or(Label::BOTTOM, |call| call.label);
         if let Some(access) = self.accesses.get(&event) {
@@ -343,9 +379,15 @@ impl Monitor {
             Ok(place) => place,
             Err(error) => return refuse(judgement, entry, ReasonKind::Malformed, error.to_string()),
         };
-        if let Err(error) = &call.arguments {
-            let message = error.to_string();
-            judgement.reasons.push(Reason::new(ReasonKind::Malformed, Action::Deny, message));
+        match &call.arguments {
+            Err(error) => {
+                judgement.reasons.push(Reason::new(ReasonKind::Malformed, Action::Deny, error.to_string()));
+            }
+            Ok(arguments) if arguments.len() > MAX_ARGUMENTS => {
+                let message = format!("the call has more than {MAX_ARGUMENTS} arguments");
+                return refuse(judgement, entry, ReasonKind::Limit, message);
+            }
+            Ok(_) => {}
         }
         if self.trace.calls_with_id(&call.id).next().is_some() {
             let message = "another call has the same id, so its output would answer both";
@@ -356,6 +398,10 @@ impl Monitor {
 
         let seen = place.context;
         let document = self.label_call(&entry, attribution, &seen);
+        if document.is_oversize {
+            let message = "the call has too many parts to judge";
+            judgement.reasons.push(Reason::new(ReasonKind::Limit, Action::Deny, message));
+        }
         let influence = influence(attribution);
         let mut entry_kept = entry.clone();
         let event = self.trace.append(entry, place, document, Status::Pending, None, influence);
@@ -366,7 +412,7 @@ impl Monitor {
         let required = self.require(event, &applicable, attribution, &mut fuel);
         judgement.reasons.extend(required.reasons);
         judgement.is_harmless = required.is_harmless;
-        for reason in self.rules.meet(&self.policy.plan, &self.trace, event, &mut fuel) {
+        for reason in self.rules.meet(&self.policy.plan, &self.trace, &self.servers, event, &mut fuel) {
             match reason.action {
                 Action::Log => judgement.notes.push(reason),
                 _ => judgement.reasons.push(reason),
@@ -385,6 +431,15 @@ impl Monitor {
         Examined { judgement, event: Some(event), entry: entry_kept, access, seen }
     }
 
+    /// Takes note of a tool that exists: it can make a pattern ambiguous that others were judged by.
+    fn meet(&mut self, tool: &Tool) {
+        if self.met.insert(tool.clone()) {
+            self.servers.meet(&self.policy.plan.patterns, tool);
+            self.known_accesses.clear();
+            self.version += 1;
+        }
+    }
+
     fn access(&mut self, tool: Tool, is_harmless: bool) -> Access {
         let key = (tool, is_harmless);
         if let Some(known) = self.known_accesses.get(&key) {
@@ -400,9 +455,6 @@ impl Monitor {
         if let Some(known) = self.applicable.get(tool) {
             return Arc::clone(known);
         }
-        self.servers.meet(&self.policy.plan.patterns, tool);
-        // A new tool can make a pattern ambiguous that others were found by.
-        self.known_accesses.clear();
         let found = Arc::new(labelling::for_tool(&self.policy.plan, tool));
         self.applicable.insert(tool.clone(), Arc::clone(&found));
         found

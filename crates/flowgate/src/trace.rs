@@ -155,13 +155,19 @@ pub enum PlaceError {
     UnknownParent,
     /// Another event has the same name.
     DuplicateName,
+    /// The session has as many agents as it may have.
+    TooManyAgents,
 }
+
+/// How many agents one session may have.
+const MAX_AGENTS: usize = 256;
 
 impl fmt::Display for PlaceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::UnknownParent => "the event names a parent that is not in the trace",
             Self::DuplicateName => "another event has the same name",
+            Self::TooManyAgents => "the session has as many agents as it may have",
         })
     }
 }
@@ -226,27 +232,39 @@ impl Trace {
 
     /// Whether `earlier` may have influenced `later`, directly or by way of events in between.
     pub fn influences(&self, earlier: EventId, later: EventId) -> bool {
+        self.influences_in_steps(earlier, later).0
+    }
+
+    /// The same, and how many events had to be looked at.
+    pub(crate) fn influences_in_steps(&self, earlier: EventId, later: EventId) -> (bool, usize) {
         let mut seen = std::collections::HashSet::new();
+        // How many of each store's writers have been looked at.
+        let mut written: HashMap<usize, usize> = HashMap::new();
         let mut pending = vec![later];
+        let mut steps = 0;
         while let Some(id) = pending.pop() {
+            steps += 1;
             let Some(event) = self.event(id).filter(|_| seen.insert(id)) else { continue };
             for (store, count) in &event.read_from {
-                let writers = self.writers.get(*store).into_iter().flatten().take(*count);
+                let known = written.entry(*store).or_default();
+                let writers = self.writers.get(*store).into_iter().flatten().take(*count).skip(*known);
+                *known = (*known).max(*count);
                 for writer in writers {
+                    steps += 1;
                     if *writer == earlier {
-                        return true;
+                        return (true, steps);
                     }
                     pending.push(*writer);
                 }
             }
             match &event.influence {
-                Influence::All if self.sees(id, earlier) => return true,
-                Influence::Of(sources) if sources.contains(&earlier) => return true,
+                Influence::All if self.sees(id, earlier) => return (true, steps),
+                Influence::Of(sources) if sources.contains(&earlier) => return (true, steps),
                 Influence::Of(sources) => pending.extend(sources),
                 Influence::All => {}
             }
         }
-        false
+        (false, steps)
     }
 
     /// Whether whoever stands at `place` has seen the event.
@@ -269,6 +287,9 @@ impl Trace {
         let agent = self.agents.iter().position(|a| a == name).unwrap_or(self.agents.len());
         if entry.name.as_ref().is_some_and(|name| self.named.contains_key(name)) {
             return Err(PlaceError::DuplicateName);
+        }
+        if agent >= MAX_AGENTS {
+            return Err(PlaceError::TooManyAgents);
         }
         let known = self.heads.get(agent);
         let head = known.and_then(|head| head.last);

@@ -50,9 +50,20 @@ pub(super) fn words(text: &str) -> Vec<(String, Range<usize>)> {
     words
 }
 
-/// The number's shortest spelling, so that `98.70` and `98.7` are one.
-pub(super) fn number(value: f64) -> Fact {
-    Fact::Number(format!("{value}"))
+/// The shortest spelling of a decimal number, digit by digit, so that `98.70` and `98.7` are one and numbers that a float
+/// cannot tell apart are two. `None` for what is no plain decimal.
+pub(super) fn number(spelled: &str) -> Option<Fact> {
+    let (sign, digits) = spelled.strip_prefix('-').map_or(("", spelled), |digits| ("-", digits));
+    let (whole, decimals) = digits.split_once('.').unwrap_or((digits, ""));
+    let plain = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
+    if whole.is_empty() || !plain(whole) || !plain(decimals) {
+        return None;
+    }
+    let whole = whole.trim_start_matches('0');
+    let whole = if whole.is_empty() { "0" } else { whole };
+    let decimals = decimals.trim_end_matches('0');
+    let point = if decimals.is_empty() { "" } else { "." };
+    Some(Fact::Number(format!("{sign}{whole}{point}{decimals}")))
 }
 
 /// Everything but words that a text says.
@@ -197,7 +208,7 @@ fn spelled_number(text: &str, range: &Range<usize>) -> Option<Fact> {
     if connected || rest.starts_with(|c: char| c.is_alphanumeric()) {
         return None;
     }
-    spelled.parse().ok().map(number)
+    number(&spelled)
 }
 
 #[cfg(test)]

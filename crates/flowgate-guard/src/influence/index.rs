@@ -11,6 +11,11 @@ use serde_json::Value;
 
 use super::facts::{Fact, facts, is_month, number, words};
 
+/// How many places of a word are looked at.
+const MAX_PLACES: usize = 10_000;
+/// How many different parts of a text are traced one by one.
+const MAX_TEXT_PARTS: usize = 200;
+
 /// The place of a text in the index.
 type PieceId = usize;
 
@@ -19,7 +24,6 @@ type PieceId = usize;
 struct Piece {
     event: EventId,
     node: NodeId,
-    /// In lower case.
     text: String,
 }
 
@@ -79,17 +83,16 @@ impl Index {
 
     fn add_text(&mut self, event: EventId, node: NodeId, text: &str) {
         let piece = self.pieces.len();
-        let text = text.to_lowercase();
-        for fact in facts(&text) {
+        for fact in facts(&text.to_lowercase()) {
             let known = self.facts.entry(fact).or_default();
             if known.last() != Some(&piece) {
                 known.push(piece);
             }
         }
-        for (word, range) in words(&text) {
+        for (word, range) in words(text) {
             self.words.entry(word).or_default().push((piece, range.start));
         }
-        self.pieces.push(Piece { event, node, text });
+        self.pieces.push(Piece { event, node, text: text.to_owned() });
     }
 
     /// Whether a value contains a number or a code of some length that a usable region says.
@@ -108,49 +111,58 @@ impl Index {
     /// Finds where a value comes from: as a whole, or else part by part.
     pub(super) fn find(&self, trace: &Trace, value: &Value, usable: &Usable<'_>) -> Found {
         match value {
-            Value::Null | Value::Bool(_) => Found::Nowhere,
-            Value::Number(n) => {
-                let fact = n.as_f64().map(number);
-                let known =
-                    fact.and_then(|fact| self.best(trace, self.facts.get(&fact)?.iter().copied(), usable));
-                known.map_or(Found::Derived, |region| Found::In(vec![region]))
-            }
+            Value::Null => Found::Nowhere,
+            // One of two: nobody can tell where it comes from.
+            Value::Bool(_) => Found::Derived,
+            Value::Number(n) => match number(&n.to_string()) {
+                Some(fact) => self.fact(trace, &fact, usable),
+                None => Found::Derived,
+            },
             Value::String(text) => self.find_text(trace, text, usable),
             Value::Array(items) => all(items.iter().map(|item| self.find(trace, item, usable))),
-            Value::Object(entries) => all(entries.iter().map(|(_, item)| self.find(trace, item, usable))),
+            Value::Object(entries) => all(entries.iter().flat_map(|(key, item)| {
+                [self.find_text(trace, key, usable), self.find(trace, item, usable)]
+            })),
         }
     }
 
     fn find_text(&self, trace: &Trace, text: &str, usable: &Usable<'_>) -> Found {
-        let lower = text.trim().to_lowercase();
-        if words(&lower).is_empty() {
+        let text = text.trim();
+        if text.is_empty() {
             return Found::Nowhere;
         }
-        if let Some(region) = self.phrase(trace, &lower, usable) {
+        if words(text).is_empty() {
+            // Signs alone (`*`, `/`) say something, and nobody can tell where they come from.
+            return Found::Derived;
+        }
+        if let Some(region) = self.phrase(trace, text, usable) {
             return Found::In(vec![region]);
         }
-        if let Some(parts) = moment(&lower) {
+        if let Some(parts) = moment(text) {
             return all(parts.iter().map(|fact| self.fact(trace, fact, usable)));
         }
-        if let Ok(n) = lower.parse::<f64>() {
-            return self.fact(trace, &number(n), usable);
+        if let Some(fact) =
+            number(text).filter(|fact| !text.starts_with('0') && *fact != Fact::Number(String::new()))
+        {
+            return self.fact(trace, &fact, usable);
         }
         // A text put together from several: every line and every sentence must come from somewhere.
-        let parts: Vec<&str> = lower
+        let parts: std::collections::HashSet<&str> = text
             .split(['\n', ';'])
             .flat_map(|line| line.split(", "))
             .flat_map(|line| line.split(". "))
+            .map(str::trim)
+            .filter(|part| !part.is_empty())
             .collect();
-        if parts.len() < 2 {
+        if !(2..=MAX_TEXT_PARTS).contains(&parts.len()) {
             return Found::Derived;
         }
-        all(parts.iter().map(|part| {
-            let part = part.trim();
-            match words(part).is_empty() {
-                true => Found::Nowhere,
-                false => {
-                    self.phrase(trace, part, usable).map_or(Found::Derived, |region| Found::In(vec![region]))
-                }
+        let mut parts: Vec<&str> = parts.into_iter().collect();
+        parts.sort_unstable();
+        all(parts.iter().map(|part| match words(part).is_empty() {
+            true => Found::Nowhere,
+            false => {
+                self.phrase(trace, part, usable).map_or(Found::Derived, |region| Found::In(vec![region]))
             }
         }))
     }
@@ -158,8 +170,14 @@ impl Index {
     /// A date without a year is said by a text that names the day, whatever year it means.
     fn fact(&self, trace: &Trace, fact: &Fact, usable: &Usable<'_>) -> Found {
         let exact = self.facts.get(fact).into_iter().flatten().copied();
+        // The year must have been said somewhere at least.
+        let is_said = |year: &u16| {
+            let places = self.words.get(&year.to_string()).into_iter().flatten();
+            let pieces = places.filter_map(|(piece, _)| self.pieces.get(*piece));
+            pieces.take(MAX_PLACES).any(|piece| usable(piece.event, piece.node))
+        };
         let any_year = match fact {
-            Fact::Date { month, day, .. } => {
+            Fact::Date { year: Some(year), month, day } if is_said(year) => {
                 self.facts.get(&Fact::Date { year: None, month: *month, day: *day })
             }
             _ => None,
@@ -168,7 +186,7 @@ impl Index {
         self.best(trace, candidates, usable).map_or(Found::Derived, |region| Found::In(vec![region]))
     }
 
-    /// The lowest usable region that contains the phrase, `needle` being in lower case.
+    /// The lowest usable region that contains the phrase.
     fn phrase(&self, trace: &Trace, needle: &str, usable: &Usable<'_>) -> Option<(EventId, NodeId)> {
         let mut rarest: Option<(usize, &[(PieceId, usize)])> = None;
         for (word, range) in words(needle) {
@@ -179,7 +197,8 @@ impl Index {
             }
         }
         let (offset, places) = rarest?;
-        let pieces = places.iter().filter_map(|(piece, start)| {
+        // A word that stands everywhere tells little, and looking at each place would take long.
+        let pieces = places.iter().take(MAX_PLACES).filter_map(|(piece, start)| {
             let at = start.checked_sub(offset)?;
             self.pieces.get(*piece).filter(|known| stands_at(&known.text, at, needle)).map(|_| *piece)
         });
@@ -226,18 +245,46 @@ fn all(parts: impl Iterator<Item = Found>) -> Found {
     if regions.is_empty() { Found::Nowhere } else { Found::In(regions) }
 }
 
-/// The date and the time of a text that is nothing but these.
+/// The date and the time of a text that is nothing but these: `2024-05-19`, `12:00`, `2024-05-19 12:00:00`.
 fn moment(text: &str) -> Option<Vec<Fact>> {
-    let is_plain = text.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'-' | b':' | b' ' | b't'));
-    let parts: Vec<Fact> = facts(text)
+    let shape: String = text.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
+    let date = shape.starts_with("0000-00-00");
+    let clock =
+        if date { shape.get(10..).unwrap_or("").trim_start_matches([' ', 'T']) } else { shape.as_str() };
+    if !(matches!(clock, "00:00" | "00:00:00") || (date && clock.is_empty())) {
+        return None;
+    }
+    let parts: Vec<Fact> = facts(&text.to_lowercase())
         .into_iter()
         .filter(|fact| matches!(fact, Fact::Date { .. } | Fact::Time { .. }))
         .collect();
-    (is_plain && !parts.is_empty()).then_some(parts)
+    (parts.len() == usize::from(date) + usize::from(!clock.is_empty())).then_some(parts)
+}
+
+/// What a phrase is, which decides what may stand beside it.
+#[derive(PartialEq)]
+enum Phrase {
+    /// Words.
+    Words,
+    /// A number, a code, an id: spelled exactly, and not a part of a longer one.
+    Token,
+    /// A mail address, a host or a URL: spelled exactly, and with nothing beside it that could belong to one.
+    Address,
 }
 
 /// Whether `needle` stands at `at`, white space aside, and is not a piece of a longer word, number or address.
 fn stands_at(text: &str, at: usize, needle: &str) -> bool {
+    let kind = match needle {
+        _ if needle.contains(char::is_whitespace) => Phrase::Words,
+        _ if needle.contains(['@', '/'])
+            || needle.trim_end_matches('.').contains('.') && needle.contains(char::is_alphabetic) =>
+        {
+            Phrase::Address
+        }
+        _ if needle.contains(|c: char| c.is_numeric() || ":_-".contains(c)) => Phrase::Token,
+        _ => Phrase::Words,
+    };
+    let same = |a: char, b: char| a == b || (kind == Phrase::Words && a.eq_ignore_ascii_case(&b));
     let (Some(before), Some(rest)) = (text.get(..at), text.get(at..)) else { return false };
     let mut hay = rest.char_indices().peekable();
     let mut needles = needle.chars().peekable();
@@ -258,7 +305,7 @@ fn stands_at(text: &str, at: usize, needle: &str) -> bool {
                     hay.next();
                 }
             }
-            (Some(n), Some((_, h))) if n == h => {
+            (Some(n), Some((_, h))) if same(n, h) => {
                 hay.next();
             }
             _ => return false,
@@ -267,24 +314,55 @@ fn stands_at(text: &str, at: usize, needle: &str) -> bool {
     let after = rest.get(end..).unwrap_or("");
     // The 13 of `June 13` is a day, not a number that somebody could have meant by `13`.
     let is_number = needle.bytes().all(|b| b.is_ascii_digit());
-    if is_number
-        && (before.split_whitespace().last().is_some_and(is_month)
-            || after.split_whitespace().next().is_some_and(is_month))
+    let is_month = |word: Option<&str>| word.is_some_and(|word| is_month(&word.to_lowercase()));
+    if is_number && (is_month(before.split_whitespace().last()) || is_month(after.split_whitespace().next()))
     {
         return false;
     }
-    // `smith@x.org` is not `bob.smith@x.org`, and `site.org` is not `site.org/page`.
-    let is_token = !needle.contains(char::is_whitespace)
-        && needle.contains(|c: char| c.is_numeric() || "@./:_-".contains(c));
-    let connects = |c: char| is_token && "@./:_-+%?#&=\\".contains(c);
-    let mut left = before.chars().rev();
-    let mut right = after.chars();
-    let glued = |side: &mut dyn Iterator<Item = char>| match side.next() {
-        Some(c) if c.is_alphanumeric() => true,
-        Some(c) if connects(c) => side.next().is_some_and(char::is_alphanumeric) || matches!(c, '@'),
-        _ => false,
+    !glued_left(before, &kind) && !glued_right(after, &kind)
+}
+
+fn glued_left(before: &str, kind: &Phrase) -> bool {
+    // `site.org` is what `https://site.org` leads to.
+    let before = match kind {
+        Phrase::Address => {
+            before.strip_suffix("https://").or_else(|| before.strip_suffix("http://")).unwrap_or(before)
+        }
+        _ => before,
     };
-    !glued(&mut left) && !glued(&mut right)
+    let mut left = before.chars().rev();
+    match (left.next(), kind) {
+        (None, _) => false,
+        (Some(c), Phrase::Address) => {
+            // A bracket or a quote opens something only if it is not part of a longer address itself.
+            let opens = |c: Option<char>| c.is_none_or(|c| c.is_whitespace() || "]([{<\"'`,;:|".contains(c));
+            !(c.is_whitespace() || (",;:|".contains(c)) || ("<([{\"'`".contains(c) && opens(left.next())))
+        }
+        (Some(c), _) if c.is_alphanumeric() => true,
+        (Some(c), Phrase::Token) => {
+            "@./:_-+%?#&=\\~".contains(c) && left.next().is_some_and(char::is_alphanumeric)
+        }
+        (Some(_), Phrase::Words) => false,
+    }
+}
+
+fn glued_right(after: &str, kind: &Phrase) -> bool {
+    let mut right = after.chars();
+    let ends = |next: Option<char>| next.is_none_or(|c| c.is_whitespace() || ">)]}\"'`".contains(c));
+    match (right.next(), kind) {
+        (None, _) => false,
+        (Some(c), Phrase::Address) => match c {
+            _ if c.is_whitespace() || ">)]}\"'`,;|".contains(c) => false,
+            // The end of a sentence.
+            '.' | '?' | '!' | ':' => !ends(right.next()),
+            _ => true,
+        },
+        (Some(c), _) if c.is_alphanumeric() => true,
+        (Some(c), Phrase::Token) => {
+            "@./:_-+%?#&=\\~".contains(c) && right.next().is_some_and(char::is_alphanumeric)
+        }
+        (Some(_), Phrase::Words) => false,
+    }
 }
 
 #[cfg(test)]
@@ -309,6 +387,16 @@ mod tests {
         check("on june 13, now", "13", false);
         check("bobby", "bob", false);
         check("bob's note", "bob", true);
-        assert!(stands_at("a  long\nline", 0, "a long line"));
+        check("mail o'ann@x.org", "ann@x.org", false);
+        check("mail a!ann@x.org", "ann@x.org", false);
+        check("mail \u{200b}ann@x.org", "ann@x.org", false);
+        check("mail <ann@x.org>", "ann@x.org", true);
+        check("see http://good.org/~evil.com", "evil.com", false);
+        check("see http://good.org/(evil.com)", "evil.com", false);
+        check("see [it](good.com) or (good.com)", "good.com", true);
+        check("see https://good.org now", "good.org", true);
+        check("see //evil.com/", "evil.com", false);
+        check("see https://d.x/AbC1", "https://d.x/aBc1", false);
+        assert!(stands_at("a  long\nline", 0, "A long line"));
     }
 }

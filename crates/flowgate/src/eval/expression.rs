@@ -6,7 +6,7 @@ use super::{EvalError, Evaluator, Frame, MAX_DEPTH, Missing, Read, Result, Value
 use crate::policy::pattern::PatternId;
 use crate::policy::plan::{Ex, RegexUse, Shape};
 use crate::policy::syntax::{Arithmetic, Comparison};
-use crate::trace::{Body, Content, EventId, NodeId, Tool};
+use crate::trace::{Body, Content, EventId, NodeId, Step, Tool};
 
 impl Evaluator<'_> {
     pub(crate) fn evaluate(&mut self, ex: &Ex, frame: &mut Frame) -> Result<Value> {
@@ -53,7 +53,10 @@ impl Evaluator<'_> {
             Ex::Not(inner) => {
                 let value = self.evaluate(inner, frame)?;
                 match self.resolve(&value)? {
-                    Value::Absent if self.missing == Missing::FailsAll => Ok(Value::Absent),
+                    Value::Absent if self.missing == Missing::FailsAll => {
+                        self.missed = true;
+                        Ok(Value::Absent)
+                    }
                     value => Ok(Value::Bool(!value.is_true())),
                 }
             }
@@ -153,7 +156,8 @@ impl Evaluator<'_> {
             return Ok(Value::Absent);
         };
         let Some(found) = document.node(*node) else { return Ok(Value::Absent) };
-        let deep = !matches!(found.content, Content::Scalar(_));
+        // A text with captured parts is more than what is left of it.
+        let deep = !matches!(found.content, Content::Scalar(_)) || found.end > node + 1;
         self.reads.push(Read { event: *event, node: *node, deep });
         if let Some(text) = &found.text {
             self.spend(text.len() / 64)?;
@@ -212,7 +216,18 @@ impl Evaluator<'_> {
                 .iter()
                 .find(|(key, _)| **key == *name)
                 .map_or(Value::Absent, |(_, value)| value.clone())),
-            Value::Node(event, node) => Ok(self.child(*event, *node, name)),
+            Value::Node(event, node) => {
+                let is_text =
+                    self.trace.event(*event).and_then(|e| e.document.node(*node)).is_some_and(|node| {
+                        node.text.is_none()
+                            && matches!(&node.content, Content::Scalar(value) if value.is_string())
+                    });
+                if is_text {
+                    let text = self.resolve(object)?;
+                    return self.member(&text, name);
+                }
+                Ok(self.child(*event, *node, name))
+            }
             Value::Event(event) => self.event_member(*event, name),
             Value::Function(event) => match name {
                 "name" => self.event_member(*event, "name"),
@@ -242,6 +257,11 @@ impl Evaluator<'_> {
 
     fn event_member(&mut self, id: EventId, name: &str) -> Result<Value> {
         let Some(event) = self.trace.event(id) else { return Ok(Value::Absent) };
+        if self.missing == Missing::FailsAll && matches!(name, "name" | "tool") {
+            // A name alone identifies no tool: a statement that grants something asks `is tool:`.
+            self.missed = true;
+            return Ok(Value::Absent);
+        }
         let tool = |tool: Option<&Tool>| tool.cloned();
         let named = |tool: Option<Tool>| match (name, tool) {
             ("name", Some(tool)) => Value::text(&tool.name),
@@ -260,7 +280,15 @@ impl Evaluator<'_> {
             (Body::Output(_), "content" | "is_error")
             | (Body::Message(_), "content" | "role")
             | (Body::Call(_), "arguments") => self.child(id, 0, name),
-            _ => event.extra.get(name).map_or(Value::Absent, Value::from_json),
+            (Body::Output(_), "structured") => self.child(id, 0, name),
+            _ => match event.extra.get(name) {
+                Some(extra) => {
+                    // Whoever wrote the event wrote its other fields as well.
+                    self.reads.push(Read { event: id, node: 0, deep: true });
+                    Value::from_json(extra)
+                }
+                None => Value::Absent,
+            },
         })
     }
 
@@ -280,6 +308,19 @@ impl Evaluator<'_> {
         match (object, index) {
             (Value::Absent | Value::None, _) | (_, Value::Absent) => Ok(Value::Absent),
             (_, Value::Str(key)) => self.member(object, key),
+            (Value::Node(event, node), Value::Int(index)) if *index >= 0 => {
+                let index = usize::try_from(*index).unwrap_or(usize::MAX);
+                let document = self.trace.event(*event).map(|event| &event.document);
+                let child = document.and_then(|document| document.child(*node, &Step::Index(index)));
+                self.spend(index.min(document.map_or(0, |document| document.nodes().len())))?;
+                match child {
+                    Some(child) => Ok(Value::Node(*event, child)),
+                    None => {
+                        self.reads.push(Read { event: *event, node: *node, deep: false });
+                        Ok(Value::Absent)
+                    }
+                }
+            }
             (Value::Node(..) | Value::List(_), Value::Int(index)) => {
                 let items = self.items(object)?;
                 Ok(items.get(position(*index, items.len())).cloned().unwrap_or(Value::Absent))
@@ -345,6 +386,7 @@ impl Evaluator<'_> {
         }
         let missing = left == Value::Absent || right == Value::Absent;
         if missing && self.missing == Missing::FailsAll {
+            self.missed = true;
             return Ok(Value::Absent);
         }
         let truth = match operator {
@@ -397,8 +439,9 @@ impl Evaluator<'_> {
             Comparison::Before => self.trace.sees(*b, *a),
             Comparison::RightBefore => self.trace.previous(*b) == Some(*a),
             _ => {
-                self.spend(self.trace.len() / 64)?;
-                self.trace.influences(*a, *b)
+                let (influences, steps) = self.trace.influences_in_steps(*a, *b);
+                self.spend(steps)?;
+                influences
             }
         })
     }

@@ -258,7 +258,7 @@ impl Space {
         let (all, none) = (bits.iter().all(|bit| *bit), bits.iter().all(|bit| !bit));
         let names = |set: bool| {
             let known = roster.names(index).iter().zip(&bits).filter(|(_, bit)| **bit == set);
-            known.map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ")
+            known.map(|(name, _)| shown(name)).collect::<Vec<_>>().join(", ")
         };
         Some(match &dimension.kind {
             Kind::Order(lattice) => lattice.element(&bits).unwrap_or("?").to_owned(),
@@ -275,6 +275,13 @@ impl Space {
             },
         })
     }
+}
+
+/// A name that may come from data, printed so that it cannot play tricks on who reads it.
+fn shown(name: &str) -> String {
+    let short: String = name.chars().take(40).collect();
+    let ellipsis = if short.len() < name.len() { "…" } else { "" };
+    format!("{}{ellipsis}", short.escape_debug())
 }
 
 fn set_bit(label: &mut Label, bit: usize) {

@@ -2,7 +2,7 @@
 
 use super::{Applicable, Finding, Monitor, Reason, ReasonKind, Source};
 use crate::eval::{EvalError, Evaluator, Frame, Missing, Read, Value};
-use crate::label::{Bound, Label, Partial, Roster, Space};
+use crate::label::{Bound, Dims, Kind, Label, Partial, Roster, Space};
 use crate::policy::Action;
 use crate::policy::pattern::PatternId;
 use crate::policy::plan::{LabelPlan, LabelStatement, Plan, Query, Target, TargetStep, Type};
@@ -66,6 +66,7 @@ impl Monitor {
         let mut reasons = Vec::new();
         let (mut base, mut floor) = (unlabelled, Label::BOTTOM);
         let mut call = None;
+        let mut tool: Option<Tool> = None;
         let mut influence = Influence::Of(Vec::new());
         let mut reads: Vec<usize> = Vec::new();
         let mut applicable = std::sync::Arc::clone(&self.messages);
@@ -102,8 +103,9 @@ impl Monitor {
                         reads.clone_from(&access.reads);
                     }
                     influence = Influence::Of(vec![call]);
-                    if let Some(tool) = self.trace.event(call).and_then(|e| e.tool()).cloned() {
-                        applicable = self.applicable(&tool);
+                    tool = self.trace.event(call).and_then(|e| e.tool()).cloned();
+                    if let Some(tool) = &tool {
+                        applicable = self.applicable(tool);
                     }
                 }
             }
@@ -117,13 +119,19 @@ impl Monitor {
                 "the output looks like data but cannot be read in exactly one way; it is labelled as a whole";
             reasons.push(Reason::new(ReasonKind::Malformed, Action::Log, message));
         }
+        if document.is_oversize {
+            let message = "the event has too many parts to tell apart; it is labelled as a whole";
+            reasons.push(Reason::new(ReasonKind::Limit, Action::Log, message));
+        }
         if document.twins_differ {
             let message = "the text and the structured form of the answer differ; it is labelled as a whole";
             reasons.push(Reason::new(ReasonKind::Malformed, Action::Log, message));
         }
         let id = self.trace.append(entry, place, document, Status::Done, call, influence);
         self.trace.read_from(id, &reads);
-        if is_declared && self.declare(plan, id, &applicable, is_error, &mut reasons, fuel).is_err() {
+        if is_declared
+            && self.declare(plan, id, &applicable, tool.as_ref(), is_error, &mut reasons, fuel).is_err()
+        {
             let message = "the step took too long to evaluate, so the event is unlabelled";
             reasons.push(Reason::new(ReasonKind::Limit, Action::Deny, message));
             if let Some(event) = self.trace.event_mut(id) {
@@ -144,42 +152,101 @@ impl Monitor {
         plan: &Plan,
         id: EventId,
         applicable: &Applicable,
+        tool: Option<&Tool>,
         is_error: bool,
         reasons: &mut Vec<Reason>,
         fuel: &mut u64,
     ) -> Result<(), EvalError> {
+        let space = &plan.space;
         let mut raised = false;
+        let mut closed = Dims::NONE;
         for reading in [false, true] {
             let statements = applicable.labels.iter().filter_map(|index| plan.labels.get(*index));
             for statement in statements.filter(|s| s.reads == reading && (!is_error || s.mentions_error)) {
-                if let Some(reason) = self.ambiguous(plan, &statement.query) {
-                    reasons.push(Reason { statement: Some(statement.span.clone()), ..reason });
-                    continue;
-                }
-                match self.grants(plan, id, statement, fuel) {
-                    Ok(grants) => raised |= self.grant(&plan.space, id, grants),
-                    Err(EvalError::Fuel) => return Err(EvalError::Fuel),
-                    // A statement that cannot be evaluated grants nothing.
-                    Err(EvalError::Type(problem)) => {
-                        let mut reason = Reason::new(ReasonKind::RuleError, Action::Log, problem);
+                let matched = match self.ambiguous(plan, &statement.query, tool) {
+                    Some(reason) => Err(reason),
+                    None => self.matches(plan, id, statement, fuel)?,
+                };
+                match matched {
+                    Ok((grants, unsure)) => {
+                        if let Some(event) = self.trace.event_mut(id) {
+                            // What applies only if a missing value is taken for `None` may raise, and not lower.
+                            for grant in unsure {
+                                raised |= event.document.raise_subtree(grant.node, &grant.label.label);
+                            }
+                        }
+                        raised |= self.grant(space, id, grants);
+                    }
+                    // The statement may have been there to raise what another one lowers.
+                    Err(mut reason) => {
+                        closed = closed.union(statement.label.dims);
                         reason.statement = Some(statement.span.clone());
                         reasons.push(reason);
                     }
                 }
             }
         }
-        if raised && let Some(event) = self.trace.event_mut(id) {
+        let Some(event) = self.trace.event_mut(id) else { return Ok(()) };
+        event.document.join_captures();
+        event.document.close_dims(space, closed);
+        if raised {
             // A label was granted on the word of a region that turned out to be labelled higher.
-            event.document.set_subtree(0, plan.space.top());
+            event.document.set_subtree(0, space.top());
             let message = "a statement raised a label that another had relied on, so the event is unlabelled";
             reasons.push(Reason::new(ReasonKind::RuleError, Action::Log, message));
         }
         Ok(())
     }
 
+    /// The matches of a statement, and those that it would have if missing values were `None`. If it cannot be
+    /// evaluated, the reason; if there is no fuel, an error.
+    fn matches(
+        &mut self,
+        plan: &Plan,
+        id: EventId,
+        statement: &LabelStatement,
+        fuel: &mut u64,
+    ) -> Result<Result<(Vec<Grant>, Vec<Grant>), Reason>, EvalError> {
+        let known = self.roster.clone();
+        let mut run = |missing| match self.grants(plan, id, statement, missing, fuel) {
+            Ok(found) => Ok(Ok(found)),
+            Err(EvalError::Fuel) => Err(EvalError::Fuel),
+            Err(EvalError::Type(problem)) => {
+                Ok(Err(Reason::new(ReasonKind::RuleError, Action::Log, problem)))
+            }
+        };
+        let (mut grants, missed) = match run(Missing::FailsAll)? {
+            Ok(found) => found,
+            Err(reason) => return Ok(Err(reason)),
+        };
+        let mut unsure = Vec::new();
+        if missed {
+            unsure = match run(Missing::IsNone)? {
+                Ok((grants, _)) => grants,
+                Err(reason) => return Ok(Err(reason)),
+            };
+            unsure.retain(|grant| {
+                !grants.iter().any(|sure| (sure.node, sure.label) == (grant.node, grant.label))
+            });
+        }
+        // A statement may only look at what is at or below the label that it grants.
+        let space = &plan.space;
+        grants.retain(|grant| {
+            space.exceeds(&grant.read_label, &grant.label.label, grant.label.dims).is_empty()
+        });
+        if grants.is_empty() && unsure.is_empty() {
+            // Names in labels that are not granted take no room.
+            self.roster = known;
+        }
+        Ok(Ok((grants, unsure)))
+    }
+
     /// A reason against the statement if one of its patterns has become ambiguous.
-    pub(super) fn ambiguous(&self, plan: &Plan, query: &Query) -> Option<Reason> {
-        let pattern: &PatternId = query.patterns.iter().find(|id| self.servers.is_ambiguous(**id))?;
+    ///
+    /// A tool that has not run yet counts for its own call only: a name that the model makes up is not an offer.
+    pub(super) fn ambiguous(&self, plan: &Plan, query: &Query, tool: Option<&Tool>) -> Option<Reason> {
+        let is_ambiguous = |id: &&PatternId| self.servers.is_ambiguous_for(&plan.patterns, **id, tool);
+        let pattern: &PatternId = query.patterns.iter().find(is_ambiguous)?;
         let name = plan.patterns.get(pattern.0)?;
         let message = format!(
             "`{name}` matches tools of two servers, so the statement grants nothing; name the server"
@@ -187,22 +254,24 @@ impl Monitor {
         Some(Reason::new(ReasonKind::AmbiguousTool, Action::Deny, message))
     }
 
+    /// What the statement grants, and whether a value that it asks for was missing.
     fn grants(
         &mut self,
         plan: &Plan,
         id: EventId,
         statement: &LabelStatement,
+        missing: Missing,
         fuel: &mut u64,
-    ) -> Result<Vec<Grant>, EvalError> {
+    ) -> Result<(Vec<Grant>, bool), EvalError> {
         let Self { trace, roster, .. } = self;
-        let mut evaluator = Evaluator::new(plan, trace, fuel, Missing::FailsAll);
+        let mut evaluator = Evaluator::new(plan, trace, fuel, missing);
         evaluator.quiet = statement.query.is_quiet;
         let mut grants = Vec::new();
         let mut frame = frame(&statement.query, id);
-        evaluator.solve(&statement.query.ops, &mut frame, &|_| None, &mut |evaluator, frame| {
+        let result = evaluator.solve(&statement.query.ops, &mut frame, &|_| None, &mut |evaluator, frame| {
             let noted = evaluator.reads.len();
             let label = compute(evaluator, &plan.space, roster, &statement.label, frame, Bound::Data)?;
-            for node in region_nodes(evaluator.trace, &statement.target, frame) {
+            for node in region_nodes(evaluator.trace, &statement.target, frame, id) {
                 evaluator.spend(1)?;
                 let capture = match &statement.target.capture {
                     None => None,
@@ -223,39 +292,35 @@ impl Monitor {
             }
             evaluator.reads.truncate(noted);
             Ok(false)
-        })?;
-        Ok(grants)
+        });
+        let missed = evaluator.missed;
+        result.map(|_| (grants, missed))
     }
 
     /// Carries grants out. Returns whether that raised a label which an earlier grant had relied on.
     fn grant(&mut self, space: &Space, id: EventId, mut grants: Vec<Grant>) -> bool {
         let Some(event) = self.trace.event_mut(id) else { return false };
         let mut raised = false;
-        // A statement may only look at what is at or below the label that it grants.
-        grants.retain(|grant| {
-            space.exceeds(&grant.read_label, &grant.label.label, grant.label.dims).is_empty()
-        });
-        for grant in &grants {
-            grant
-                .reads
-                .iter()
-                .filter(|read| read.event == id)
-                .for_each(|read| event.document.mark_read(read.node));
+        for read in grants.iter().flat_map(|grant| &grant.reads).filter(|read| read.event == id) {
+            event.document.mark_read(read.node, read.deep);
         }
-        // From the last node to the first, since a captured part moves the nodes after it.
-        grants.sort_by_key(|grant| std::cmp::Reverse(grant.node));
-        for grant in grants {
-            let node = match grant.capture {
-                Some((name, range)) => match event.document.capture(grant.node, &name, range) {
-                    Some(node) => node,
-                    None => continue,
-                },
-                None => grant.node,
-            };
+        // Captured parts move the nodes after them, so all of a statement's are made at once.
+        grants.sort_by_key(|grant| grant.node);
+        grants.dedup_by(|a, b| a.node == b.node && a.capture.is_some() && b.capture.is_some());
+        let name = grants.iter().find_map(|grant| grant.capture.as_ref()).map(|(name, _)| name.clone());
+        let nodes = match name {
+            Some(name) => {
+                let parts: Vec<_> =
+                    grants.iter().filter_map(|g| Some((g.node, g.capture.as_ref()?.1.clone()))).collect();
+                event.document.capture(&name, &parts)
+            }
+            None => grants.iter().map(|grant| grant.node).collect(),
+        };
+        for (grant, node) in grants.iter().zip(nodes) {
             raised |= event.document.declare(space, node, &grant.label);
             // In the other dimensions, the choice of the label tells what was read.
             let rest = space.restrict(&grant.read_label, space.all().without(grant.label.dims));
-            event.document.raise_subtree(node, &rest);
+            raised |= event.document.raise_subtree(node, &rest);
         }
         raised
     }
@@ -294,13 +359,16 @@ pub(super) fn frame(query: &Query, id: EventId) -> Frame {
     frame
 }
 
-/// The nodes that a region stands for.
-pub(super) fn region_nodes(trace: &Trace, target: &Target, frame: &Frame) -> Vec<NodeId> {
+/// The nodes of the event `of` that a region stands for.
+pub(super) fn region_nodes(trace: &Trace, target: &Target, frame: &Frame, of: EventId) -> Vec<NodeId> {
     let (event, root) = match frame.get(target.root) {
         Some(Value::Event(event)) => (*event, 0),
         Some(Value::Node(event, node)) => (*event, *node),
         _ => return Vec::new(),
     };
+    if event != of {
+        return Vec::new();
+    }
     let Some(document) = trace.event(event).map(|event| &event.document) else { return Vec::new() };
     let mut nodes = vec![root];
     for step in &target.steps {
@@ -349,9 +417,15 @@ pub(super) fn compute(
                 _ => is_known = false,
             }
         }
-        let instant = names.first().and_then(|text| crate::builtin::seconds(text));
-        let instant = instant.and_then(|seconds| space.instant(dimension, seconds));
-        let computed = instant.or_else(|| roster.set(space, dimension, &names, bound));
+        let is_time = space.dimensions().get(index).is_some_and(|dimension| dimension.kind == Kind::Time);
+        let computed = if is_time {
+            is_known &= !names.is_empty() && (bound == Bound::Data || names.len() == 1);
+            let instants = names.iter().map(|text| space.instant(dimension, crate::builtin::seconds(text)?));
+            let instants: Option<Vec<Partial>> = instants.collect();
+            instants.map(|all| all.iter().fold(Partial::NONE, |joined, instant| joined.join(instant)))
+        } else {
+            roster.set(space, dimension, &names, bound)
+        };
         label = label.join(&computed.filter(|_| is_known).unwrap_or(unknown));
     }
     Ok(label)

@@ -17,6 +17,9 @@ use crate::trace::{Body, Content, Document, Entry, EventId, NodeId, Region, Step
 /// How many regions a reason names.
 const MAX_REGIONS: usize = 5;
 
+/// How many reasons against one call are told.
+const MAX_REASONS: usize = 50;
+
 /// How many of the latest events are searched for regions that offend.
 const RECENT: usize = 64;
 
@@ -31,6 +34,8 @@ struct Limit {
     label: Partial,
     span: Span,
     denies: bool,
+    /// Whether it also says that what flows to it is allowed.
+    grants: bool,
     /// Whether it says that the tool acts on nothing.
     is_harmless: bool,
     /// The greatest label that does not exceed it.
@@ -50,15 +55,16 @@ impl Monitor {
     ) {
         let policy = std::sync::Arc::clone(&self.policy);
         let plan = &policy.plan;
+        let tool = self.trace.event(event).and_then(|call| call.tool()).cloned();
         for statement in applicable.endorsements.iter().filter_map(|index| plan.endorsements.get(*index)) {
-            if self.ambiguous(plan, &statement.query).is_some() {
+            if self.ambiguous(plan, &statement.query, tool.as_ref()).is_some() {
                 continue;
             }
             let mut granted: Vec<(NodeId, Partial)> = Vec::new();
             let Self { trace, roster, .. } = self;
             let mut evaluator = Evaluator::new(plan, trace, fuel, Missing::FailsAll);
             let result = each_match(&mut evaluator, &statement.query, event, |evaluator, frame| {
-                let nodes = region_nodes(evaluator.trace, &statement.target, frame);
+                let nodes = region_nodes(evaluator.trace, &statement.target, frame, event);
                 // The condition on the argument itself is what pins it down; all else must be good enough already.
                 evaluator.reads.retain(|read| read.event != event || !nodes.contains(&read.node));
                 let label = compute(evaluator, &plan.space, roster, &statement.label, frame, Bound::Data)?;
@@ -106,35 +112,45 @@ impl Monitor {
             return required;
         }
         let mut limits: Vec<Limit> = Vec::new();
+        let tool = self.trace.event(event).and_then(|call| call.tool()).cloned();
         for statement in applicable.requirements.iter().filter_map(|index| plan.requirements.get(*index)) {
-            if let Some(mut reason) = self.ambiguous(plan, &statement.query) {
+            if let Some(mut reason) = self.ambiguous(plan, &statement.query, tool.as_ref()) {
                 reason.statement = Some(statement.span.clone());
                 required.reasons.push(reason);
                 continue;
             }
-            let Self { trace, roster, .. } = self;
-            let mut evaluator = Evaluator::new(plan, trace, fuel, Missing::FailsAll);
-            let result = each_match(&mut evaluator, &statement.query, event, |evaluator, frame| {
-                let conditions = evaluator.reads.len();
-                let mut label =
-                    compute(evaluator, space, roster, &statement.label, frame, Bound::Requirement)?;
-                // The values that a computed bound reads must themselves be allowed where it leads.
-                evaluator.reads.drain(..conditions.min(evaluator.reads.len()));
-                if !space.exceeds(&evaluator.read_label(), &label.label, label.dims).is_empty() {
-                    label.label = Label::BOTTOM;
+            // What applies only if a missing value is taken for `None` may restrict, and grants nothing.
+            let mut missed = false;
+            for missing in [Missing::FailsAll, Missing::IsNone] {
+                if missing == Missing::IsNone && !missed {
+                    continue;
                 }
-                let nodes =
-                    statement.target.as_ref().map(|target| region_nodes(evaluator.trace, target, frame));
-                let (span, denies) = (statement.span.clone(), statement.denies);
-                let is_harmless = statement.label.is_top && nodes.is_none();
-                let ceiling = space.replace(&space.top(), &label);
-                limits.push(Limit { label, span, denies, is_harmless, ceiling, nodes });
-                Ok(())
-            });
-            if let Err(error) = result {
-                let mut reason = Reason::new(ReasonKind::RuleError, Action::Deny, error.to_string());
-                reason.statement = Some(statement.span.clone());
-                required.reasons.push(reason);
+                let grants = missing == Missing::FailsAll;
+                let Self { trace, roster, .. } = self;
+                let mut evaluator = Evaluator::new(plan, trace, fuel, missing);
+                let result = each_match(&mut evaluator, &statement.query, event, |evaluator, frame| {
+                    let conditions = evaluator.reads.len();
+                    let mut label =
+                        compute(evaluator, space, roster, &statement.label, frame, Bound::Requirement)?;
+                    // The values that a computed bound reads must themselves be allowed where it leads.
+                    evaluator.reads.drain(..conditions.min(evaluator.reads.len()));
+                    if !space.exceeds(&evaluator.read_label(), &label.label, label.dims).is_empty() {
+                        label.label = Label::BOTTOM;
+                    }
+                    let target = statement.target.as_ref();
+                    let nodes = target.map(|target| region_nodes(evaluator.trace, target, frame, event));
+                    let (span, denies) = (statement.span.clone(), statement.denies);
+                    let is_harmless = grants && statement.label.is_top && nodes.is_none();
+                    let ceiling = space.replace(&space.top(), &label);
+                    limits.push(Limit { label, span, denies, grants, is_harmless, ceiling, nodes });
+                    Ok(())
+                });
+                missed |= evaluator.missed;
+                if let Err(error) = result {
+                    let mut reason = Reason::new(ReasonKind::RuleError, Action::Deny, error.to_string());
+                    reason.statement = Some(statement.span.clone());
+                    required.reasons.push(reason);
+                }
             }
         }
         let payloads = self.payload_nodes(plan, event, applicable, fuel);
@@ -169,7 +185,8 @@ impl Monitor {
     ) -> Vec<NodeId> {
         let mut nodes = Vec::new();
         for statement in applicable.payloads.iter().filter_map(|index| plan.payloads.get(*index)) {
-            if self.ambiguous(plan, &statement.query).is_some() {
+            let tool = self.trace.event(event).and_then(|call| call.tool());
+            if self.ambiguous(plan, &statement.query, tool).is_some() {
                 continue;
             }
             let mut evaluator = Evaluator::new(plan, &self.trace, fuel, Missing::FailsAll);
@@ -178,7 +195,7 @@ impl Monitor {
             let result = each_match(&mut evaluator, &statement.query, event, |evaluator, frame| {
                 let reads = evaluator.read_label();
                 if plan.space.restrict(&reads, plan.space.integrity()) == Label::BOTTOM {
-                    found.extend(region_nodes(evaluator.trace, &statement.target, frame));
+                    found.extend(region_nodes(evaluator.trace, &statement.target, frame, event));
                 }
                 Ok(())
             });
@@ -201,21 +218,33 @@ impl Monitor {
         let Some(call) = self.trace.event(event) else { return Vec::new() };
         let document = &call.document;
         let arguments = document.key(0, "arguments");
-        let inside = |node: NodeId, roots: &[NodeId]| {
-            roots.iter().any(|root| (*root..document.node(*root).map_or(*root, |n| n.end)).contains(&node))
+        let count = document.nodes().len();
+        let mask = |roots: &[NodeId]| {
+            let mut mask = vec![false; count];
+            for root in roots {
+                let end = document.node(*root).map_or(*root, |node| node.end);
+                mask.get_mut(*root..end).into_iter().flatten().for_each(|inside| *inside = true);
+            }
+            mask
         };
+        let is_in = |mask: &[bool], node: NodeId| mask.get(node).copied().unwrap_or(false);
+        let (in_arguments, in_payload) = (mask(arguments.as_slice()), mask(payloads));
+        let in_target: Vec<Option<Vec<bool>>> =
+            limits.iter().map(|limit| limit.nodes.as_ref().map(|nodes| mask(nodes))).collect();
         let mut reasons: Vec<Reason> = Vec::new();
         for (id, node) in document.nodes().iter().enumerate() {
             // The decision: which tool, that it is called, and which arguments there are.
-            let is_decision =
-                Some(id) == arguments || arguments.is_none_or(|arguments| !inside(id, &[arguments]));
-            let lifted = if inside(id, payloads) { space.integrity() } else { Dims::NONE };
+            let is_decision = Some(id) == arguments || !is_in(&in_arguments, id);
+            let lifted = if is_in(&in_payload, id) { space.integrity() } else { Dims::NONE };
             let mut unbounded = space.all();
             let mut exceeded: Vec<(Dims, Option<&Limit>)> = Vec::new();
-            for limit in limits {
-                let applies = is_decision || limit.nodes.as_ref().is_none_or(|nodes| inside(id, nodes));
-                if applies {
-                    unbounded = unbounded.without(limit.label.dims);
+            for (limit, target) in limits.iter().zip(&in_target) {
+                let speaks_of_it = target.as_ref().is_none_or(|target| is_in(target, id));
+                // A bound on an argument bounds the decision too; but it allows nothing there.
+                if is_decision || speaks_of_it {
+                    if speaks_of_it && limit.grants {
+                        unbounded = unbounded.without(limit.label.dims);
+                    }
                     if node.label.flows_to(&limit.ceiling) {
                         continue;
                     }
@@ -230,6 +259,9 @@ impl Monitor {
             let part = if is_decision { "decision".to_owned() } else { argument(document, id) };
             for (over, limit) in exceeded.into_iter().filter(|(over, _)| !over.is_empty()) {
                 let statement = limit.map(|limit| limit.span.clone());
+                if reasons.len() >= MAX_REASONS {
+                    return reasons;
+                }
                 if reasons.iter().any(|r| r.part.as_deref() == Some(&part) && r.statement == statement) {
                     continue;
                 }

@@ -7,6 +7,7 @@
 use super::{Reason, ReasonKind};
 use crate::eval::{EvalError, Evaluator, Frame, Missing, Value, set};
 use crate::policy::Action;
+use crate::policy::pattern::Servers;
 use crate::policy::plan::{Plan, Rule, Type};
 use crate::trace::{Body, EventId, Trace};
 
@@ -25,9 +26,31 @@ impl Rules {
     }
 
     /// The matches that the event completes. An evaluation that fails counts as a match that denies.
-    pub(super) fn meet(&mut self, plan: &Plan, trace: &Trace, id: EventId, fuel: &mut u64) -> Vec<Reason> {
+    pub(super) fn meet(
+        &mut self,
+        plan: &Plan,
+        trace: &Trace,
+        servers: &Servers,
+        id: EventId,
+        fuel: &mut u64,
+    ) -> Vec<Reason> {
         let mut reasons = Vec::new();
+        let tool = trace.event(id).and_then(|event| event.tool());
         for (rule, fitting) in plan.rules.iter().zip(&mut self.fitting) {
+            // A rule must not spare a tool for a name that two servers have.
+            let spared = rule.exempting.iter().filter(|_| tool.is_some()).find(|pattern| {
+                let matches =
+                    |tool| plan.patterns.get(pattern.0).is_some_and(|pattern| pattern.matches(tool));
+                tool.is_some_and(matches) && servers.is_ambiguous_for(&plan.patterns, **pattern, tool)
+            });
+            if let Some(pattern) = spared.and_then(|pattern| plan.patterns.get(pattern.0)) {
+                let message = format!(
+                    "`{pattern}` matches tools of two servers, so the rule exempts none; name the server"
+                );
+                let mut reason = Reason::new(ReasonKind::AmbiguousTool, Action::Deny, message);
+                reason.statement = Some(rule.span.clone());
+                reasons.push(reason);
+            }
             let matched = meet_rule(plan, rule, fitting, trace, id, fuel, &mut reasons);
             if let Err(error) = matched {
                 let kind = if error == EvalError::Fuel { ReasonKind::Limit } else { ReasonKind::RuleError };
@@ -68,6 +91,7 @@ fn meet_rule(
     };
     let mut evaluator = Evaluator::new(plan, trace, fuel, Missing::IsNone);
     let mut fits = vec![false; rule.anchors.len()];
+    let mut failed = None;
     for (index, (slot, alone)) in rule.alone.iter().enumerate() {
         let declared = rule.query.variables.iter().find(|variable| variable.slot == *slot);
         if declared.is_none_or(|variable| variable.ty != ty) {
@@ -75,11 +99,21 @@ fn meet_rule(
         }
         let mut frame = vec![Value::Absent; rule.query.slots];
         set(&mut frame, *slot, Value::Event(id));
-        let holds = evaluator.solve(alone, &mut frame, &|_| None, &mut |_, _| Ok(true))?;
+        // A condition that cannot be evaluated may hold: the event is kept, and the rule is tried with it.
+        let holds = match evaluator.solve(alone, &mut frame, &|_| None, &mut |_, _| Ok(true)) {
+            Ok(holds) => holds,
+            Err(error) => {
+                failed = Some(error);
+                true
+            }
+        };
         if let (true, Some(fit), Some(events)) = (holds, fits.get_mut(index), fitting.get_mut(index)) {
             *fit = true;
             events.push(id);
         }
+    }
+    if let Some(error) = failed {
+        return Err(error);
     }
     let mut found = 0;
     for (index, (slot, ops)) in rule.anchors.iter().enumerate() {
@@ -102,6 +136,13 @@ fn meet_rule(
             found += 1;
             Ok(found >= MAX_MATCHES)
         })?;
+    }
+    if found >= MAX_MATCHES && rule.action != Action::Log {
+        // A person cannot approve of what is not listed.
+        let message = format!("the rule matches {MAX_MATCHES} times or more");
+        let mut reason = Reason::new(ReasonKind::Limit, Action::Deny, message);
+        reason.statement = Some(rule.span.clone());
+        reasons.push(reason);
     }
     Ok(())
 }

@@ -31,6 +31,8 @@ struct State {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Stores {
     states: Vec<State>,
+    /// What every store carries at least.
+    floor: Label,
 }
 
 impl Stores {
@@ -91,10 +93,16 @@ impl Stores {
         }
     }
 
+    /// Joins a label into every store, also into those that nobody has used yet.
+    pub(super) fn raise_all(&mut self, label: &Label) {
+        self.floor = self.floor.join(label);
+        self.states.iter_mut().for_each(|state| state.version += 1);
+    }
+
     /// The join of what the stores carry.
     pub(super) fn label(&self, stores: &[usize]) -> Label {
         let states = stores.iter().filter_map(|index| self.states.get(*index));
-        states.fold(Label::BOTTOM, |label, state| label.join(&state.label))
+        states.fold(self.floor, |label, state| label.join(&state.label))
     }
 
     /// How often each of the stores that an access touches has been written to.

@@ -189,6 +189,8 @@ pub struct Permit {
     /// The monitor's state at the time; if it is still the same, so is the verdict.
     pub(super) version: u64,
     pub(super) approval: Option<Approval>,
+    /// The monitor that made it.
+    pub(super) home: Arc<()>,
     pub(super) ticket: Arc<Ticket>,
 }
 
@@ -233,6 +235,8 @@ pub struct Question {
     pub(super) event: EventId,
     /// The stores that the call touches, and how often each had been written to.
     pub(super) stores: Vec<(usize, u64)>,
+    /// The monitor that asks.
+    pub(super) home: Arc<()>,
 }
 
 impl Question {

@@ -25,6 +25,9 @@ pub(super) struct Broken;
 
 pub(super) type Compiled<T> = Result<T, Broken>;
 
+/// How many parts all expressions of a policy may have, constants put in where they are used.
+const MAX_PARTS: usize = 500_000;
+
 pub(super) struct Compiler<'a> {
     plan: Plan,
     diagnostics: Vec<Diagnostic>,
@@ -35,6 +38,8 @@ pub(super) struct Compiler<'a> {
     /// For each predicate, whether it looks at the trace and not only at its arguments.
     predicate_looks_around: Vec<bool>,
     patterns: HashMap<String, PatternId>,
+    /// How many more parts the expressions of the policy may have together.
+    budget: usize,
     /// Whether the policy means to have labels, even if its lattices are broken.
     has_lattice: bool,
 }
@@ -50,6 +55,7 @@ pub(super) fn compile(file: &File) -> (Plan, Vec<Diagnostic>) {
         predicate_looks_around: Vec::new(),
         patterns: HashMap::new(),
         has_lattice: false,
+        budget: MAX_PARTS,
     };
     compiler.dimensions(file);
     compiler.declare(file);
@@ -71,6 +77,8 @@ impl<'a> Compiler<'a> {
         let payloads: Vec<_> = plan.payloads.iter().map(|s| plan.patterns_of(&s.query.items)).collect();
         let endorsements: Vec<_> =
             plan.endorsements.iter().map(|s| plan.patterns_of(&s.query.items)).collect();
+        let exempting: Vec<_> = plan.rules.iter().map(|rule| plan.exempting(&rule.query.items)).collect();
+        plan.rules.iter_mut().zip(exempting).for_each(|(rule, patterns)| rule.exempting = patterns);
         plan.labels.iter_mut().zip(labels).for_each(|(s, patterns)| s.query.patterns = patterns);
         plan.requirements.iter_mut().zip(requirements).for_each(|(s, patterns)| s.query.patterns = patterns);
         plan.payloads.iter_mut().zip(payloads).for_each(|(s, patterns)| s.query.patterns = patterns);
@@ -279,7 +287,7 @@ impl<'a> Compiler<'a> {
             .iter()
             .map(|(slot, _)| (*slot, query.alone(*slot, &self.predicate_looks_around)))
             .collect();
-        self.plan.rules.push(Rule { span, action, message, query, anchors, alone });
+        self.plan.rules.push(Rule { span, action, message, query, anchors, alone, exempting: Vec::new() });
         Ok(())
     }
 

@@ -114,6 +114,21 @@ impl Servers {
         }
     }
 
+    /// Whether tools of two servers match the pattern, `tool` counting as one of them.
+    pub(crate) fn is_ambiguous_for(
+        &self,
+        patterns: &[ToolPattern],
+        id: PatternId,
+        tool: Option<&Tool>,
+    ) -> bool {
+        let is_new = |tool: &Tool| {
+            let matches =
+                patterns.get(id.0).is_some_and(|pattern| !pattern.is_qualified() && pattern.matches(tool));
+            matches && self.seen.get(&id.0).is_some_and(|servers| !servers.contains(&tool.server))
+        };
+        self.is_ambiguous(id) || tool.is_some_and(is_new)
+    }
+
     /// Whether tools of two servers match the pattern.
     pub(crate) fn is_ambiguous(&self, pattern: PatternId) -> bool {
         self.seen.get(&pattern.0).is_some_and(|servers| servers.len() > 1)

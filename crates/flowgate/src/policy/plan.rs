@@ -9,7 +9,7 @@ use super::pattern::{PatternId, ToolPattern};
 use super::syntax::{Action, Arithmetic, Comparison};
 use crate::builtin::Builtin;
 use crate::eval::Value;
-use crate::label::{Dims, Label, Partial, Space};
+use crate::label::{Bound, Dims, Label, Partial, Roster, Space};
 
 /// The variable with this number, in its query.
 pub(crate) type Slot = usize;
@@ -88,6 +88,8 @@ pub(crate) struct Rule {
     pub(crate) anchors: Vec<(Slot, Vec<Op>)>,
     /// For each variable over events, the conditions that speak of it alone.
     pub(crate) alone: Vec<(Slot, Vec<Op>)>,
+    /// Patterns by which it may exempt a tool.
+    pub(crate) exempting: Vec<PatternId>,
 }
 
 #[derive(Debug)]
@@ -255,6 +257,33 @@ pub(crate) enum Shape {
 }
 
 impl Plan {
+    /// Gives the names that the policy's own labels mention their place in the roster.
+    pub(crate) fn intern(&self, roster: &mut Roster) {
+        let labels = self.labels.iter().map(|statement| &statement.label);
+        let required = self.requirements.iter().map(|statement| &statement.label);
+        for (dimension, arguments) in labels.chain(required).flat_map(|label| &label.computed) {
+            let names = arguments.iter().filter_map(|ex| match ex {
+                Ex::Constant(Value::Str(name)) => Some(name.to_string()),
+                _ => None,
+            });
+            let _ = roster.set(&self.space, dimension, &names.collect::<Vec<_>>(), Bound::Data);
+        }
+    }
+
+    /// The patterns by which a rule may exempt a tool: those that stand below a `not`.
+    pub(crate) fn exempting(&self, items: &[Item]) -> Vec<PatternId> {
+        let mut negated = Vec::new();
+        for item in items {
+            let (Item::Test(ex) | Item::Let(_, ex)) = item;
+            ex.walk(&mut |ex| {
+                if let Ex::Not(inner) = ex {
+                    negated.push(Item::Test((**inner).clone()));
+                }
+            });
+        }
+        self.patterns_of(&negated)
+    }
+
     /// Every pattern that a list of conditions asks about, by way of predicates as well.
     pub(crate) fn patterns_of(&self, items: &[Item]) -> Vec<PatternId> {
         let (mut patterns, mut pending) = (Vec::new(), Vec::new());

@@ -52,6 +52,8 @@ pub struct Node {
     declared: Dims,
     /// Whether a declaration that was applied has read it.
     read: bool,
+    /// What no declaration can lower.
+    floor: Label,
 }
 
 /// The labelled tree of one event.
@@ -62,12 +64,14 @@ pub struct Document {
     pub defect: Option<Unlocated>,
     /// Whether a tool gave its answer as text and as a value, and the two differ.
     pub twins_differ: bool,
+    /// Whether the event has too many parts to tell apart.
+    pub is_oversize: bool,
 }
 
 impl Document {
     /// The tree of an event, every node labelled `label`.
     pub fn new(body: &Body, label: Label) -> Self {
-        let mut document = Self { nodes: Vec::new(), defect: None, twins_differ: false };
+        let mut document = Self { nodes: Vec::new(), defect: None, twins_differ: false, is_oversize: false };
         let root = document.add(0, Step::Key("".into()), Content::Map, label);
         match body {
             Body::Message(message) => {
@@ -91,16 +95,50 @@ impl Document {
         }
         document.close(root);
         if document.nodes.len() > MAX_NODES {
-            document.nodes.truncate(1);
-            document.close(root);
+            document.shrink(body, label);
         }
         document
     }
 
+    /// Keeps what is too large as one text: nothing in it can be told apart, and nothing of it is lost.
+    fn shrink(&mut self, body: &Body, label: Label) {
+        self.is_oversize = true;
+        self.nodes.clear();
+        let root = self.add(0, Step::Key("".into()), Content::Map, label);
+        let (content, key) = match body {
+            Body::Message(message) => (message.content.clone(), "content"),
+            Body::Output(output) => (output.content.clone(), "content"),
+            Body::Call(call) => (Value::Object(call.arguments.clone().unwrap_or_default()), "arguments"),
+        };
+        let text = content.as_str().map_or_else(|| content.to_string(), str::to_owned);
+        self.scalar(root, key, Value::String(text), label);
+        match body {
+            Body::Message(message) => {
+                self.scalar(root, "role", Value::String(message.role.clone()), Label::BOTTOM);
+            }
+            Body::Output(output) => {
+                self.scalar(root, "is_error", Value::Bool(output.is_error), Label::BOTTOM);
+            }
+            Body::Call(call) => self.scalar(root, "tool", Value::String(call.tool.to_string()), label),
+        }
+        self.close(root);
+    }
+
     fn add(&mut self, parent: NodeId, step: Step, content: Content, label: Label) -> NodeId {
         let id = self.nodes.len();
-        let (text, span, declared, read) = (None, None, Dims::NONE, false);
-        self.nodes.push(Node { parent, end: id + 1, step, content, text, span, label, declared, read });
+        let (text, span, declared, read, floor) = (None, None, Dims::NONE, false, Label::BOTTOM);
+        self.nodes.push(Node {
+            parent,
+            end: id + 1,
+            step,
+            content,
+            text,
+            span,
+            label,
+            declared,
+            read,
+            floor,
+        });
         id
     }
 
@@ -116,7 +154,19 @@ impl Document {
     }
 
     fn field(&mut self, parent: NodeId, key: &str, value: &Value, label: Label) {
+        let id = self.nodes.len();
         self.value(parent, Step::Key(key.into()), sole_text(value).unwrap_or(value), label);
+        self.spell_blocks(id, value);
+    }
+
+    /// Several blocks of text are one text to whoever asks for text.
+    fn spell_blocks(&mut self, id: NodeId, value: &Value) {
+        let Some(blocks) = value.as_array().filter(|blocks| blocks.len() > 1) else { return };
+        let texts: Option<Vec<&str>> =
+            blocks.iter().map(|block| block.get("text").and_then(Value::as_str)).collect();
+        if let (Some(texts), Some(node)) = (texts, self.nodes.get_mut(id)) {
+            node.text = Some(texts.join("\n").into());
+        }
     }
 
     fn value(&mut self, parent: NodeId, step: Step, value: &Value, label: Label) {
@@ -148,7 +198,8 @@ impl Document {
     fn output(&mut self, root: NodeId, output: &Output, label: Label) {
         let content = sole_text(&output.content).unwrap_or(&output.content);
         let Value::String(text) = content else {
-            self.value(root, Step::Key("content".into()), content, label);
+            self.field(root, "content", content, label);
+            self.twin(root, output, label);
             return;
         };
         match located::locate(text, None) {
@@ -162,17 +213,31 @@ impl Document {
                     node.span = None;
                 }
             }
-            Ok(_) => {
-                self.twins_differ = true;
-                self.scalar(root, "content", content.clone(), label);
-            }
-            Err(Unlocated::NotStructured | Unlocated::Syntax { .. }) => {
-                self.scalar(root, "content", content.clone(), label);
+            Ok(_) | Err(Unlocated::NotStructured | Unlocated::Syntax { .. }) => {
+                self.whole(root, output, text, label)
             }
             Err(defect) => {
                 self.defect = Some(defect);
-                self.scalar(root, "content", content.clone(), label);
+                self.whole(root, output, text, label);
             }
+        }
+    }
+
+    /// An answer that is not taken apart. Whoever searches its text finds what its structured twin says as well.
+    fn whole(&mut self, root: NodeId, output: &Output, text: &str, label: Label) {
+        let text = match &output.structured {
+            Some(structured) => format!("{text}\n{structured}"),
+            None => text.to_owned(),
+        };
+        self.scalar(root, "content", Value::String(text), label);
+        self.twin(root, output, label);
+    }
+
+    /// A structured twin that the text does not spell is content of its own.
+    fn twin(&mut self, root: NodeId, output: &Output, label: Label) {
+        if let Some(structured) = &output.structured {
+            self.twins_differ = true;
+            self.value(root, Step::Key("structured".into()), structured, label);
         }
     }
 
@@ -299,7 +364,7 @@ impl Document {
                     next = node.end;
                     continue;
                 }
-                let label = space.replace(&node.label, &part);
+                let label = space.replace(&node.label, &part).join(&node.floor);
                 raised |= node.read && !label.flows_to(&node.label);
                 node.label = label;
                 next += 1;
@@ -315,10 +380,30 @@ impl Document {
         self.nodes.get(id).map_or(Label::BOTTOM, |node| node.label)
     }
 
-    /// Notes that an applied declaration has read the node.
-    pub(crate) fn mark_read(&mut self, id: NodeId) {
-        if let Some(node) = self.nodes.get_mut(id) {
+    /// Notes that an applied declaration has read the node, `deep` with all below it.
+    pub(crate) fn mark_read(&mut self, id: NodeId, deep: bool) {
+        let end = self.nodes.get(id).map_or(id, |node| if deep { node.end } else { id + 1 });
+        for node in self.nodes.get_mut(id..end).into_iter().flatten() {
             node.read = true;
+        }
+    }
+
+    /// Gives every node the greatest label in the dimensions `dims`, whatever was declared.
+    pub(crate) fn close_dims(&mut self, space: &Space, dims: Dims) {
+        let top = space.restrict(&space.top(), dims);
+        self.raise(&top);
+    }
+
+    /// Joins the labels of captured parts into the text that they are part of.
+    pub(crate) fn join_captures(&mut self) {
+        for id in (0..self.nodes.len()).rev() {
+            let Some(node) = self.nodes.get(id).filter(|node| matches!(node.step, Step::Capture(_))) else {
+                continue;
+            };
+            let (parent, label) = (node.parent, node.label);
+            if let Some(text) = self.nodes.get_mut(parent) {
+                text.label = text.label.join(&label);
+            }
         }
     }
 
@@ -345,12 +430,17 @@ impl Document {
         }
     }
 
-    /// Joins `floor` into every label of the subtree.
-    pub(crate) fn raise_subtree(&mut self, id: NodeId, floor: &Label) {
+    /// Joins `floor` into every label of the subtree, for good. Returns whether that raised a label which a
+    /// declaration has relied on.
+    pub(crate) fn raise_subtree(&mut self, id: NodeId, floor: &Label) -> bool {
         let end = self.nodes.get(id).map_or(id, |node| node.end);
+        let mut raised = false;
         for node in self.nodes.get_mut(id..end).into_iter().flatten() {
+            raised |= node.read && !floor.flows_to(&node.label);
             node.label = node.label.join(floor);
+            node.floor = node.floor.join(floor);
         }
+        raised
     }
 
     /// Replaces the label of one node in the dimensions that `part` speaks of.
@@ -375,31 +465,56 @@ impl Document {
         }
     }
 
-    /// Makes the bytes `part` of a scalar text a piece of its own, below the scalar.
+    /// Makes parts of scalar texts pieces of their own, each below its scalar.
     ///
-    /// Nodes after `id` move up by one. Returns the new node, or `None` if `id` is no text.
-    pub(crate) fn capture(&mut self, id: NodeId, name: &str, part: Range<usize>) -> Option<NodeId> {
-        let node = self.nodes.get(id)?;
-        let Content::Scalar(Value::String(text)) = &node.content else { return None };
-        let piece = text.get(part.clone())?.to_owned();
-        let span = match &node.span {
-            None => Some(part),
-            Some(span) => self.span_within(id, span, text, &part),
-        };
-        let label = node.label;
-        let new = id + 1;
-        let step = Step::Capture(name.into());
-        let content = Content::Scalar(Value::String(piece));
-        let (text, declared, read) = (None, Dims::NONE, false);
-        self.nodes
-            .insert(new, Node { parent: id, end: new + 1, step, content, text, span, label, declared, read });
-        for (index, node) in self.nodes.iter_mut().enumerate() {
-            if index != new {
-                node.end += usize::from(node.end > id);
-                node.parent += usize::from(node.parent > id);
+    /// `parts` is in order of nodes, one part for each. Returns the new nodes; the nodes after a part move up.
+    pub(crate) fn capture(&mut self, name: &str, parts: &[(NodeId, Range<usize>)]) -> Vec<NodeId> {
+        let pieces: Vec<(NodeId, Node)> =
+            parts.iter().filter_map(|(id, part)| Some((*id, self.piece(*id, name, part)?))).collect();
+        // How many pieces stand before each node, and so how far it moves.
+        let moved = |id: NodeId| pieces.partition_point(|(parent, _)| *parent < id);
+        let mut created = Vec::with_capacity(pieces.len());
+        let mut nodes = Vec::with_capacity(self.nodes.len() + pieces.len());
+        let old = std::mem::take(&mut self.nodes);
+        for (id, mut node) in old.into_iter().enumerate() {
+            node.parent += moved(node.parent);
+            node.end += moved(node.end);
+            nodes.push(node);
+            if let Ok(index) = pieces.binary_search_by_key(&id, |(parent, _)| *parent)
+                && let Some((_, piece)) = pieces.get(index)
+            {
+                let new = nodes.len();
+                nodes.push(Node { parent: new - 1, end: new + 1, ..piece.clone() });
+                created.push(new);
             }
         }
-        Some(new)
+        self.nodes = nodes;
+        created
+    }
+
+    /// The piece that is a part of a scalar text, or `None` if there is no text.
+    fn piece(&self, id: NodeId, name: &str, part: &Range<usize>) -> Option<Node> {
+        let node = self.nodes.get(id)?;
+        let Content::Scalar(Value::String(text)) = &node.content else { return None };
+        let content = Content::Scalar(Value::String(text.get(part.clone())?.to_owned()));
+        let span = match &node.span {
+            None => Some(part.clone()),
+            Some(span) => self.span_within(id, span, text, part),
+        };
+        let step = Step::Capture(name.into());
+        let (label, floor) = (node.label, node.floor);
+        Some(Node {
+            parent: id,
+            end: id,
+            step,
+            content,
+            text: None,
+            span,
+            label,
+            declared: Dims::NONE,
+            read: false,
+            floor,
+        })
     }
 
     /// The bytes of the enclosing text that spell a part of a scalar, if its beginning is spelled plainly.
@@ -486,7 +601,7 @@ mod tests {
         let untrusted = space.element("integrity", "untrusted").unwrap();
         let node = find(&document, "content.a");
         assert!(!document.declare(&space, node, &trusted));
-        document.mark_read(node);
+        document.mark_read(node, false);
         assert!(document.declare(&space, node, &untrusted), "somebody relied on the lower label");
         assert_eq!(document.node(node).unwrap().label, untrusted.label);
     }
@@ -505,7 +620,7 @@ mod tests {
         let text = "{'Hotel': 'Rating: 4.2\\nReviews: nice', 'Inn': 'x'}";
         let mut document = output(text, None);
         let hotel = find(&document, "content.Hotel");
-        let piece = document.capture(hotel, "rating", 8..11).unwrap();
+        let piece = document.capture("rating", &[(hotel, 8..11)])[0];
         assert_eq!(document.path(piece).to_string(), "content.Hotel<rating>");
         assert_eq!(document.to_value(piece), "4.2");
         assert_eq!(text.get(document.node(piece).unwrap().span.clone().unwrap()), Some("4.2"));

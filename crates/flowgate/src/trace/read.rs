@@ -131,13 +131,12 @@ fn messages(items: &[Value]) -> Result<Vec<Entry>, Problem> {
 /// The events of one message, in the order in which they happened.
 fn one(item: &Value) -> Result<Vec<Entry>, String> {
     let object = item.as_object().ok_or("a message is a JSON object")?;
-    let mut entries = if object.contains_key("jsonrpc") {
-        mcp::read(object)?
-    } else if anthropic::is_anthropic(object) {
-        anthropic::read(object)?
-    } else {
-        openai::read(object)?
-    };
+    if object.contains_key("jsonrpc") {
+        // What a server adds to its messages must not say whose they are.
+        return mcp::read(object);
+    }
+    let mut entries =
+        if anthropic::is_anthropic(object) { anthropic::read(object)? } else { openai::read(object)? };
     standing(object, &mut entries)?;
     Ok(entries)
 }

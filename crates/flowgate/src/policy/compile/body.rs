@@ -5,6 +5,17 @@ use super::super::plan::{Ex, Item, MAX_SLOTS, Query, Slot, Type, Variable};
 use super::super::syntax::{Body, BodyLine, Comparison, Expr, ExprKind, Name};
 use super::{Compiled, Compiler};
 
+/// How many conditions a statement may have: they are evaluated one inside the other.
+const MAX_LINES: usize = 200;
+
+/// Where a body begins.
+fn scope_span(body: &Body) -> Span {
+    body.lines.first().map_or(0..0, |line| match line {
+        BodyLine::Condition(expr) => expr.span.clone(),
+        BodyLine::Let(name, _) => name.span.clone(),
+    })
+}
+
 /// The names that are known in a body, and what is known of them.
 #[derive(Debug, Default)]
 pub(super) struct Scope {
@@ -53,10 +64,7 @@ impl Compiler<'_> {
         if fits {
             return Ok(scope);
         }
-        let span = body.lines.first().map_or(0..0, |line| match line {
-            BodyLine::Condition(expr) => expr.span.clone(),
-            BodyLine::Let(name, _) => name.span.clone(),
-        });
+        let span = scope_span(body);
         let message = format!("the statement speaks of one event, {what}");
         self.fail(
             "one-event",
@@ -69,6 +77,11 @@ impl Compiler<'_> {
     /// Compiles all lines into the scope's query.
     pub(super) fn body(&mut self, body: &Body, scope: &mut Scope) -> Compiled<()> {
         // Variables over events may be used in any line, so they are declared first.
+        if body.lines.len() > MAX_LINES {
+            let span = scope_span(body);
+            let message = format!("the statement has more than {MAX_LINES} conditions");
+            return self.fail("too-many", &span, message, "move conditions into predicates");
+        }
         let declared: Vec<bool> = body
             .lines
             .iter()
@@ -159,6 +172,10 @@ impl Compiler<'_> {
 
     fn test(&mut self, expr: &Expr, scope: &mut Scope) -> Compiled<()> {
         let test = self.expression(expr, scope)?;
+        if scope.query.items.len() > MAX_LINES {
+            let message = format!("the statement has more than {MAX_LINES} conditions");
+            return self.fail("too-many", &expr.span, message, "move conditions into predicates");
+        }
         // A chain of comparisons is a conjunction; each part is tested as soon as it can be.
         match test {
             Ex::And(parts) => scope.query.items.extend(parts.into_iter().map(Item::Test)),

@@ -2,6 +2,7 @@
 
 use regex::RegexBuilder;
 
+use super::super::diagnostic::Span;
 use super::super::pattern::{REGEX_SIZE, describe, whole};
 use super::super::plan::{Ex, RegexUse, Shape};
 use super::super::syntax::{Comparison, Expr, ExprKind, Name, ToolRef};
@@ -10,9 +11,13 @@ use super::{Compiled, Compiler};
 use crate::builtin::{self, Builtin};
 use crate::eval::Value;
 
+/// How many constants may be put into each other.
+const MAX_OPEN: usize = 64;
+
 impl Compiler<'_> {
     pub(super) fn expression(&mut self, expr: &Expr, scope: &mut Scope) -> Compiled<Ex> {
         let boxed = |ex: Ex| Box::new(ex);
+        self.charge(1, &expr.span)?;
         Ok(match &*expr.kind {
             ExprKind::None | ExprKind::Missing => Ex::Constant(Value::None),
             ExprKind::Bool(b) => Ex::Constant(Value::Bool(*b)),
@@ -98,6 +103,22 @@ impl Compiler<'_> {
         })
     }
 
+    /// Counts parts of expressions, so that a short policy cannot become a long one.
+    fn charge(&mut self, parts: usize, span: &Span) -> Compiled<()> {
+        match self.budget.checked_sub(parts) {
+            Some(left) => {
+                self.budget = left;
+                Ok(())
+            }
+            None => self.fail(
+                "too-large",
+                span,
+                "the expressions of the policy are too large",
+                "use predicates instead of constants",
+            ),
+        }
+    }
+
     fn expressions(&mut self, list: &[Expr], scope: &mut Scope) -> Compiled<Vec<Ex>> {
         let compiled: Vec<_> = list.iter().map(|expr| self.expression(expr, scope)).collect();
         compiled.into_iter().collect()
@@ -112,14 +133,18 @@ impl Compiler<'_> {
                 let message = format!("`{name}` is defined by itself");
                 return self.fail("cycle", &expr.span, message, "define it by other constants");
             }
+            if self.open.len() >= MAX_OPEN {
+                let message = format!("`{name}` is defined by a chain of more than {MAX_OPEN} constants");
+                return self.fail("too-deep", &expr.span, message, "define it more directly");
+            }
             self.open.push(name.to_owned());
             let compiled = self.expression(value, &mut Scope::default());
             self.open.pop();
             return compiled;
         }
-        let mut known: Vec<&str> = scope.names().collect();
-        known.extend(self.constants.keys());
-        let known: Vec<String> = known.into_iter().map(str::to_owned).collect();
+        let mut known: Vec<String> = scope.names().map(str::to_owned).collect();
+        known.extend(self.constants.keys().map(|name| (*name).to_owned()));
+        known.sort_unstable();
         let known: Vec<&str> = known.iter().map(String::as_str).collect();
         self.unknown("name", name, &expr.span, &known)
     }
@@ -146,6 +171,12 @@ impl Compiler<'_> {
                 continue;
             }
             let right = self.expression(right_expr, scope)?;
+            if rest.len() > 1 {
+                // The middle of a chain stands in two comparisons.
+                let mut size = 0;
+                right.walk(&mut |_| size += 1);
+                self.charge(size, &right_expr.span)?;
+            }
             parts.push(Ex::Compare(*operator, Box::new(left), Box::new(right.clone())));
             left = right;
         }
@@ -241,8 +272,9 @@ impl Compiler<'_> {
                 }
                 let Some(builtin) = Builtin::find(name) else {
                     let mut known: Vec<&str> = builtin::names().chain(["match", "find"]).collect();
-                    let predicates: Vec<String> =
+                    let mut predicates: Vec<String> =
                         self.predicates.keys().map(|name| (*name).to_owned()).collect();
+                    predicates.sort_unstable();
                     known.extend(predicates.iter().map(String::as_str));
                     return self.unknown("function", name, &function.span, &known);
                 };

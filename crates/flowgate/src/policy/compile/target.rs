@@ -8,7 +8,7 @@ use crate::builtin::Builtin;
 use crate::policy::pattern::whole;
 
 /// Words in the names of arguments that decide where something goes or what runs.
-const SENSITIVE: [&str; 18] = [
+const SENSITIVE: &[&str] = &[
     "recipient",
     "to",
     "cc",
@@ -27,6 +27,26 @@ const SENSITIVE: [&str; 18] = [
     "channel",
     "file",
     "password",
+    "payee",
+    "destination",
+    "dest",
+    "beneficiary",
+    "receiver",
+    "target",
+    "phone",
+    "wallet",
+    "webhook",
+    "endpoint",
+    "link",
+    "href",
+    "domain",
+    "server",
+    "attendee",
+    "participant",
+    "member",
+    "sql",
+    "script",
+    "query",
 ];
 
 impl Compiler<'_> {
@@ -178,7 +198,9 @@ impl Compiler<'_> {
         let words = words(&name);
         let sensitive = words.iter().find(|word| {
             let singular = word.trim_end_matches('s');
-            SENSITIVE.iter().any(|known| *known == word.as_str() || *known == singular)
+            // `userid` and `filename` are two words without a seam.
+            let glued = |known: &str| known.len() > 3 && (word.starts_with(known) || word.ends_with(known));
+            SENSITIVE.iter().any(|known| *known == word.as_str() || *known == singular || glued(known))
         });
         if let Some(word) = sensitive.filter(|_| !is_choice) {
             let message = format!("`{name}` names where something goes or what runs (`{word}`)");
