@@ -95,12 +95,14 @@ impl Index {
         self.pieces.push(Piece { event, node, text: text.to_owned() });
     }
 
-    /// Whether a value contains a number or a code of some length that a usable region says.
+    /// Whether a value contains a number, a code or an address of some length that a usable region says.
     pub(super) fn quotes(&self, trace: &Trace, value: &Value, usable: &Usable<'_>) -> bool {
         match value {
-            Value::String(text) => words(text).into_iter().any(|(word, _)| {
-                let is_code = word.len() >= 6 && word.contains(|c: char| c.is_ascii_digit());
-                is_code && self.phrase(trace, &word, usable).is_some()
+            Value::String(text) => text.split_whitespace().take(MAX_PLACES).any(|word| {
+                let word = word.trim_matches(|c: char| !c.is_alphanumeric());
+                let is_code =
+                    word.len() >= 6 && word.contains(|c: char| c.is_ascii_digit() || ".@".contains(c));
+                is_code && self.phrase(trace, word, usable).is_some()
             }),
             Value::Array(items) => items.iter().any(|item| self.quotes(trace, item, usable)),
             Value::Object(entries) => entries.values().any(|item| self.quotes(trace, item, usable)),

@@ -51,6 +51,9 @@ struct Grant {
     read_label: Label,
 }
 
+/// The matches of a statement, and those that it would have besides if missing values were `None`.
+type Matches = (Vec<Grant>, Vec<Grant>);
+
 impl Monitor {
     /// Labels a message or an output and appends it.
     pub(super) fn label_and_append(
@@ -147,6 +150,10 @@ impl Monitor {
     }
 
     /// Applies the label statements: first those that look at nothing, then the others in order.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "one call, from the function above, which has found all of it out"
+    )]
     fn declare(
         &mut self,
         plan: &Plan,
@@ -206,7 +213,7 @@ impl Monitor {
         id: EventId,
         statement: &LabelStatement,
         fuel: &mut u64,
-    ) -> Result<Result<(Vec<Grant>, Vec<Grant>), Reason>, EvalError> {
+    ) -> Result<Result<Matches, Reason>, EvalError> {
         let known = self.roster.clone();
         let mut run = |missing| match self.grants(plan, id, statement, missing, fuel) {
             Ok(found) => Ok(Ok(found)),
