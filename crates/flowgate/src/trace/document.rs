@@ -4,13 +4,14 @@
 //! for its structure: which keys, how many rows, and what stands between the fields. So the nodes of an
 //! event are disjoint labelled pieces that together cover all of it.
 
+mod build;
+
 use std::ops::Range;
 use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::event::{Body, Output};
-use super::located::{self, Unlocated};
+use super::located::Unlocated;
 use super::path::{Path, Step};
 use crate::label::{Dims, Label, Partial, Space};
 
@@ -69,205 +70,6 @@ pub struct Document {
 }
 
 impl Document {
-    /// The tree of an event, every node labelled `label`.
-    pub fn new(body: &Body, label: Label) -> Self {
-        let mut document = Self { nodes: Vec::new(), defect: None, twins_differ: false, is_oversize: false };
-        let root = document.add(0, Step::Key("".into()), Content::Map, label);
-        match body {
-            Body::Message(message) => {
-                // Who speaks is what the client's protocol says, not part of what is said.
-                document.scalar(root, "role", Value::String(message.role.clone()), Label::BOTTOM);
-                document.field(root, "content", &message.content, label);
-            }
-            Body::Call(call) => {
-                document.scalar(root, "tool", Value::String(call.tool.to_string()), label);
-                let arguments = document.add(root, Step::Key("arguments".into()), Content::Map, label);
-                for (key, value) in call.arguments.iter().flatten() {
-                    document.value(arguments, Step::Key(key.as_str().into()), value, label);
-                }
-                document.close(arguments);
-            }
-            Body::Output(output) => {
-                document.output(root, output, label);
-                // What the tool says of its own answer may be asked for; it is labelled like the answer in the end.
-                document.scalar(root, "is_error", Value::Bool(output.is_error), Label::BOTTOM);
-            }
-        }
-        document.close(root);
-        if document.nodes.len() > MAX_NODES {
-            document.shrink(body, label);
-        }
-        document
-    }
-
-    /// Keeps what is too large as one text: nothing in it can be told apart, and nothing of it is lost.
-    fn shrink(&mut self, body: &Body, label: Label) {
-        self.is_oversize = true;
-        self.nodes.clear();
-        let root = self.add(0, Step::Key("".into()), Content::Map, label);
-        let (content, key) = match body {
-            Body::Message(message) => (message.content.clone(), "content"),
-            Body::Output(output) => (output.content.clone(), "content"),
-            Body::Call(call) => (Value::Object(call.arguments.clone().unwrap_or_default()), "arguments"),
-        };
-        let text = content.as_str().map_or_else(|| content.to_string(), str::to_owned);
-        self.scalar(root, key, Value::String(text), label);
-        match body {
-            Body::Message(message) => {
-                self.scalar(root, "role", Value::String(message.role.clone()), Label::BOTTOM);
-            }
-            Body::Output(output) => {
-                self.scalar(root, "is_error", Value::Bool(output.is_error), Label::BOTTOM);
-            }
-            Body::Call(call) => self.scalar(root, "tool", Value::String(call.tool.to_string()), label),
-        }
-        self.close(root);
-    }
-
-    fn add(&mut self, parent: NodeId, step: Step, content: Content, label: Label) -> NodeId {
-        let id = self.nodes.len();
-        let (text, span, declared, read, floor) = (None, None, Dims::NONE, false, Label::BOTTOM);
-        self.nodes.push(Node {
-            parent,
-            end: id + 1,
-            step,
-            content,
-            text,
-            span,
-            label,
-            declared,
-            read,
-            floor,
-        });
-        id
-    }
-
-    fn close(&mut self, id: NodeId) {
-        let end = self.nodes.len();
-        if let Some(node) = self.nodes.get_mut(id) {
-            node.end = end;
-        }
-    }
-
-    fn scalar(&mut self, parent: NodeId, key: &str, value: Value, label: Label) {
-        self.add(parent, Step::Key(key.into()), Content::Scalar(value), label);
-    }
-
-    fn field(&mut self, parent: NodeId, key: &str, value: &Value, label: Label) {
-        let id = self.nodes.len();
-        self.value(parent, Step::Key(key.into()), sole_text(value).unwrap_or(value), label);
-        self.spell_blocks(id, value);
-    }
-
-    /// Several blocks of text are one text to whoever asks for text.
-    fn spell_blocks(&mut self, id: NodeId, value: &Value) {
-        let Some(blocks) = value.as_array().filter(|blocks| blocks.len() > 1) else { return };
-        let texts: Option<Vec<&str>> =
-            blocks.iter().map(|block| block.get("text").and_then(Value::as_str)).collect();
-        if let (Some(texts), Some(node)) = (texts, self.nodes.get_mut(id)) {
-            node.text = Some(texts.join("\n").into());
-        }
-    }
-
-    fn value(&mut self, parent: NodeId, step: Step, value: &Value, label: Label) {
-        if self.nodes.len() > MAX_NODES {
-            return;
-        }
-        match value {
-            Value::Array(items) => {
-                let list = self.add(parent, step, Content::List, label);
-                for (index, item) in items.iter().enumerate() {
-                    self.value(list, Step::Index(index), item, label);
-                }
-                self.close(list);
-            }
-            Value::Object(entries) => {
-                let map = self.add(parent, step, Content::Map, label);
-                for (key, value) in entries {
-                    self.value(map, Step::Key(key.as_str().into()), value, label);
-                }
-                self.close(map);
-            }
-            scalar => {
-                self.add(parent, step, Content::Scalar(scalar.clone()), label);
-            }
-        }
-    }
-
-    /// A tool's answer: text that spells a list or a map is taken apart, with the place of each field.
-    fn output(&mut self, root: NodeId, output: &Output, label: Label) {
-        let content = sole_text(&output.content).unwrap_or(&output.content);
-        let Value::String(text) = content else {
-            self.field(root, "content", content, label);
-            self.twin(root, output, label);
-            return;
-        };
-        match located::locate(text, None) {
-            // Two spellings of one answer must agree, or a field of one would vouch for the other.
-            Ok(located)
-                if output.structured.as_ref().is_none_or(|value| *value == located.root.to_value()) =>
-            {
-                let id = self.located(root, Step::Key("content".into()), &located.root, label);
-                if let Some(node) = self.nodes.get_mut(id) {
-                    node.text = Some(text.as_str().into());
-                    node.span = None;
-                }
-            }
-            Ok(_) | Err(Unlocated::NotStructured | Unlocated::Syntax { .. }) => {
-                self.whole(root, output, text, label)
-            }
-            Err(defect) => {
-                self.defect = Some(defect);
-                self.whole(root, output, text, label);
-            }
-        }
-    }
-
-    /// An answer that is not taken apart. Whoever searches its text finds what its structured twin says as well.
-    fn whole(&mut self, root: NodeId, output: &Output, text: &str, label: Label) {
-        let text = match &output.structured {
-            Some(structured) => format!("{text}\n{structured}"),
-            None => text.to_owned(),
-        };
-        self.scalar(root, "content", Value::String(text), label);
-        self.twin(root, output, label);
-    }
-
-    /// A structured twin that the text does not spell is content of its own.
-    fn twin(&mut self, root: NodeId, output: &Output, label: Label) {
-        if let Some(structured) = &output.structured {
-            self.twins_differ = true;
-            self.value(root, Step::Key("structured".into()), structured, label);
-        }
-    }
-
-    fn located(&mut self, parent: NodeId, step: Step, source: &located::Node, label: Label) -> NodeId {
-        let content = match &source.kind {
-            located::Kind::List(_) => Content::List,
-            located::Kind::Map(_) => Content::Map,
-            _ => Content::Scalar(source.to_value()),
-        };
-        let id = self.add(parent, step, content, label);
-        match &source.kind {
-            located::Kind::List(items) => {
-                for (index, item) in items.iter().enumerate() {
-                    self.located(id, Step::Index(index), item, label);
-                }
-            }
-            located::Kind::Map(entries) => {
-                for entry in entries {
-                    self.located(id, Step::Key(entry.key.as_str().into()), &entry.value, label);
-                }
-            }
-            _ => {}
-        }
-        self.close(id);
-        if let Some(node) = self.nodes.get_mut(id) {
-            node.span = Some(source.span.clone());
-        }
-        id
-    }
-
     /// All nodes, the root first, each before what it contains.
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
@@ -537,21 +339,11 @@ impl Document {
     }
 }
 
-/// The text of content that is one text block and nothing else.
-fn sole_text(content: &Value) -> Option<&Value> {
-    match content.as_array()?.as_slice() {
-        [Value::Object(block)] if block.get("type").and_then(Value::as_str) == Some("text") => {
-            block.get("text").filter(|text| text.is_string())
-        }
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::label::{Dimension, Kind, Lattice, Purpose};
-    use crate::trace::event::Output;
+    use crate::trace::event::{Body, Output};
 
     fn space() -> Space {
         let chain = Kind::Order(Lattice::chain(&["trusted", "untrusted"]).unwrap());
