@@ -103,6 +103,9 @@ raise \"pair\" if:
     (first: ToolCall) -> (second: ToolCall)
     first is tool:read
     second is tool:publish
+log \"both\" if:
+    (one: ToolCall) is tool:trusted_read
+    (two: ToolCall) is tool:trusted_read
 log \"influence\" if:
     (out: ToolOutput) => (call: ToolCall)
     out is tool:read
@@ -156,9 +159,12 @@ proptest! {
             for b in &ids {
                 let pair = is_call(a) && is_call(b) && tool(a) == "read" && tool(b) == "publish" && trace.sees(*b, *a);
                 let influence = is_output(a) && is_call(b) && tool(a) == "read" && tool(b) == "send" && trace.influences(*a, *b);
-                for _ in 0..usize::from(pair) + usize::from(influence) {
+                // Every assignment counts once, also the one that gives both variables the same event.
+                let both = is_call(a) && is_call(b) && tool(a) == "trusted_read" && tool(b) == "trusted_read";
+                for _ in 0..usize::from(pair) + usize::from(influence) + usize::from(both) {
                     let mut events = vec![*a, *b];
                     events.sort();
+                    events.dedup();
                     expected.push(events);
                 }
             }
