@@ -48,9 +48,9 @@ pub(crate) enum Command {
         /// Show the text of offending regions.
         #[arg(long)]
         content: bool,
-        /// List permitted calls as well.
+        /// Leave permitted calls out of the text.
         #[arg(long)]
-        all: bool,
+        objections: bool,
     },
     /// Judge whole corpora of runs in parallel, and print a table.
     ///

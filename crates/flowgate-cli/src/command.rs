@@ -27,10 +27,10 @@ pub(crate) fn run(command: Command, output: &mut Output) -> Result<u8, InputErro
             };
             replay::run(&options, output)
         }
-        Command::Check { policy, traces, influence, format, content, all } => {
+        Command::Check { policy, traces, influence, format, content, objections } => {
             let (policy, traces) = (policy.as_path(), traces.as_slice());
             check::run(
-                &check::Options { policy, traces, influence: &influence, format, content, all },
+                &check::Options { policy, traces, influence: &influence, format, content, objections },
                 output,
             )
         }

@@ -48,6 +48,9 @@ fn exit_codes_are_as_documented() {
     check(&["check", POLICY], 0, "is a policy (with labels, 2 dimensions)");
     check(&["check", POLICY, TRACE], 1, "1 run: 1 call permitted, 2 to be confirmed, 0 denied; 0 findings");
     check(&["check", POLICY, TRACE, "--influence", "provenance"], 1, "2 calls permitted, 1 to be confirmed");
+    check(&["check", POLICY, TRACE], 1, "✓ permit   #3 get_recent_transactions (c1)");
+    let short = text(&flowgate(&["check", POLICY, TRACE, "--objections"]));
+    assert!(!short.contains("✓ permit") && short.contains("? confirm"), "{short}");
     check(&["check", POLICY, "no-such-file.json"], 2, "error: no-such-file.json: there is no such file");
     check(
         &["check", POLICY, TRACE, "--influence", "magic"],

@@ -21,7 +21,7 @@ pub(crate) struct Options<'a> {
     pub(crate) influence: &'a str,
     pub(crate) format: Format,
     pub(crate) content: bool,
-    pub(crate) all: bool,
+    pub(crate) objections: bool,
 }
 
 #[derive(Debug, Default)]
@@ -128,7 +128,7 @@ impl Totals {
 
 fn text(run: &Replayed, policy: &str, trace: &str, line: usize, options: &Options<'_>, output: &mut Output) {
     let shown: Vec<_> =
-        run.calls.iter().filter(|call| options.all || call.outcome != Outcome::Permit).collect();
+        run.calls.iter().filter(|call| !options.objections || call.outcome != Outcome::Permit).collect();
     if shown.is_empty() && run.findings.is_empty() && run.refused.is_empty() {
         return;
     }
