@@ -78,6 +78,7 @@ pub(crate) fn runs(path: &Path, each: &mut dyn FnMut(Item) -> bool) -> Result<()
     let name = path.display().to_string();
     let mut reader = open(path)?;
     let mut part = Run::default();
+    let mut nothing_read = true;
     let mut number = 0;
     loop {
         number += 1;
@@ -105,6 +106,7 @@ pub(crate) fn runs(path: &Path, each: &mut dyn FnMut(Item) -> bool) -> Result<()
         if line.trim().is_empty() {
             continue;
         }
+        let is_first = std::mem::replace(&mut nothing_read, false);
         match read::line(&line, number) {
             Ok(Line::Run(run)) => {
                 if !each(Ok((number, run))) {
@@ -113,7 +115,7 @@ pub(crate) fn runs(path: &Path, each: &mut dyn FnMut(Item) -> bool) -> Result<()
             }
             Ok(Line::Part(entries)) => part.entries.extend(entries),
             // The first line of a document that is printed over several lines is no JSON by itself.
-            Err(_) if part.entries.is_empty() && matches!(line.trim(), "[" | "{") => {
+            Err(error) if is_first && error.problem.contains("EOF while parsing") => {
                 let run = document(&name, line, &mut reader, number);
                 each(run.map(|run| (number, run)));
                 return Ok(());

@@ -142,6 +142,18 @@ fn bad_traces_are_located_or_fail_closed() {
             2,
             "line 2: no strict JSON: EOF while parsing a string",
         ),
+        (
+            "printed over lines",
+            format!("{{\"messages\": [{user},\n {user}\n]}}"),
+            0,
+            "1 run: 0 calls permitted",
+        ),
+        (
+            "cut off",
+            format!("{{\"messages\": [{user},\n {user}"),
+            2,
+            "line 2: no strict JSON: EOF while parsing a list",
+        ),
         ("empty", String::new(), 0, "0 runs"),
         ("prose", "Hello\n".into(), 2, "line 1: no strict JSON: expected value at column 1"),
         ("number", "[1]".into(), 2, "line 1, message 0: a message is a JSON object"),
