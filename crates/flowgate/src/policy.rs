@@ -99,3 +99,23 @@ impl Policy {
         self.source.get(..span.start).map_or(0, |before| before.matches('\n').count()) + 1
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_that_join_many_events_are_named() {
+        let warnings = |source: &str| {
+            let policy = Policy::parse(source).unwrap();
+            policy
+                .warnings()
+                .iter()
+                .map(|warning| (warning.code, policy.line(&warning.span)))
+                .collect::<Vec<_>>()
+        };
+        let pair = "raise \"x\" if:\n    (a: ToolCall) -> (b: ToolCall)\n";
+        assert_eq!(warnings(pair), []);
+        assert_eq!(warnings(&format!("{pair}    b -> (c: Message)\n")), [("superlinear", 1)]);
+    }
+}

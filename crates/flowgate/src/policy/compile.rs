@@ -281,6 +281,12 @@ impl<'a> Compiler<'a> {
             let help = "declare a variable, such as `(call: ToolCall)`";
             return self.fail("no-event", &span, "the rule speaks of no event", help);
         }
+        if events.len() > 2 {
+            let message =
+                format!("the rule joins {} events, so its cost can grow faster than the trace", events.len());
+            let help = "name the tools of its variables, or split it; a step that takes too long is denied";
+            self.diagnostics.push(Diagnostic::warning("superlinear", span.clone(), message).help(help));
+        }
         let bit = |slot| Ex::Slot(slot).needs();
         let anchors = events.iter().map(|(slot, _)| (*slot, query.order(bit(*slot)))).collect();
         let alone: Vec<(usize, Vec<Op>)> = events
