@@ -281,7 +281,7 @@ impl Monitor {
     }
 
     fn void(&self, mut judgement: Judgement, message: &str) -> Denial {
-        judgement.reasons.push(Reason::new(ReasonKind::Limit, Action::Deny, message));
+        judgement.reasons.push(Reason::new(ReasonKind::Stale, Action::Deny, message));
         Denial { judgement }
     }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use flowgate::monitor::{
-    Attribution, Authorized, Limits, Monitor, Outcome, Permit, Question, Source, Verdict,
+    Attribution, Authorized, Denial, Judgement, Limits, Monitor, Outcome, Permit, Question, Source, Verdict,
 };
 use flowgate::policy::Policy;
 use flowgate::trace::{Body, Call, Entry, EventId, Message, NodeId, Output, Tool};
@@ -234,19 +234,8 @@ impl Run<'_> {
                 let (id, expected) = rest.split_once(" # ").unwrap();
                 let index = self.permits.iter().position(|(known, _)| known == id).expect("a permit");
                 let (_, permit) = self.permits.remove(index);
-                match self.monitor.redeem(permit) {
-                    Ok(authorized) => self.outcome(id, Outcome::Permit, "", expected, Some(authorized)),
-                    Err(denial) => {
-                        let why = denial
-                            .judgement()
-                            .reasons
-                            .iter()
-                            .map(|r| r.message.clone())
-                            .collect::<Vec<_>>()
-                            .join("; ");
-                        self.outcome(id, Outcome::Deny, &why, expected, None);
-                    }
-                }
+                let result = self.monitor.redeem(permit);
+                self.ran(id, result, expected);
             }
             "drop" => {
                 let index = self.permits.iter().position(|(known, _)| known == rest).expect("a permit");
@@ -256,22 +245,8 @@ impl Run<'_> {
                 let (id, expected) = rest.split_once(" # ").unwrap();
                 let index = self.questions.iter().position(|(known, _)| known == id).expect("a question");
                 let (_, question) = self.questions.remove(index);
-                match self.monitor.approve(question) {
-                    Ok(permit) => {
-                        let authorized = self.monitor.redeem(permit).ok();
-                        self.outcome(id, Outcome::Permit, "", expected, authorized);
-                    }
-                    Err(denial) => {
-                        let why = denial
-                            .judgement()
-                            .reasons
-                            .iter()
-                            .map(|r| r.message.clone())
-                            .collect::<Vec<_>>()
-                            .join("; ");
-                        self.outcome(id, Outcome::Deny, &why, expected, None);
-                    }
-                }
+                let result = self.monitor.approve(question).and_then(|permit| self.monitor.redeem(permit));
+                self.ran(id, result, expected);
             }
             // `runs ID ARGUMENTS`: what the tool gets.
             "runs" => {
@@ -347,16 +322,26 @@ impl Run<'_> {
 
     fn expect(&mut self, id: &str, verdict: Verdict, expected: &str, runs: bool) {
         let outcome = verdict.judgement().outcome();
-        let why =
-            verdict.judgement().reasons.iter().map(|r| r.message.clone()).collect::<Vec<_>>().join("; ");
+        let why = why(verdict.judgement());
         let mut authorized = None;
         match verdict {
-            Verdict::Permit(permit) if runs => authorized = self.monitor.redeem(permit).ok(),
+            Verdict::Permit(permit) if runs => match self.monitor.redeem(permit) {
+                Ok(running) => authorized = Some(running),
+                Err(denial) => self.fail(&format!("judged, but not run: {}", crate::why(denial.judgement()))),
+            },
             Verdict::Permit(permit) => self.permits.push((id.to_owned(), permit)),
             Verdict::Confirm(question) => self.questions.push((id.to_owned(), question)),
             Verdict::Deny(_) => {}
         }
         self.outcome(id, outcome, &why, expected, authorized);
+    }
+
+    /// What came of a permit or an approval.
+    fn ran(&mut self, id: &str, result: Result<Authorized, Denial>, expected: &str) {
+        match result {
+            Ok(authorized) => self.outcome(id, Outcome::Permit, "", expected, Some(authorized)),
+            Err(denial) => self.outcome(id, Outcome::Deny, &why(denial.judgement()), expected, None),
+        }
     }
 
     fn outcome(
@@ -423,6 +408,11 @@ impl Run<'_> {
         let document = &self.monitor.trace().event(event)?.document;
         (0..document.nodes().len()).find(|node| document.path(*node).to_string() == path)
     }
+}
+
+/// All reasons of a judgement, on one line.
+fn why(judgement: &Judgement) -> String {
+    judgement.reasons.iter().map(|reason| reason.message.as_str()).collect::<Vec<_>>().join("; ")
 }
 
 /// `[agent < parent, parent] line`

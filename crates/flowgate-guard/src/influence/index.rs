@@ -143,9 +143,8 @@ impl Index {
         if let Some(parts) = moment(text) {
             return all(parts.iter().map(|fact| self.fact(trace, fact, usable)));
         }
-        if let Some(fact) =
-            number(text).filter(|fact| !text.starts_with('0') && *fact != Fact::Number(String::new()))
-        {
+        // `007` may be an account, which `7` is not.
+        if let Some(fact) = number(text).filter(|_| !text.starts_with('0')) {
             return self.fact(trace, &fact, usable);
         }
         // A text put together from several: every line and every sentence must come from somewhere.
@@ -169,10 +168,10 @@ impl Index {
         }))
     }
 
-    /// A date without a year is said by a text that names the day, whatever year it means.
+    /// Where a number, a date or a time is said. A date is also said by a text that names the day without a year, if some
+    /// text says the year.
     fn fact(&self, trace: &Trace, fact: &Fact, usable: &Usable<'_>) -> Found {
         let exact = self.facts.get(fact).into_iter().flatten().copied();
-        // The year must have been said somewhere at least.
         let is_said = |year: &u16| {
             let places = self.words.get(&year.to_string()).into_iter().flatten();
             let pieces = places.filter_map(|(piece, _)| self.pieces.get(*piece));

@@ -214,7 +214,7 @@ impl Monitor {
         statement: &LabelStatement,
         fuel: &mut u64,
     ) -> Result<Result<Matches, Reason>, EvalError> {
-        let known = self.roster.clone();
+        let known = (!statement.label.computed.is_empty()).then(|| self.roster.clone());
         let mut run = |missing| match self.grants(plan, id, statement, missing, fuel) {
             Ok(found) => Ok(Ok(found)),
             Err(EvalError::Fuel) => Err(EvalError::Fuel),
@@ -241,7 +241,7 @@ impl Monitor {
         grants.retain(|grant| {
             space.exceeds(&grant.read_label, &grant.label.label, grant.label.dims).is_empty()
         });
-        if grants.is_empty() && unsure.is_empty() {
+        if let (Some(known), true) = (known, grants.is_empty() && unsure.is_empty()) {
             // Names in labels that are not granted take no room.
             self.roster = known;
         }

@@ -144,7 +144,9 @@ pub enum ReasonKind {
     DuplicateId,
     /// An output answers no call, or one that was not permitted, or is the second answer.
     Unsolicited,
-    /// The step took too long to evaluate, or the session has grown too large.
+    /// The permit or the approval no longer holds: things have changed, or it was given elsewhere.
+    Stale,
+    /// The step took too long to evaluate, or the call or the session is too large.
     Limit,
 }
 
@@ -161,6 +163,7 @@ impl ReasonKind {
             Self::AmbiguousTool => "ambiguous-tool",
             Self::DuplicateId => "duplicate-id",
             Self::Unsolicited => "unsolicited",
+            Self::Stale => "stale",
             Self::Limit => "limit",
         }
     }
