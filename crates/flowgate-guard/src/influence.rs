@@ -46,3 +46,47 @@ pub const METHODS: [&dyn Influence; 3] =
 pub fn find(name: &str) -> Option<&'static dyn Influence> {
     METHODS.into_iter().find(|method| method.name() == name)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use flowgate::policy::Policy;
+    use flowgate::trace::read;
+    use serde_json::json;
+
+    use super::Influence;
+    use crate::replay::replay;
+
+    const POLICY: &str = "
+lattice integrity: trusted < untrusted
+label message as trusted if:
+    (message: Message)
+    message.role == \"user\"
+label out.content.owner as trusted if:
+    (out: ToolOutput) is tool:fetch
+require top if:
+    (call: ToolCall) is tool:fetch
+require trusted if:
+    (call: ToolCall) is tool:act
+";
+
+    /// A user asks, a page is read of which only `owner` is trusted, and a call is proposed: its verdict.
+    pub(super) fn check(method: &dyn Influence, user: &str, page: &str, arguments: &str, expected: &str) {
+        let call = |id: &str, name: &str, arguments: &str| {
+            let function = json!({"name": name, "arguments": arguments});
+            json!({"role": "assistant", "tool_calls": [{"id": id, "function": function}]})
+        };
+        let messages = json!([
+            {"role": "user", "content": user},
+            call("a", "fetch", "{}"),
+            {"role": "tool", "tool_call_id": "a", "content": page},
+            call("b", "act", arguments),
+        ]);
+        let run = read::file(&messages.to_string()).unwrap().remove(0);
+        let policy = Arc::new(Policy::parse(POLICY).unwrap());
+        let replayed = replay(&policy, method, &run);
+        let verdict = replayed.calls[1].outcome.name();
+        assert_eq!(verdict, expected, "{user:?} {arguments} {:?}", replayed.calls[1].judgement.reasons);
+    }
+}

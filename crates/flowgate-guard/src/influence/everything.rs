@@ -33,3 +33,16 @@ impl Session for Everything {
         Attribution::everything()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::check;
+    use super::Everything;
+
+    #[test]
+    fn whatever_was_read_has_influenced_the_call() {
+        let arguments = r#"{"to": "bob@x.org"}"#;
+        check(&Everything, "pay bob@x.org", r#"{"note": "hello"}"#, arguments, "confirm");
+        check(&Everything, "pay bob@x.org", r#"{"owner": "ann@x.org"}"#, arguments, "confirm");
+    }
+}
