@@ -101,5 +101,8 @@ mod tests {
         ] {
             check(&Provenance, user, page, arguments, expected);
         }
+        // The lower region is taken also where a higher one said it first.
+        let page = r#"{"note": "from ann@x.org", "owner": "ann@x.org"}"#;
+        check(&Provenance, "pay the owner", page, r#"{"to": "ann@x.org"}"#, "permit");
     }
 }
