@@ -49,6 +49,7 @@
 
 #![deny(clippy::disallowed_methods, reason = "the core does no I/O and reads no clock")]
 
+pub mod analysis;
 mod builtin;
 pub mod detect;
 mod eval;

@@ -20,6 +20,16 @@ pub use syntax::Action;
 use crate::label::Space;
 use plan::Plan;
 
+/// How a policy is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub enum Dialect {
+    /// As the documentation of this language says.
+    #[default]
+    Flowgate,
+    /// As the Invariant analyzer (invariant-ai 0.3.5) read it, defects included where policies may rely on them.
+    Compat,
+}
+
 /// The functions that policies can call: name, least and most arguments, and what each gives.
 pub fn functions() -> impl Iterator<Item = (&'static str, (usize, usize), &'static str)> {
     crate::builtin::reference()
@@ -52,6 +62,15 @@ impl Policy {
     /// # Errors
     /// All diagnostics, in order of place, if any of them is an error.
     pub fn parse(source: &str) -> Result<Self, Vec<Diagnostic>> {
+        Self::parse_as(source, Dialect::Flowgate)
+    }
+
+    /// Reads a policy in a dialect.
+    ///
+    /// # Errors
+    /// As [`Policy::parse`].
+    pub fn parse_as(source: &str, dialect: Dialect) -> Result<Self, Vec<Diagnostic>> {
+        let _ = dialect;
         let (file, mut diagnostics) = parser::parse(source);
         let (plan, more) = compile::compile(&file);
         diagnostics.extend(more);

@@ -120,6 +120,14 @@ fn value_to_line(value: Value) -> Result<Line, Problem> {
     }
 }
 
+/// Reads a list of messages.
+///
+/// # Errors
+/// If one of them could not be a message; the line is 1.
+pub fn list(items: &[Value]) -> Result<Vec<Entry>, ReadError> {
+    messages(items).map_err(|(message, problem)| ReadError { line: 1, message, problem })
+}
+
 fn messages(items: &[Value]) -> Result<Vec<Entry>, Problem> {
     let mut entries = Vec::new();
     for (index, item) in items.iter().enumerate() {
