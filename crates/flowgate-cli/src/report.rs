@@ -29,6 +29,7 @@ pub(crate) fn source(region: &Region, monitor: &Monitor) -> String {
     match &event.body {
         Body::Message(message) => message.role.clone(),
         Body::Call(call) => format!("call of {}", call.tool),
+        Body::Tool(tool) => format!("description of {}", tool.tool),
         Body::Output(_) => {
             let call = event.call.and_then(|call| monitor.trace().event(call)).and_then(|call| call.tool());
             call.map_or_else(|| "an answer to no call".to_owned(), |tool| format!("answer of {tool}"))

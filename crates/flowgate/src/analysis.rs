@@ -3,11 +3,18 @@
 //! This is the first of the analyzer paper's two uses, over logged traces; the [`monitor`](crate::monitor) is the
 //! other, before a call runs.
 
+mod violations;
+
+use std::fmt;
+
 use serde_json::{Map, Value};
 
-use crate::eval::EvalError;
+use crate::eval::{EvalError, Parameters};
+use crate::label::Label;
 use crate::policy::{Action, Policy, Span};
-use crate::trace::{Entry, PlaceError};
+use crate::rules::{Context, Rules, Which, naive};
+use crate::trace::{Body, Document, Entry, EventId, Influence, PlaceError, Status, Trace};
+use violations::Violations;
 
 /// What the rules of a policy find in a trace.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -70,6 +77,9 @@ impl From<&EvalError> for FailureKind {
         match error {
             EvalError::Fuel => Self::Fuel,
             EvalError::Type(_) => Self::Type,
+            EvalError::MissingParameter(_) => Self::MissingParameter,
+            EvalError::Unavailable(_) => Self::Unavailable,
+            EvalError::Attribute(_) => Self::Attribute,
         }
     }
 }
@@ -89,11 +99,74 @@ impl Default for Options {
     }
 }
 
+/// Why a trace could not be built.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TraceError {
+    /// The event that has no place, from 0.
+    pub event: usize,
+    /// Why.
+    pub problem: PlaceError,
+}
+
+impl fmt::Display for TraceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "event {}: {}", self.event, self.problem)
+    }
+}
+
+impl std::error::Error for TraceError {}
+
+/// A finished trace. Nothing in it is labelled: rules do not look at labels.
+///
+/// # Errors
+/// If an event names a parent that is not there, or bears a name that is taken.
+pub fn trace(entries: impl IntoIterator<Item = Entry>) -> Result<Trace, TraceError> {
+    let mut trace = Trace::new();
+    for (event, entry) in entries.into_iter().enumerate() {
+        let place = trace.place(&entry).map_err(|problem| TraceError { event, problem })?;
+        let document = Document::new(&entry.body, Label::BOTTOM);
+        let call = match &entry.body {
+            Body::Output(output) => trace.calls_with_id(&output.call_id).next(),
+            _ => None,
+        };
+        trace.append(entry, place, document, Status::Done, call, Influence::All);
+    }
+    Ok(trace)
+}
+
 /// Finds what the rules of a policy say of a trace.
 ///
 /// # Errors
-/// If an event has no place in the trace; the index is the event's.
-pub fn analyze(policy: &Policy, entries: Vec<Entry>, options: &Options) -> Result<Analysis, (usize, PlaceError)> {
-    let _ = (policy, entries, options);
-    Ok(Analysis::default())
+/// As [`trace`].
+pub fn analyze(policy: &Policy, entries: Vec<Entry>, options: &Options) -> Result<Analysis, TraceError> {
+    Ok(analyze_trace(policy, &trace(entries)?, options))
+}
+
+/// Finds what the rules of a policy say of a trace.
+pub fn analyze_trace(policy: &Policy, trace: &Trace, options: &Options) -> Analysis {
+    let parameters = Parameters::new(&options.parameters);
+    let context = Context { plan: &policy.plan, trace, parameters: &parameters };
+    let mut fuel = options.fuel;
+    let mut report = Violations::new(&policy.plan, trace);
+    let mut rules = Rules::new(&policy.plan);
+    for id in 0..trace.len() {
+        rules.meet(context, EventId(id), Which::Settled, &mut fuel, &mut report);
+    }
+    rules.finish(context, &mut fuel, &mut report);
+    report.finish()
+}
+
+/// The same by the evaluator that tries everything: the oracle of [`analyze`]. Its time is the number of events to the
+/// power of the number of variables.
+///
+/// # Errors
+/// As [`trace`].
+pub fn analyze_naively(policy: &Policy, entries: Vec<Entry>, options: &Options) -> Result<Analysis, TraceError> {
+    let trace = trace(entries)?;
+    let parameters = Parameters::new(&options.parameters);
+    let context = Context { plan: &policy.plan, trace: &trace, parameters: &parameters };
+    let mut fuel = options.fuel;
+    let mut report = Violations::new(&policy.plan, &trace);
+    naive::analyze(context, &mut fuel, &mut report);
+    Ok(report.finish())
 }

@@ -23,6 +23,8 @@ pub(crate) struct Spec {
     pub(crate) name: &'static str,
     /// How many arguments it takes, at least and at most.
     pub(crate) arguments: (usize, usize),
+    /// Their names, for functions that take them by name as well.
+    pub(crate) parameters: &'static [&'static str],
     /// One sentence on what it gives.
     pub(crate) doc: &'static str,
     pub(crate) run: fn(&mut Evaluator<'_>, &[Value]) -> Result<Value>,
@@ -53,6 +55,10 @@ impl Builtin {
     }
 }
 
+/// The kinds of values that tool patterns can ask for: `<EMAIL_ADDRESS>`.
+pub(crate) const MATCHERS: [&str; 7] =
+    ["EMAIL_ADDRESS", "PHONE_NUMBER", "LOCATION", "PERSON", "MODERATED", "SECRET", "DUMMY"];
+
 fn all() -> impl Iterator<Item = &'static Spec> {
     [text::TABLE, collection::TABLE, event::TABLE, kind::TABLE, net::TABLE].into_iter().flatten()
 }
@@ -64,6 +70,22 @@ pub(crate) fn reference() -> impl Iterator<Item = (&'static str, (usize, usize),
 
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     all().map(|spec| spec.name)
+}
+
+/// Whether a detector finds something of a kind in a value: what `<KIND>` in a tool pattern asks.
+pub(crate) fn finds(evaluator: &mut Evaluator<'_>, kind: &str, value: &Value) -> Result<bool> {
+    for piece in evaluator.pieces(value)? {
+        evaluator.spend(piece.text.len() / 4)?;
+        let found = match kind {
+            "DUMMY" => &*piece.text == "__DUMMY__",
+            "SECRET" => crate::detect::secrets(&piece.text).next().is_some(),
+            kind => crate::detect::personal_data(&piece.text).any(|finding| finding.kind == kind),
+        };
+        if found {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// The n-th argument, parts of events resolved; missing if there is none.
@@ -98,7 +120,7 @@ const fn row(
     doc: &'static str,
     run: fn(&mut Evaluator<'_>, &[Value]) -> Result<Value>,
 ) -> Spec {
-    Spec { name, arguments, doc, run, canonical: None, is_method: false }
+    Spec { name, arguments, parameters: &[], doc, run, canonical: None, is_method: false }
 }
 
 const fn method(
@@ -138,7 +160,7 @@ mod tests {
             Value::Int(n) => n.to_string(),
             Value::Float(x) => format!("{x:?}"),
             Value::Str(text) => format!("{text:?}"),
-            Value::List(items) => format!("[{}]", items.iter().map(show).collect::<Vec<_>>().join(", ")),
+            Value::List(items) | Value::Texts(items) => format!("[{}]", items.iter().map(show).collect::<Vec<_>>().join(", ")),
             Value::Dict(entries) => {
                 let entries: Vec<_> = entries.iter().map(|(k, v)| format!("{k}: {}", show(v))).collect();
                 format!("{{{}}}", entries.join(", "))

@@ -4,15 +4,24 @@
 //! what spent fuel means, and it never means yes. The evaluator notes which regions it has looked at: a label
 //! that lowers may only look at what is at or below it.
 
+mod block;
+mod compare;
 mod expression;
+mod member;
+mod pieces;
 mod value;
 
 use std::fmt;
+use std::sync::Arc;
 
-pub(crate) use value::Value;
+use serde_json::{Map, Value as Json};
+
+pub(crate) use pieces::{Mark, Place};
+pub(crate) use value::{Part, Value};
 
 use crate::label::Label;
-use crate::policy::plan::{Op, Plan, Slot, Type};
+use crate::policy::Dialect;
+use crate::policy::plan::{Ex, Op, Plan, Slot, Type};
 use crate::trace::{Body, Content, EventId, NodeId, Status, Trace};
 
 /// Why an expression has no value.
@@ -22,13 +31,20 @@ pub(crate) enum EvalError {
     Fuel,
     /// It does something that its values do not allow.
     Type(String),
+    /// It asks for a parameter of the policy that was not given.
+    MissingParameter(String),
+    /// It asks for a method that values do not have, in the dialect of the paper's analyzer.
+    Unavailable(String),
+    /// It asks an event for a field that it does not have, in the dialect of the paper's analyzer.
+    Attribute(String),
 }
 
 impl fmt::Display for EvalError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Fuel => f.write_str("the step took too long to evaluate"),
-            Self::Type(message) => f.write_str(message),
+            Self::MissingParameter(name) => write!(f, "the parameter `input.{name}` was not given"),
+            Self::Type(message) | Self::Unavailable(message) | Self::Attribute(message) => f.write_str(message),
         }
     }
 }
@@ -36,6 +52,27 @@ impl fmt::Display for EvalError {
 impl std::error::Error for EvalError {}
 
 pub(crate) type Result<T> = std::result::Result<T, EvalError>;
+
+/// The parameters of a policy: what `input.NAME` means.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Parameters(Vec<(Arc<str>, Value)>);
+
+impl Parameters {
+    pub(crate) const NONE: &Self = &Self(Vec::new());
+
+    pub(crate) fn new(parameters: &Map<String, Json>) -> Self {
+        Self(parameters.iter().map(|(name, value)| (name.as_str().into(), Value::from_json(value))).collect())
+    }
+
+    /// All of them, as a map.
+    pub(crate) fn as_dict(&self) -> Value {
+        Value::Dict(self.0.iter().cloned().collect())
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<&Value> {
+        self.0.iter().find(|(known, _)| **known == *name).map(|(_, value)| value)
+    }
+}
 
 /// A piece of an event that a condition has looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,16 +96,30 @@ pub(crate) enum Missing {
 pub(crate) type Frame = Vec<Value>;
 
 /// Where a variable over events may point.
-pub(crate) type Candidates<'a> = dyn Fn(Slot) -> Option<Vec<EventId>> + 'a;
+pub(crate) trait Candidates {
+    /// The events for a variable; `None` is all of the trace.
+    fn events(&self, slot: Slot, frame: &Frame) -> Option<Vec<EventId>>;
+}
+
+/// Every variable may point to every event.
+pub(crate) struct Everywhere;
+
+impl Candidates for Everywhere {
+    fn events(&self, _: Slot, _: &Frame) -> Option<Vec<EventId>> {
+        None
+    }
+}
 
 /// Called for each assignment that satisfies a query; returns whether to stop.
-pub(crate) type OnMatch<'a> = dyn FnMut(&mut Evaluator<'_>, &Frame) -> Result<bool> + 'a;
+pub(crate) type OnMatch<'f> = dyn FnMut(&mut Evaluator<'_>, &Frame) -> Result<bool> + 'f;
 
 pub(crate) struct Evaluator<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) trace: &'a Trace,
     pub(crate) fuel: &'a mut u64,
     pub(crate) missing: Missing,
+    pub(crate) parameters: &'a Parameters,
+    pub(crate) candidates: &'a dyn Candidates,
     pub(crate) reads: Vec<Read>,
     /// Whether the query may go through rows without that being noted as looking at the structure around them.
     pub(crate) quiet: bool,
@@ -76,11 +127,20 @@ pub(crate) struct Evaluator<'a> {
     is_quiet: bool,
     /// Whether a comparison has failed because a value was missing.
     pub(crate) missed: bool,
+    /// What a match speaks of, while that is being noted.
+    pub(crate) marks: Option<Vec<Mark>>,
+    /// Why assignments that satisfy everything else could not be decided.
+    pub(crate) failures: Vec<EvalError>,
+    /// The first condition of the assignment at hand that could not be evaluated.
+    trouble: Option<EvalError>,
     depth: usize,
 }
 
 /// How deep predicates may call each other.
 const MAX_DEPTH: usize = 32;
+
+/// How many failures are kept.
+const MAX_FAILURES: usize = 100;
 
 impl<'a> Evaluator<'a> {
     pub(crate) fn new(plan: &'a Plan, trace: &'a Trace, fuel: &'a mut u64, missing: Missing) -> Self {
@@ -89,12 +149,21 @@ impl<'a> Evaluator<'a> {
             trace,
             fuel,
             missing,
+            parameters: Parameters::NONE,
+            candidates: &Everywhere,
             reads: Vec::new(),
             quiet: false,
             is_quiet: false,
             missed: false,
+            marks: None,
+            failures: Vec::new(),
+            trouble: None,
             depth: 0,
         }
+    }
+
+    pub(crate) fn dialect(&self) -> Dialect {
+        self.plan.dialect
     }
 
     pub(crate) fn spend(&mut self, steps: usize) -> Result<()> {
@@ -124,48 +193,75 @@ impl<'a> Evaluator<'a> {
     }
 
     /// Finds all assignments that satisfy `ops`, and calls `found` for each until it says to stop.
-    pub(crate) fn solve(
-        &mut self,
-        ops: &[Op],
-        frame: &mut Frame,
-        candidates: &Candidates<'_>,
-        found: &mut OnMatch<'_>,
-    ) -> Result<bool> {
+    ///
+    /// # Errors
+    /// If an assignment could not be decided, or the fuel is spent.
+    pub(crate) fn solve(&mut self, ops: &[Op], frame: &mut Frame, found: &mut OnMatch<'_>) -> Result<bool> {
+        let before = std::mem::take(&mut self.failures);
+        let result = self.search(ops, frame, found);
+        let failures = std::mem::replace(&mut self.failures, before);
+        match (result?, failures.into_iter().next()) {
+            (false, Some(failure)) => Err(failure),
+            (stopped, _) => Ok(stopped),
+        }
+    }
+
+    /// The same, but what could not be decided is noted in `failures`, and the search goes on.
+    ///
+    /// An assignment fails only if no condition rules it out: so it does not matter in which order conditions are
+    /// evaluated, and a guard protects the conditions beside it.
+    ///
+    /// # Errors
+    /// If the fuel is spent.
+    pub(crate) fn search(&mut self, ops: &[Op], frame: &mut Frame, found: &mut OnMatch<'_>) -> Result<bool> {
+        let trouble = self.trouble.take();
+        let result = self.descend(ops, frame, found);
+        self.trouble = trouble;
+        result
+    }
+
+    fn descend(&mut self, ops: &[Op], frame: &mut Frame, found: &mut OnMatch<'_>) -> Result<bool> {
         self.spend(1)?;
-        let Some((op, rest)) = ops.split_first() else { return found(self, frame) };
-        let noted = self.reads.len();
-        let result = match op {
-            Op::Test(ex) => {
-                let holds = self.evaluate(ex, frame)?;
-                if self.truth(&holds)? { self.solve(rest, frame, candidates, found) } else { Ok(false) }
+        let Some((op, rest)) = ops.split_first() else {
+            let Some(trouble) = self.trouble.clone() else { return found(self, frame) };
+            if self.failures.len() < MAX_FAILURES && !self.failures.contains(&trouble) {
+                self.failures.push(trouble);
             }
-            Op::Let(slot, ex) => {
-                let value = self.evaluate(ex, frame)?;
-                set(frame, *slot, value);
-                self.solve(rest, frame, candidates, found)
-            }
-            Op::Events(slot, ty) => {
-                let events =
-                    candidates(*slot).unwrap_or_else(|| (0..self.trace.len()).map(EventId).collect());
-                self.solve_each(
-                    *slot,
-                    *ty,
-                    events.into_iter().map(Value::Event).collect(),
-                    rest,
-                    frame,
-                    candidates,
-                    found,
-                )
-            }
-            Op::Each(slot, ty, domain) => {
-                let domain = self.evaluate(domain, frame)?;
-                self.is_quiet = self.quiet && self.depth == 0;
-                let items = self.items(&domain);
-                self.is_quiet = false;
-                let items = items?;
-                self.solve_each(*slot, *ty, items, rest, frame, candidates, found)
-            }
+            return Ok(false);
         };
+        let noted = self.reads.len();
+        let trouble = self.trouble.clone();
+        let result = match op {
+            Op::Test(ex) => match self.holds(ex, frame) {
+                Ok(true) => self.descend(rest, frame, found),
+                Ok(false) => Ok(false),
+                Err(error) => self.in_trouble(error, rest, frame, found),
+            },
+            Op::Let(slot, ex) => match self.evaluate(ex, frame) {
+                Ok(value) => {
+                    set(frame, *slot, value);
+                    self.descend(rest, frame, found)
+                }
+                Err(error) => {
+                    set(frame, *slot, Value::Failed(Arc::new(error.clone())));
+                    self.in_trouble(error, rest, frame, found)
+                }
+            },
+            Op::Events(slot, ty) => {
+                let events = self.candidates.events(*slot, frame).filter(|_| self.depth == 0);
+                let events = events.unwrap_or_else(|| (0..self.trace.len()).map(EventId).collect());
+                let events = events.into_iter().map(Value::Event).collect();
+                self.descend_each(*slot, *ty, events, rest, frame, found)
+            }
+            Op::Each(slot, ty, domain) => match self.domain(domain, *ty, frame) {
+                Ok(items) => self.descend_each(*slot, *ty, items, rest, frame, found),
+                Err(error) => {
+                    set(frame, *slot, Value::Failed(Arc::new(error.clone())));
+                    self.in_trouble(error, rest, frame, found)
+                }
+            },
+        };
+        self.trouble = trouble;
         // A branch that fails grants nothing, so what it looked at is forgotten; but that a predicate does not hold
         // is an answer too, which depends on everything that it looked at.
         if !matches!(result, Ok(true)) && self.depth == 0 {
@@ -174,22 +270,58 @@ impl<'a> Evaluator<'a> {
         result
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the state of the search, passed on unchanged")]
-    fn solve_each(
+    /// Goes on with an assignment of which one condition cannot be evaluated.
+    fn in_trouble(
+        &mut self,
+        error: EvalError,
+        rest: &[Op],
+        frame: &mut Frame,
+        found: &mut OnMatch<'_>,
+    ) -> Result<bool> {
+        if error == EvalError::Fuel {
+            return Err(error);
+        }
+        self.trouble.get_or_insert(error);
+        self.descend(rest, frame, found)
+    }
+
+    /// Whether a condition holds. In the dialect of the paper's analyzer nothing but `True` does.
+    pub(crate) fn holds(&mut self, ex: &Ex, frame: &mut Frame) -> Result<bool> {
+        let value = self.evaluate(ex, frame)?;
+        match self.dialect() {
+            Dialect::Flowgate => self.truth(&value),
+            Dialect::Compat => Ok(self.resolve(&value)? == Value::Bool(true)),
+        }
+    }
+
+    /// The values that a variable ranges over.
+    pub(crate) fn domain(&mut self, domain: &Ex, ty: Type, frame: &mut Frame) -> Result<Vec<Value>> {
+        let domain = self.evaluate(domain, frame)?;
+        if self.missing == Missing::IsNone && ty != Type::Any {
+            let mut selected = Vec::new();
+            self.select(&domain, ty, &mut selected)?;
+            return Ok(selected);
+        }
+        self.is_quiet = self.quiet && self.depth == 0;
+        let items = self.items(&domain);
+        self.is_quiet = false;
+        items
+    }
+
+    fn descend_each(
         &mut self,
         slot: Slot,
         ty: Type,
         values: Vec<Value>,
         rest: &[Op],
         frame: &mut Frame,
-        candidates: &Candidates<'_>,
         found: &mut OnMatch<'_>,
     ) -> Result<bool> {
         for value in values {
             self.spend(1)?;
             if self.has_type(&value, ty) {
                 set(frame, slot, value);
-                if self.solve(rest, frame, candidates, found)? {
+                if self.descend(rest, frame, found)? {
                     return Ok(true);
                 }
             }
@@ -201,7 +333,8 @@ impl<'a> Evaluator<'a> {
     pub(crate) fn items(&mut self, value: &Value) -> Result<Vec<Value>> {
         match value {
             Value::Absent | Value::None => Ok(Vec::new()),
-            Value::List(items) => Ok(items.to_vec()),
+            Value::List(items) | Value::Texts(items) => Ok(items.to_vec()),
+            Value::Answers(answers) => Ok(answers.iter().copied().map(Value::Bool).collect()),
             Value::Dict(entries) => Ok(entries.iter().map(|(_, value)| value.clone()).collect()),
             Value::Node(event, node) => {
                 let Some(document) = self.trace.event(*event).map(|event| &event.document) else {
@@ -227,14 +360,17 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    fn has_type(&self, value: &Value, ty: Type) -> bool {
+    pub(crate) fn has_type(&self, value: &Value, ty: Type) -> bool {
         match value {
+            // What could not be evaluated is kept, so that it is reported if nothing rules it out.
+            Value::Failed(_) => true,
             Value::Event(id) => {
                 self.trace.event(*id).filter(|event| event.status != Status::Withdrawn).is_some_and(|event| {
                     match &event.body {
-                        Body::Message(_) => matches!(ty, Type::Message | Type::Any),
-                        Body::Call(_) => matches!(ty, Type::ToolCall | Type::Any),
-                        Body::Output(_) => matches!(ty, Type::ToolOutput | Type::Any),
+                        Body::Message(_) => matches!(ty, Type::Message | Type::Event | Type::Any),
+                        Body::Call(_) => matches!(ty, Type::ToolCall | Type::Event | Type::Any),
+                        Body::Output(_) => matches!(ty, Type::ToolOutput | Type::Event | Type::Any),
+                        Body::Tool(_) => matches!(ty, Type::Tool | Type::Event | Type::Any),
                     }
                 })
             }
@@ -250,11 +386,15 @@ impl<'a> Evaluator<'a> {
                     Content::Scalar(value) => self.has_type(&Value::from_json(value), ty),
                 })
             }
-            Value::Str(_) => matches!(ty, Type::Str | Type::Any),
+            Value::Function(_) => matches!(ty, Type::Function | Type::Any),
+            Value::Part(Part::Text, ..) => matches!(ty, Type::TextChunk | Type::Dict | Type::Any),
+            Value::Part(Part::Image, ..) => matches!(ty, Type::Image | Type::Dict | Type::Any),
+            Value::Part(Part::Parameter, ..) => matches!(ty, Type::ToolParameter | Type::Dict | Type::Any),
+            Value::Str(_) | Value::ToolName(_) => matches!(ty, Type::Str | Type::Any),
             Value::Int(_) => matches!(ty, Type::Int | Type::Any),
             Value::Float(_) => matches!(ty, Type::Float | Type::Any),
             Value::Bool(_) => matches!(ty, Type::Bool | Type::Any),
-            Value::List(_) => matches!(ty, Type::List | Type::Any),
+            Value::List(_) | Value::Texts(_) | Value::Answers(_) => matches!(ty, Type::List | Type::Any),
             Value::Dict(_) => matches!(ty, Type::Dict | Type::Any),
             _ => ty == Type::Any,
         }

@@ -57,4 +57,5 @@ pub mod json;
 pub mod label;
 pub mod monitor;
 pub mod policy;
+mod rules;
 pub mod trace;

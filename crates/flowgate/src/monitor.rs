@@ -5,8 +5,8 @@
 
 mod attribution;
 mod labelling;
+mod reasons;
 mod requirement;
-mod rules;
 mod stores;
 mod verdict;
 
@@ -23,9 +23,11 @@ pub use verdict::{
 
 use crate::label::{Label, Roster};
 use crate::policy::pattern::Servers;
+use crate::policy::plan::Type;
 use crate::policy::{Action, Policy};
 use crate::trace::{Body, Call, Entry, EventId, Influence, PlaceError, Region, Status, Tool, Trace};
-use rules::Rules;
+use crate::eval::Parameters;
+use crate::rules::Rules;
 use stores::{Access, Stores};
 use verdict::{Approval, Ticket};
 
@@ -72,6 +74,8 @@ pub struct Monitor {
     rules: Rules,
     applicable: HashMap<Tool, Arc<Applicable>>,
     messages: Arc<Applicable>,
+    tools: Arc<Applicable>,
+    parameters: Parameters,
     /// What a tool does to stores, for a harmless one and for others.
     known_accesses: HashMap<(Tool, bool), Access>,
     accesses: HashMap<EventId, Access>,
@@ -137,7 +141,8 @@ impl Monitor {
         let mut roster = Roster::new(policy.space());
         // The names that the policy itself uses have their place before any that data could bring.
         policy.plan.intern(&mut roster);
-        let messages = Arc::new(labelling::for_messages(&policy.plan));
+        let messages = Arc::new(labelling::for_kind(&policy.plan, Type::Message));
+        let tools = Arc::new(labelling::for_kind(&policy.plan, Type::Tool));
         let rules = Rules::new(&policy.plan);
         Self {
             policy,
@@ -151,6 +156,8 @@ impl Monitor {
             rules,
             applicable: HashMap::new(),
             messages,
+            tools,
+            parameters: Parameters::default(),
             known_accesses: HashMap::new(),
             accesses: HashMap::new(),
             unpermitted: std::collections::HashSet::new(),
@@ -173,6 +180,12 @@ impl Monitor {
     /// The label in words, one phrase for each dimension.
     pub fn describe(&self, label: &Label) -> Vec<String> {
         self.policy.space().describe(label, self.policy.space().all(), &self.roster)
+    }
+
+    /// Gives the policy its parameters: what `input.NAME` means.
+    pub fn set_parameters(&mut self, parameters: &Map<String, serde_json::Value>) {
+        self.parameters = Parameters::new(parameters);
+        self.version += 1;
     }
 
     /// Tells the monitor of tools that exist, so that a name which two servers offer is ambiguous from the start.
@@ -198,7 +211,7 @@ impl Monitor {
         self.version += 1;
         let mut fuel = self.limits.fuel;
         let (id, mut findings) = self.label_and_append(entry, place, &mut fuel);
-        for reason in self.rules.meet(&self.policy.plan, &self.trace, &self.servers, id, &mut fuel) {
+        for reason in self.meet_rules(id, &mut fuel) {
             findings.push(Finding { event: id, reason });
         }
         Ok((id, findings))
@@ -412,7 +425,7 @@ impl Monitor {
         let required = self.require(event, &applicable, attribution, &mut fuel);
         judgement.reasons.extend(required.reasons);
         judgement.is_harmless = required.is_harmless;
-        for reason in self.rules.meet(&self.policy.plan, &self.trace, &self.servers, event, &mut fuel) {
+        for reason in self.meet_rules(event, &mut fuel) {
             match reason.action {
                 Action::Log => judgement.notes.push(reason),
                 _ => judgement.reasons.push(reason),
@@ -514,6 +527,6 @@ fn influence(attribution: &Attribution) -> Influence {
 /// A call without fields that were not understood.
 impl From<Call> for Entry {
     fn from(call: Call) -> Self {
-        Self { body: Body::Call(call), agent: None, name: None, parents: Vec::new(), extra: Map::new() }
+        Self::from(Body::Call(call))
     }
 }

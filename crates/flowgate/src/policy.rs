@@ -9,6 +9,7 @@ mod lexer;
 mod parser;
 pub(crate) mod pattern;
 pub(crate) mod plan;
+pub(crate) mod regex;
 pub(crate) mod syntax;
 
 use std::fmt;
@@ -70,9 +71,8 @@ impl Policy {
     /// # Errors
     /// As [`Policy::parse`].
     pub fn parse_as(source: &str, dialect: Dialect) -> Result<Self, Vec<Diagnostic>> {
-        let _ = dialect;
-        let (file, mut diagnostics) = parser::parse(source);
-        let (plan, more) = compile::compile(&file);
+        let (file, mut diagnostics) = parser::parse(source, dialect);
+        let (plan, more) = compile::compile(&file, dialect);
         diagnostics.extend(more);
         diagnostics.sort_by_key(|diagnostic| (diagnostic.span.start, diagnostic.span.end));
         diagnostics.dedup();

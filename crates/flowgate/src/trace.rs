@@ -7,6 +7,7 @@
 pub mod document;
 pub mod event;
 pub mod located;
+mod origin;
 mod path;
 pub mod read;
 
@@ -17,7 +18,9 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 pub use document::{Content, Document, Node, NodeId};
-pub use event::{ArgumentsError, Body, Call, Entry, Message, Output, Tool};
+pub use event::{ArgumentsError, Body, Call, Entry, Message, Output, Tool, ToolDescription};
+pub(crate) use origin::characters;
+pub use origin::{Described, Origin, Part};
 pub use path::{Path, Step};
 
 use crate::label::Label;
@@ -90,6 +93,12 @@ pub struct Event {
     pub status: Status,
     /// For an output, the call that it answers.
     pub call: Option<EventId>,
+    /// For an output, the call that it says it answers, though another may have answered first. Grants nothing.
+    pub claimed: Option<EventId>,
+    /// For a call, the message that proposes it.
+    pub message: Option<EventId>,
+    /// Where it stood in the list of messages that it was read from.
+    pub origin: Option<Origin>,
     /// What it depends on.
     pub influence: Influence,
     /// The stores it was read from, and how many calls had written to each by then.
@@ -123,6 +132,7 @@ pub struct Trace {
     heads: Vec<Head>,
     named: HashMap<String, EventId>,
     calls: HashMap<String, Vec<EventId>>,
+    last_call: Option<EventId>,
     /// The calls that wrote to each store.
     writers: Vec<Vec<EventId>>,
     /// The events that raised what their agent had seen: as few as the lattice is high.
@@ -343,23 +353,26 @@ impl Trace {
     ) -> EventId {
         let id = EventId(self.events.len());
         if place.agent == self.agents.len() {
-            self.agents.push(entry.agent.unwrap_or_default());
+            self.agents.push(entry.agent.clone().unwrap_or_default());
             self.heads.push(Head::default());
         }
         if let Some(head) = self.heads.get_mut(place.agent) {
             let context = place.context.join(&document.label_of(0));
             *head = Head { last: Some(id), clock: Arc::clone(&place.clock), context };
         }
-        if let Some(name) = entry.name {
-            self.named.insert(name, id);
+        if let Some(name) = &entry.name {
+            self.named.insert(name.clone(), id);
         }
         if let Body::Call(call) = &entry.body {
             self.calls.entry(call.id.clone()).or_default().push(id);
+            self.last_call = Some(id);
         }
+        let claimed = self.claimed(&entry.body);
+        let message = self.proposing(&entry, place.previous);
         let label = document.label_of(0);
         let context = place.context.join(&label);
         let Place { agent, previous, sequence, clock, .. } = place;
-        let (body, extra) = (entry.body, entry.extra);
+        let (body, extra, origin) = (entry.body, entry.extra, entry.origin);
         self.events.push(Event {
             body,
             document,
@@ -368,6 +381,9 @@ impl Trace {
             agent,
             status,
             call,
+            claimed,
+            message,
+            origin,
             influence,
             extra,
             sequence,
@@ -376,6 +392,31 @@ impl Trace {
             read_from: Vec::new(),
         });
         id
+    }
+
+    /// The call that an output says it answers; without an id, the last one.
+    fn claimed(&self, body: &Body) -> Option<EventId> {
+        let Body::Output(output) = body else { return None };
+        let is_live = |id: &EventId| self.event(*id).is_some_and(|event| event.status != Status::Withdrawn);
+        if output.call_id.is_empty() {
+            return self.last_call.filter(is_live);
+        }
+        self.calls.get(&output.call_id)?.iter().rev().copied().find(is_live)
+    }
+
+    /// The message that proposes a call: the same message was read right before.
+    fn proposing(&self, entry: &Entry, previous: Option<EventId>) -> Option<EventId> {
+        let Body::Call(_) = &entry.body else { return None };
+        let previous = previous?;
+        let before = self.event(previous)?;
+        if before.origin?.message != entry.origin?.message {
+            return None;
+        }
+        match &before.body {
+            Body::Message(_) => Some(previous),
+            Body::Call(_) => before.message,
+            Body::Output(_) | Body::Tool(_) => None,
+        }
     }
 
     /// Takes back the last event, which nothing has seen yet.
@@ -397,6 +438,10 @@ impl Trace {
         }
         self.named.retain(|_, known| *known != id);
         self.raising.retain(|known| *known != id);
+        if self.last_call == Some(id) {
+            self.last_call =
+                self.events.iter().rposition(|event| matches!(event.body, Body::Call(_))).map(EventId);
+        }
         Some(event)
     }
 

@@ -290,7 +290,7 @@ impl Run<'_> {
         let content = match &mut entry.body {
             Body::Message(message) => &mut message.content,
             Body::Output(output) => &mut output.content,
-            Body::Call(_) => panic!("calls are judged"),
+            Body::Call(_) | Body::Tool(_) => panic!("only messages and outputs have content"),
         };
         let text = content.as_str().unwrap().to_owned();
         let (text, expected) = match text.rsplit_once(" # finding ") {
@@ -395,7 +395,7 @@ impl Run<'_> {
                 events.into_iter().rev().find(|id| match &self.monitor.trace().event(*id).unwrap().body {
                     Body::Message(message) => message.role == event,
                     Body::Output(output) => output.call_id == event,
-                    Body::Call(_) => false,
+                    Body::Call(_) | Body::Tool(_) => false,
                 });
             let found = found.unwrap_or_else(|| panic!("{}: no event `{event}`", self.place));
             let node = self.node(found, path).unwrap_or_else(|| panic!("{}: no region `{path}`", self.place));

@@ -37,6 +37,7 @@ pub(crate) fn run(output: &mut Output) -> Result<u8, InputError> {
         let id = EventId(index);
         match &event.body {
             Body::Message(message) if message.role == "assistant" => {}
+            Body::Tool(_) => {}
             Body::Message(message) => {
                 heading(&format!("{id} {} message", message.role), output);
                 fields(&event.document, &replayed, output);

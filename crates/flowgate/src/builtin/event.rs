@@ -1,28 +1,50 @@
 //! Events: the call behind an output, the server behind a call.
 
-use super::{Spec, plain, row};
-use crate::eval::Value;
+use super::{Spec, row};
+use crate::eval::{Place, Value};
+use crate::policy::plan::Type;
 
 pub(super) const TABLE: &[Spec] = &[
     row("tool_call", (1, 1), "The call that a tool's output answers.", |e, a| {
         Ok(a.first().map_or(Value::Absent, |output| e.call_of(output)))
     }),
-    row("text", (1, 1), "All text in a value, one piece a line.", |e, a| {
-        let value = plain(e, a, 0)?;
-        let mut lines = Vec::new();
-        collect(&value, &mut lines);
-        Ok(Value::text(lines.join("\n")))
+    row("server", (1, 1), "The server that an event comes from.", |e, a| {
+        Ok(a.first().map_or(Value::Absent, |event| e.server_of(event)))
+    }),
+    row("text", (1, 64), "All texts in values: what is in one of them is in `text(x)`.", |e, a| {
+        let mut texts = Vec::new();
+        for value in a {
+            texts.extend(e.pieces(value)?.into_iter().map(|piece| match piece.place {
+                Some(Place::Node(event, node)) => Value::Node(event, node),
+                _ => Value::Str(piece.text),
+            }));
+        }
+        Ok(Value::Texts(texts.into()))
+    }),
+    row("image", (1, 64), "The addresses of all images in values.", |e, a| {
+        let mut images = Vec::new();
+        for value in a {
+            let mut found = Vec::new();
+            e.select(value, Type::Image, &mut found)?;
+            for image in found {
+                let block = e.resolve(&image)?;
+                let field = |value: &Value, key: &str| match value {
+                    Value::Dict(entries) => entries.iter().find(|(k, _)| **k == *key).map(|(_, v)| v.clone()),
+                    _ => None,
+                };
+                let holder = field(&block, "image_url").or_else(|| field(&block, "source"));
+                images.extend(holder.and_then(|holder| match holder {
+                    Value::Str(url) => Some(Value::Str(url)),
+                    holder => field(&holder, "url").or_else(|| field(&holder, "data")),
+                }));
+            }
+        }
+        Ok(Value::list(images))
+    }),
+    row("print", (0, 64), "Always true; what it is given is not printed, since traces hold what nobody may see.", |_, _| {
+        Ok(Value::Bool(true))
     }),
 ];
-
-fn collect(value: &Value, lines: &mut Vec<String>) {
-    match value {
-        Value::Str(text) => lines.push(text.to_string()),
-        Value::List(items) => items.iter().for_each(|item| collect(item, lines)),
-        Value::Dict(entries) => entries.iter().for_each(|(_, item)| collect(item, lines)),
-        _ => {}
-    }
-}
 
 #[cfg(test)]
 mod tests {
@@ -30,7 +52,7 @@ mod tests {
 
     #[test]
     fn text_of_blocks() {
-        check("text", r#"[{"type": "text", "text": "a"}, "b", 3]"#, r#""text\na\nb""#);
+        check("text", r#"[{"x": "a"}, "b", 3]"#, r#"["x", "a", "b"]"#);
         check("tool_call", "3", "absent");
     }
 }

@@ -28,13 +28,13 @@ pub(super) const TABLE: &[Spec] = &[
         })
     }),
     row("secrets", (1, 1), "The secrets in a text: keys and tokens of well-known forms.", |e, a| {
-        found(e, a, |text| detect::secrets(text).map(|finding| finding.kind).collect())
+        found(e, a, |text| detect::secrets(text).collect())
     }),
     row(
         "pii",
         (1, 1),
         "The kinds of personal data in a text: addresses, phone, card and account numbers.",
-        |e, a| found(e, a, |text| detect::personal_data(text).map(|finding| finding.kind).collect()),
+        |e, a| found(e, a, |text| detect::personal_data(text).collect()),
     ),
 ];
 
@@ -91,28 +91,22 @@ fn boolean(value: &Json) -> Option<Json> {
 }
 
 /// What a detector finds in a value: in its text, or in every text and key in it.
-fn found(e: &mut Evaluator<'_>, a: &[Value], detect: fn(&str) -> Vec<&'static str>) -> Result<Value> {
-    let value = plain(e, a, 0)?;
+fn found(
+    e: &mut Evaluator<'_>,
+    a: &[Value],
+    detect: impl Fn(&str) -> Vec<detect::Finding>,
+) -> Result<Value> {
     let mut kinds = Vec::new();
-    let mut pending = vec![&value];
-    while let Some(value) = pending.pop() {
-        match value {
-            Value::Str(text) => {
-                e.spend(text.len() / 4)?;
-                kinds.extend(detect(text));
+    for value in a.first() {
+        for piece in e.pieces(value)? {
+            e.spend(piece.text.len() / 4)?;
+            for finding in detect(&piece.text) {
+                kinds.push(Value::text(finding.kind));
+                e.mark_bytes(piece.place, finding.span);
             }
-            Value::List(items) => pending.extend(items.iter().rev()),
-            Value::Dict(entries) => {
-                for (key, item) in entries.iter().rev() {
-                    e.spend(key.len() / 4)?;
-                    kinds.extend(detect(key));
-                    pending.push(item);
-                }
-            }
-            _ => {}
         }
     }
-    Ok(Value::list(kinds.into_iter().map(Value::text)))
+    Ok(Value::list(kinds))
 }
 
 #[cfg(test)]

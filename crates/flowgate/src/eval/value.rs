@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value as Json;
 
+use super::EvalError;
 use crate::trace::{EventId, NodeId};
 
 /// A value of the policy language.
@@ -31,8 +32,29 @@ pub(crate) enum Value {
     Event(EventId),
     /// The `function` of a call: its name and its arguments.
     Function(EventId),
+    /// The name of the tool that a call calls.
+    ToolName(EventId),
     /// A piece of an event.
     Node(EventId, NodeId),
+    /// A piece of an event that is a block of its content or a parameter of a tool.
+    Part(Part, EventId, NodeId),
+    /// Several texts: what is in one of them is in them.
+    Texts(Arc<[Self]>),
+    /// Several answers to one question; true if one of them is.
+    Answers(Arc<[bool]>),
+    /// What could not be evaluated.
+    Failed(Arc<EvalError>),
+}
+
+/// What a piece of an event is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// A block of text.
+    Text,
+    /// An image.
+    Image,
+    /// A parameter of a tool.
+    Parameter,
 }
 
 impl Value {
@@ -79,6 +101,47 @@ impl Value {
         }
     }
 
+    /// The text, or several texts as one.
+    pub(crate) fn to_text(&self) -> Option<Arc<str>> {
+        match self {
+            Self::Str(text) => Some(Arc::clone(text)),
+            Self::Texts(texts) => {
+                let texts: Option<Vec<Arc<str>>> = texts.iter().map(Self::to_text).collect();
+                texts.map(|texts| texts.join("\n").into())
+            }
+            _ => None,
+        }
+    }
+
+    /// Writes the value as text: a text as it stands, all else as JSON.
+    pub(crate) fn print(&self, out: &mut String) {
+        match self {
+            Self::Str(text) => out.push_str(text),
+            Self::Absent | Self::None => out.push_str("None"),
+            Self::Bool(b) => out.push_str(if *b { "True" } else { "False" }),
+            Self::Int(n) => out.push_str(&n.to_string()),
+            Self::Float(x) => out.push_str(&x.to_string()),
+            other => out.push_str(&other.to_json().to_string()),
+        }
+    }
+
+    /// The value as JSON, all parts resolved; what is no JSON is named.
+    pub(crate) fn to_json(&self) -> Json {
+        match self {
+            Self::Absent | Self::None => Json::Null,
+            Self::Bool(b) => Json::Bool(*b),
+            Self::Int(n) => (*n).into(),
+            Self::Float(x) => serde_json::Number::from_f64(*x).map_or(Json::Null, Json::Number),
+            Self::Str(text) => Json::String(text.to_string()),
+            Self::List(items) | Self::Texts(items) => items.iter().map(Self::to_json).collect(),
+            Self::Answers(answers) => answers.iter().copied().map(Json::Bool).collect(),
+            Self::Dict(entries) => {
+                Json::Object(entries.iter().map(|(key, value)| (key.to_string(), value.to_json())).collect())
+            }
+            other => Json::String(format!("<{}>", other.type_name())),
+        }
+    }
+
     /// What the language calls its type.
     pub(crate) fn type_name(&self) -> &'static str {
         match self {
@@ -92,7 +155,11 @@ impl Value {
             Self::Dict(_) => "dict",
             Self::Event(_) => "an event",
             Self::Function(_) => "a function",
-            Self::Node(..) => "a part of an event",
+            Self::ToolName(_) => "str",
+            Self::Node(..) | Self::Part(..) => "a part of an event",
+            Self::Texts(_) => "a list of texts",
+            Self::Answers(_) => "a list of answers",
+            Self::Failed(_) => "an error",
         }
     }
 
@@ -106,7 +173,10 @@ impl Value {
             Self::Str(text) => !text.is_empty(),
             Self::List(items) => !items.is_empty(),
             Self::Dict(entries) => !entries.is_empty(),
-            Self::Event(_) | Self::Function(_) | Self::Node(..) => true,
+            Self::Texts(texts) => texts.iter().any(Self::is_true),
+            Self::Answers(answers) => answers.contains(&true),
+            Self::Event(_) | Self::Function(_) | Self::ToolName(_) | Self::Node(..) | Self::Part(..) => true,
+            Self::Failed(_) => false,
         }
     }
 

@@ -31,10 +31,10 @@ pub(super) fn for_tool(plan: &Plan, tool: &Tool) -> Applicable {
     }
 }
 
-/// The statements that label messages.
-pub(super) fn for_messages(plan: &Plan) -> Applicable {
-    let is_message = |statement: &LabelStatement| first_type(&statement.query) == Type::Message;
-    let labels = plan.labels.iter().enumerate().filter(|(_, s)| is_message(s)).map(|(i, _)| i).collect();
+/// The statements that label events of a kind whatever their tool: messages, descriptions of tools.
+pub(super) fn for_kind(plan: &Plan, kind: Type) -> Applicable {
+    let fits = |statement: &LabelStatement| first_type(&statement.query) == kind;
+    let labels = plan.labels.iter().enumerate().filter(|(_, s)| fits(s)).map(|(i, _)| i).collect();
     Applicable { labels, ..Applicable::default() }
 }
 
@@ -112,10 +112,11 @@ impl Monitor {
                     }
                 }
             }
+            Body::Tool(_) => applicable = std::sync::Arc::clone(&self.tools),
             Body::Message(_) | Body::Call(_) => {}
         }
         let is_error = matches!(&entry.body, Body::Output(output) if output.is_error);
-        let is_declared = call.is_some() || matches!(entry.body, Body::Message(_));
+        let is_declared = call.is_some() || matches!(entry.body, Body::Message(_) | Body::Tool(_));
         let document = Document::new(&entry.body, base);
         if document.defect.is_some() {
             let message =
@@ -218,8 +219,8 @@ impl Monitor {
         let mut run = |missing| match self.grants(plan, id, statement, missing, fuel) {
             Ok(found) => Ok(Ok(found)),
             Err(EvalError::Fuel) => Err(EvalError::Fuel),
-            Err(EvalError::Type(problem)) => {
-                Ok(Err(Reason::new(ReasonKind::RuleError, Action::Log, problem)))
+            Err(problem) => {
+                Ok(Err(Reason::new(ReasonKind::RuleError, Action::Log, problem.to_string())))
             }
         };
         let (mut grants, missed) = match run(Missing::FailsAll)? {
@@ -275,7 +276,7 @@ impl Monitor {
         evaluator.quiet = statement.query.is_quiet;
         let mut grants = Vec::new();
         let mut frame = frame(&statement.query, id);
-        let result = evaluator.solve(&statement.query.ops, &mut frame, &|_| None, &mut |evaluator, frame| {
+        let result = evaluator.solve(&statement.query.ops, &mut frame, &mut |evaluator, frame| {
             let noted = evaluator.reads.len();
             let label = compute(evaluator, &plan.space, roster, &statement.label, frame, Bound::Data)?;
             for node in region_nodes(evaluator.trace, &statement.target, frame, id) {

@@ -396,7 +396,7 @@ fn each_match(
     mut found: impl FnMut(&mut Evaluator<'_>, &Frame) -> Result<(), EvalError>,
 ) -> Result<(), EvalError> {
     let mut values: Frame = frame(query, event);
-    evaluator.solve(&query.ops, &mut values, &|_| None, &mut |evaluator, frame| {
+    evaluator.solve(&query.ops, &mut values, &mut |evaluator, frame| {
         found(evaluator, frame).map(|()| false)
     })?;
     Ok(())

@@ -5,18 +5,19 @@
 
 mod body;
 mod expression;
+mod imports;
 mod label;
+mod rule;
 mod target;
 
 use std::collections::HashMap;
 
+use super::Dialect;
 use super::diagnostic::{Diagnostic, Span, nearest};
 use super::pattern::{PatternId, ToolPattern};
-use super::plan::{
-    Endorsement, Ex, LabelStatement, Op, Payload, Plan, Predicate, Requirement, Rule, Store, Type,
-};
-use super::syntax::{Action, Body, Expr, ExprKind, File, Name, Statement, StatementKind, ToolName};
-use crate::eval::Value;
+use super::plan::{Endorsement, Ex, LabelStatement, Payload, Plan, Predicate, Requirement, Store, Type};
+use super::syntax::{Body, Expr, ExprKind, File, Name, Statement, StatementKind, ToolName};
+use crate::rules::Dispatch;
 use body::Scope;
 
 /// A mistake has been reported, and this part has no meaning.
@@ -34,6 +35,7 @@ pub(super) struct Compiler<'a> {
     constants: HashMap<&'a str, &'a Expr>,
     /// Constants being put in, so that one cannot contain itself.
     open: Vec<String>,
+    imports: imports::Imports,
     predicates: HashMap<&'a str, usize>,
     /// For each predicate, whether it looks at the trace and not only at its arguments.
     predicate_looks_around: Vec<bool>,
@@ -45,12 +47,13 @@ pub(super) struct Compiler<'a> {
 }
 
 /// Compiles a policy; the plan is of use only if no diagnostic is an error.
-pub(super) fn compile(file: &File) -> (Plan, Vec<Diagnostic>) {
+pub(super) fn compile(file: &File, dialect: Dialect) -> (Plan, Vec<Diagnostic>) {
     let mut compiler = Compiler {
-        plan: Plan::default(),
+        plan: Plan { dialect, ..Plan::default() },
         diagnostics: Vec::new(),
         constants: HashMap::new(),
         open: Vec::new(),
+        imports: imports::Imports::default(),
         predicates: HashMap::new(),
         predicate_looks_around: Vec::new(),
         patterns: HashMap::new(),
@@ -58,6 +61,11 @@ pub(super) fn compile(file: &File) -> (Plan, Vec<Diagnostic>) {
         budget: MAX_PARTS,
     };
     compiler.dimensions(file);
+    for statement in &file.statements {
+        if let StatementKind::Import { module, alias, names } = &statement.kind {
+            let _ = compiler.import(module, alias.as_ref(), names.as_deref());
+        }
+    }
     compiler.declare(file);
     for statement in &file.statements {
         // A broken statement has been reported; the others are looked at as well.
@@ -83,6 +91,7 @@ impl<'a> Compiler<'a> {
         plan.requirements.iter_mut().zip(requirements).for_each(|(s, patterns)| s.query.patterns = patterns);
         plan.payloads.iter_mut().zip(payloads).for_each(|(s, patterns)| s.query.patterns = patterns);
         plan.endorsements.iter_mut().zip(endorsements).for_each(|(s, patterns)| s.query.patterns = patterns);
+        plan.dispatch = Dispatch::new(&plan.rules);
         self.plan = plan;
     }
 
@@ -130,7 +139,8 @@ impl<'a> Compiler<'a> {
                     self.predicate_looks_around.push(body::looks_around(body));
                     bodies.push(body);
                     let query = super::plan::Query::default();
-                    let (text, parameters) = (name.text.clone(), parameters.len());
+                    let text = name.text.clone();
+                    let parameters = parameters.iter().map(|(name, _)| name.text.clone()).collect();
                     self.plan.predicates.push(Predicate { name: text, parameters, query, ops: Vec::new() });
                     name
                 }
@@ -190,7 +200,7 @@ impl<'a> Compiler<'a> {
                 self.needs_lattice(&span)?;
                 self.stays_in_event(body, &span)?;
                 let mut scope =
-                    self.one_event(body, &[Type::Message, Type::ToolOutput], "a Message or a ToolOutput")?;
+                    self.one_event(body, &[Type::Message, Type::ToolOutput, Type::Tool], "a Message, a ToolOutput or a Tool")?;
                 let target_plan = self.target(target, &scope)?;
                 let label = self.label(label, &mut scope)?;
                 self.quiet_iteration(&mut scope, target_plan.root);
@@ -254,7 +264,7 @@ impl<'a> Compiler<'a> {
         let mut scope = Scope::default();
         for (parameter, ty) in parameters {
             if let Some(ty) = ty {
-                self.ty(ty)?;
+                self.ty(parameter, ty)?;
             }
             self.bind(&mut scope, parameter)?;
         }
@@ -268,50 +278,6 @@ impl<'a> Compiler<'a> {
             predicate.ops = ops;
         }
         Ok(())
-    }
-
-    fn rule(&mut self, span: Span, action: Action, message: &Expr, body: &Body) -> Compiled<()> {
-        let mut scope = Scope::default();
-        self.body(body, &mut scope)?;
-        let message = self.message(message, &mut scope)?;
-        let query = self.finish(scope);
-        let events: Vec<_> =
-            query.variables.iter().filter(|v| v.domain.is_none()).map(|v| (v.slot, v.ty)).collect();
-        if events.is_empty() {
-            let help = "declare a variable, such as `(call: ToolCall)`";
-            return self.fail("no-event", &span, "the rule speaks of no event", help);
-        }
-        if events.len() > 2 {
-            let message =
-                format!("the rule joins {} events, so its cost can grow faster than the trace", events.len());
-            let help = "name the tools of its variables, or split it; a step that takes too long is denied";
-            self.diagnostics.push(Diagnostic::warning("superlinear", span.clone(), message).help(help));
-        }
-        let bit = |slot| Ex::Slot(slot).needs();
-        let anchors = events.iter().map(|(slot, _)| (*slot, query.order(bit(*slot)))).collect();
-        let alone: Vec<(usize, Vec<Op>)> = events
-            .iter()
-            .map(|(slot, _)| (*slot, query.alone(*slot, &self.predicate_looks_around)))
-            .collect();
-        self.plan.rules.push(Rule { span, action, message, query, anchors, alone, exempting: Vec::new() });
-        Ok(())
-    }
-
-    /// What a rule says: a text, or the first argument of `Violation(...)`.
-    fn message(&mut self, message: &Expr, scope: &mut Scope) -> Compiled<Ex> {
-        let inner = match &*message.kind {
-            ExprKind::Call(function, arguments, _) => match &*function.kind {
-                ExprKind::Name(name) if matches!(name.as_str(), "Violation" | "PolicyViolation") => {
-                    arguments.first()
-                }
-                _ => None,
-            },
-            ExprKind::Name(name) if matches!(name.as_str(), "Violation" | "PolicyViolation") => {
-                return Ok(Ex::Constant(Value::text(name)));
-            }
-            _ => None,
-        };
-        self.expression(inner.unwrap_or(message), scope)
     }
 
     fn tools(&mut self, tools: &[Expr]) -> Compiled<Vec<PatternId>> {

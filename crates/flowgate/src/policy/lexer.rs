@@ -125,16 +125,21 @@ pub(crate) fn lex(source: &str) -> Vec<Lexeme> {
     let mut indents: Vec<usize> = Vec::new();
     let mut at_line_start = true;
     let end = source.len()..source.len();
+    // A policy that is indented as a whole, as in a program's own source, begins at that depth.
+    let base = source.lines().filter(|line| !line.trim().is_empty()).map(indentation).min().unwrap_or(0);
     for (token, span) in Token::lexer(source).spanned() {
         let token = token.unwrap_or(Token::Unknown);
-        if depth > 0 && token == Token::Name && begins_statement(source, &span) {
+        if depth > 0 && token == Token::Name && begins_statement(source, &span, base) {
             // A bracket was not closed: better to miss its end than to swallow the rest of the policy.
             depth = 0;
             at_line_start = true;
             tokens.push((Token::Newline, span.start..span.start));
         }
         match token {
-            Token::Newline if depth > 0 || at_line_start => continue,
+            Token::Newline if depth > 0 || at_line_start || is_open(source, &tokens) => continue,
+            _ if at_line_start && continues(source, token, &span) && reopen(&mut tokens) => {
+                at_line_start = false;
+            }
             Token::Comment => {
                 tokens.push((token, span));
                 continue;
@@ -143,7 +148,7 @@ pub(crate) fn lex(source: &str) -> Vec<Lexeme> {
             _ if at_line_start => {
                 at_line_start = false;
                 let line = source.get(..span.start).and_then(|text| text.rsplit('\n').next()).unwrap_or("");
-                let column = line.chars().map(|c| if c == '\t' { 4 } else { 1 }).sum();
+                let column = width(line).saturating_sub(base);
                 dedent(&mut tokens, &mut indents, column, &span);
             }
             _ => {}
@@ -170,10 +175,67 @@ pub(crate) const STATEMENTS: [&str; 13] = [
 ];
 
 /// Whether a name stands at the beginning of its line and is the first word of a statement.
-fn begins_statement(source: &str, span: &Span) -> bool {
-    let before = source.get(..span.start).unwrap_or_default();
-    (before.is_empty() || before.ends_with('\n'))
+fn begins_statement(source: &str, span: &Span, base: usize) -> bool {
+    let line = source.get(..span.start).and_then(|text| text.rsplit('\n').next()).unwrap_or_default();
+    (line.trim().is_empty() && width(line) <= base)
         && STATEMENTS.contains(&source.get(span.clone()).unwrap_or_default())
+}
+
+/// How far white space reaches.
+fn width(space: &str) -> usize {
+    space.chars().map(|c| if c == '\t' { 4 } else { 1 }).sum()
+}
+
+/// How deep a line stands.
+fn indentation(line: &str) -> usize {
+    width(line.get(..line.len() - line.trim_start().len()).unwrap_or_default())
+}
+
+/// Whether a line that ends here goes on: it ends with an operator that wants another value.
+fn is_open(source: &str, tokens: &[Lexeme]) -> bool {
+    let last = tokens.iter().rev().find(|(token, _)| *token != Token::Comment);
+    last.is_some_and(|(token, span)| match token {
+        Token::Name => {
+            matches!(source.get(span.clone()), Some("or" | "and" | "not" | "in" | "contains_only"))
+        }
+        token => is_operator(*token) || matches!(token, Token::Minus),
+    })
+}
+
+/// Whether a line that begins so belongs to the one above: no line begins with an operator of two values.
+fn continues(source: &str, token: Token, span: &Span) -> bool {
+    match token {
+        Token::Name => matches!(source.get(span.clone()), Some("or" | "and" | "in" | "is" | "contains_only")),
+        token => is_operator(token),
+    }
+}
+
+fn is_operator(token: Token) -> bool {
+    matches!(
+        token,
+        Token::Equal
+            | Token::NotEqual
+            | Token::LessEqual
+            | Token::GreaterEqual
+            | Token::Plus
+            | Token::Percent
+            | Token::Power
+            | Token::Arrow
+            | Token::Immediate
+            | Token::Influence
+    )
+}
+
+/// Takes back the end of the last line, if it has opened no block.
+fn reopen(tokens: &mut Vec<Lexeme>) -> bool {
+    let Some(newline) = tokens.iter().rposition(|(token, _)| *token != Token::Comment) else { return false };
+    let ends = |at: usize, wanted: Token| tokens.get(at).is_some_and(|(token, _)| *token == wanted);
+    let opens = newline.checked_sub(1).is_none_or(|before| ends(before, Token::Colon) || ends(before, Token::Define));
+    if !ends(newline, Token::Newline) || opens {
+        return false;
+    }
+    tokens.remove(newline);
+    true
 }
 
 fn dedent(tokens: &mut Vec<Lexeme>, indents: &mut Vec<usize>, column: usize, span: &Span) {
@@ -216,6 +278,10 @@ mod tests {
         );
         check("a:\n    b\n  c", "Name Colon Newline Indent Name Newline Dedent BadIndent Name Newline End");
         check("a \\\n  b", "Name Name Newline End");
+        check("a or\n  b", "Name Name Name Newline End");
+        check("a\n  # c\n    -> b\nc", "Name Comment Arrow Name Newline Name Newline End");
+        check("a:\n  -> b", "Name Colon Newline Indent Arrow Name Newline Dedent End");
+        check("    a:\n        b\n    c\n  ", "Name Colon Newline Indent Name Newline Dedent Name Newline End");
     }
 
     #[test]

@@ -6,8 +6,10 @@
 
 mod expression;
 mod statement;
+mod text;
 
-use super::diagnostic::{Diagnostic, Span};
+use super::Dialect;
+use super::diagnostic::{Diagnostic, Severity, Span};
 use super::lexer::{self, Lexeme, Token};
 use super::syntax::{Expr, ExprKind, File, Name};
 
@@ -19,7 +21,7 @@ const MAX_HEIGHT: usize = 100;
 const MAX_DIAGNOSTICS: usize = 100;
 
 /// Parses a policy.
-pub(crate) fn parse(source: &str) -> (File, Vec<Diagnostic>) {
+pub(crate) fn parse(source: &str, dialect: Dialect) -> (File, Vec<Diagnostic>) {
     if source.len() > MAX_SOURCE {
         let diagnostic =
             Diagnostic::error("too-long", 0..0, format!("the policy is longer than {MAX_SOURCE} bytes"))
@@ -27,7 +29,7 @@ pub(crate) fn parse(source: &str) -> (File, Vec<Diagnostic>) {
         return (File::default(), vec![diagnostic]);
     }
     let tokens = lexer::lex(source).into_iter().filter(|(token, _)| *token != Token::Comment).collect();
-    let mut parser = Parser { source, tokens, position: 0, depth: 0, diagnostics: Vec::new() };
+    let mut parser = Parser { source, dialect, tokens, position: 0, depth: 0, diagnostics: Vec::new() };
     let file = parser.file();
     (file, parser.diagnostics)
 }
@@ -40,6 +42,7 @@ type Parsed<T> = Result<T, Broken>;
 
 struct Parser<'a> {
     source: &'a str,
+    dialect: Dialect,
     tokens: Vec<Lexeme>,
     position: usize,
     /// How many productions of expressions are under way.
@@ -137,12 +140,18 @@ impl Parser<'_> {
 
     /// A node whose span runs from `start` to the last token read.
     fn node(&mut self, start: usize, kind: ExprKind) -> Parsed<Expr> {
-        let height = 1 + kind.height();
         let span = start..self.last_end().max(start);
-        if height > MAX_HEIGHT {
-            return Err(self.too_deep(span));
+        let mut expr = Expr { kind: Box::new(kind), span, height: 1, is_grouped: false };
+        expr.height += expr.children().iter().map(|child| child.height).max().unwrap_or(0);
+        if expr.height > MAX_HEIGHT {
+            return Err(self.too_deep(expr.span));
         }
-        Ok(Expr { kind: Box::new(kind), span, height })
+        Ok(expr)
+    }
+
+    /// How many mistakes have been reported; warnings are none.
+    fn mistakes(&self) -> usize {
+        self.diagnostics.iter().filter(|diagnostic| diagnostic.severity == Severity::Error).count()
     }
 
     fn too_deep(&mut self, span: Span) -> Broken {
@@ -181,35 +190,6 @@ fn excerpt(token: &str) -> String {
     if short.len() < token.len() { format!("{short}…") } else { short }
 }
 
-impl ExprKind {
-    /// The height of the highest child.
-    fn height(&self) -> usize {
-        let max = |list: &[Expr]| list.iter().map(|e| e.height).max().unwrap_or(0);
-        match self {
-            Self::Missing | Self::None | Self::Bool(_) | Self::Int(_) | Self::Float(_) | Self::Str(_) => 0,
-            Self::Name(_) | Self::Typed(..) | Self::Anything | Self::Matcher(_) => 0,
-            Self::List(items) | Self::And(items) | Self::Or(items) => max(items),
-            Self::Dict(entries) => entries.iter().map(|(k, v)| k.height.max(v.height)).max().unwrap_or(0),
-            Self::Member(a, _) | Self::Each(a) | Self::Not(a) | Self::Negate(a) => a.height,
-            Self::Index(a, b) | Self::Arithmetic(_, a, b) => a.height.max(b.height),
-            Self::Slice(a, b, c) => {
-                [Some(a), b.as_ref(), c.as_ref()].into_iter().flatten().map(|e| e.height).max().unwrap_or(0)
-            }
-            Self::Call(f, arguments, named) => {
-                f.height.max(max(arguments)).max(named.iter().map(|(_, e)| e.height).max().unwrap_or(0))
-            }
-            Self::Compare(first, rest) => {
-                first.height.max(rest.iter().map(|(_, e)| e.height).max().unwrap_or(0))
-            }
-            Self::Choice { value, condition, other } => value.height.max(condition.height).max(other.height),
-            Self::Comprehension { value, list, condition, .. } => {
-                value.height.max(list.height).max(condition.as_ref().map_or(0, |e| e.height))
-            }
-            Self::Tool(tool) => tool.arguments.as_ref().map_or(0, |e| e.height),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -218,7 +198,7 @@ mod tests {
     #[test]
     fn mistakes_are_reported_together() {
         let source = "lattice integrity trusted\nraise \"x\" if:\n    (a: ToolCall\n    a.b ==\nlabel as x if:\n    y\n";
-        let (file, diagnostics) = parse(source);
+        let (file, diagnostics) = parse(source, Dialect::Flowgate);
         let shown: Vec<String> = diagnostics
             .iter()
             .map(|d| {
@@ -248,13 +228,13 @@ mod tests {
             format!("x := 1{}", " ** 1".repeat(50_000)),
             format!("x := {}", "1 if 1 else ".repeat(50_000)),
         ] {
-            let (_, diagnostics) = parse(&source);
+            let (_, diagnostics) = parse(&source, Dialect::Flowgate);
             assert_eq!(diagnostics[0].code, "too-deep", "{source:.20}");
         }
     }
 
     #[test]
     fn a_policy_that_is_too_long_is_refused() {
-        assert_eq!(parse(&" ".repeat(MAX_SOURCE + 1)).1[0].code, "too-long");
+        assert_eq!(parse(&" ".repeat(MAX_SOURCE + 1), Dialect::Flowgate).1[0].code, "too-long");
     }
 }

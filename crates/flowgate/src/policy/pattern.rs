@@ -8,17 +8,15 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use regex::{Regex, RegexBuilder};
+use ::regex::{Regex, RegexBuilder};
 
+use super::regex::{SIZE, describe};
 use super::syntax::ToolName;
 use crate::trace::Tool;
 
 /// The index of a pattern in its policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct PatternId(pub(crate) usize);
-
-/// The most memory that one compiled regular expression may take, in bytes.
-pub(crate) const REGEX_SIZE: usize = 1 << 20;
 
 /// A compiled pattern for tools.
 #[derive(Debug, Clone)]
@@ -65,6 +63,14 @@ impl ToolPattern {
         self.qualified
     }
 
+    /// The name that the tool must have, if the pattern asks for one name and no server.
+    pub(crate) fn exact_name(&self) -> Option<&Arc<str>> {
+        match &self.name {
+            Name::Exact(name) if !self.qualified => Some(name),
+            _ => None,
+        }
+    }
+
     /// Whether the tool is one that the pattern speaks of.
     pub(crate) fn matches(&self, tool: &Tool) -> bool {
         let matches = |name: &str| match &self.name {
@@ -82,17 +88,10 @@ impl ToolPattern {
 /// A regular expression that must match the whole text.
 pub(crate) fn whole(pattern: &str) -> Result<Regex, String> {
     let compiled = RegexBuilder::new(&format!(r"\A(?:{pattern})\z"))
-        .size_limit(REGEX_SIZE)
+        .size_limit(SIZE)
         .dot_matches_new_line(true)
         .build();
     compiled.map_err(|error| describe(&error))
-}
-
-/// The last line of the library's message, which says what is wrong without repeating the pattern.
-pub(crate) fn describe(error: &regex::Error) -> String {
-    let text = error.to_string();
-    let last = text.lines().last().unwrap_or("malformed");
-    last.trim_start_matches("error: ").to_owned()
 }
 
 /// Which server each unqualified pattern has been seen to speak of.

@@ -2,14 +2,17 @@
 
 use std::sync::Arc;
 
-use regex::Regex;
+use ::regex::Regex;
 
+use super::Dialect;
 use super::diagnostic::Span;
 use super::pattern::{PatternId, ToolPattern};
+use super::regex::{Extent, Pattern};
 use super::syntax::{Action, Arithmetic, Comparison};
 use crate::builtin::Builtin;
 use crate::eval::Value;
 use crate::label::{Bound, Dims, Label, Partial, Roster, Space};
+use crate::rules::Dispatch;
 
 /// The variable with this number, in its query.
 pub(crate) type Slot = usize;
@@ -20,6 +23,7 @@ pub(crate) const MAX_SLOTS: usize = 64;
 /// Everything the monitor needs to know of a policy.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
+    pub(crate) dialect: Dialect,
     pub(crate) space: Space,
     pub(crate) patterns: Vec<ToolPattern>,
     pub(crate) stores: Vec<Store>,
@@ -31,6 +35,7 @@ pub(crate) struct Plan {
     pub(crate) payloads: Vec<Payload>,
     pub(crate) endorsements: Vec<Endorsement>,
     pub(crate) rules: Vec<Rule>,
+    pub(crate) dispatch: Dispatch,
 }
 
 /// State outside the agent that some tools write and others read.
@@ -82,20 +87,52 @@ pub(crate) struct Endorsement {
 pub(crate) struct Rule {
     pub(crate) span: Span,
     pub(crate) action: Action,
-    pub(crate) message: Ex,
+    /// What it says: the arguments of `Violation(...)`, by place and by name.
+    pub(crate) args: Vec<Ex>,
+    pub(crate) kwargs: Vec<(Arc<str>, Ex)>,
     pub(crate) query: Query,
-    /// For each variable over events, the operations that find the others once it is bound.
-    pub(crate) anchors: Vec<(Slot, Vec<Op>)>,
-    /// For each variable over events, the conditions that speak of it alone.
-    pub(crate) alone: Vec<(Slot, Vec<Op>)>,
+    /// The variables over events, those of its blocks included.
+    pub(crate) events: Vec<EventVariable>,
+    /// The operations when nothing is bound yet.
+    pub(crate) ops: Vec<Op>,
+    /// Whether a match, once all its events are there, holds for good: no block counts other events.
+    pub(crate) is_settled: bool,
+    /// Kinds of events that predicates look at, besides the variables.
+    pub(crate) looks_at: Vec<Type>,
+    /// The names that keys of matches are made of, in alphabetical order.
+    pub(crate) named: Vec<(String, Slot)>,
     /// Patterns by which it may exempt a tool.
     pub(crate) exempting: Vec<PatternId>,
+}
+
+/// A variable over events.
+#[derive(Debug)]
+pub(crate) struct EventVariable {
+    pub(crate) slot: Slot,
+    pub(crate) ty: Type,
+    /// The conditions that speak of it alone.
+    pub(crate) alone: Vec<Op>,
+    /// The operations that find the others once it is bound; empty within a block.
+    pub(crate) anchor: Vec<Op>,
+    /// Whether a match can be completed by this variable's event: no condition asks that another one comes later.
+    pub(crate) can_be_last: bool,
+    /// Whether it is bound by the rule itself and not by one of its blocks.
+    pub(crate) is_outer: bool,
+    /// Whether all events of its type count, whatever the conditions say: it stands in `forall`.
+    pub(crate) is_universal: bool,
+    /// Whether the block may count its event in matches of earlier events: no condition asks that it comes before
+    /// one of them.
+    pub(crate) matters_later: bool,
+    /// The variable of which it must be the immediate predecessor.
+    pub(crate) right_before: Option<Slot>,
+    /// The name of the tool, or the role of the message, that its conditions ask for.
+    pub(crate) named: Option<Arc<str>>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Predicate {
     pub(crate) name: String,
-    pub(crate) parameters: usize,
+    pub(crate) parameters: Vec<String>,
     pub(crate) query: Query,
     pub(crate) ops: Vec<Op>,
 }
@@ -131,6 +168,13 @@ pub(crate) enum Type {
     Message,
     ToolCall,
     ToolOutput,
+    Tool,
+    /// Any event: what the parts of an event are looked for in.
+    Event,
+    Function,
+    ToolParameter,
+    TextChunk,
+    Image,
     Str,
     Int,
     Float,
@@ -141,10 +185,15 @@ pub(crate) enum Type {
 }
 
 impl Type {
-    pub(crate) const NAMES: [(&'static str, Self); 10] = [
+    pub(crate) const NAMES: [(&'static str, Self); 15] = [
         ("Message", Self::Message),
         ("ToolCall", Self::ToolCall),
         ("ToolOutput", Self::ToolOutput),
+        ("Tool", Self::Tool),
+        ("Function", Self::Function),
+        ("ToolParameter", Self::ToolParameter),
+        ("TextChunk", Self::TextChunk),
+        ("Image", Self::Image),
         ("str", Self::Str),
         ("int", Self::Int),
         ("float", Self::Float),
@@ -155,7 +204,16 @@ impl Type {
     ];
 
     pub(crate) fn is_event(self) -> bool {
-        matches!(self, Self::Message | Self::ToolCall | Self::ToolOutput)
+        matches!(self, Self::Message | Self::ToolCall | Self::ToolOutput | Self::Tool | Self::Event)
+    }
+
+    /// The kind of event that things of this type are parts of.
+    pub(crate) fn holder(self) -> Self {
+        match self {
+            Self::Function => Self::ToolCall,
+            Self::ToolParameter => Self::Tool,
+            _ => Self::Event,
+        }
     }
 }
 
@@ -215,7 +273,24 @@ pub(crate) enum Ex {
     Dict(Vec<(Arc<str>, Self)>),
     Call(Builtin, Vec<Self>),
     /// `match(r"...", text)` and its like, with the pattern compiled.
-    Regex(RegexUse, Regex, Box<Self>),
+    Regex(RegexUse, Box<Pattern>, Box<Self>),
+    /// The same, with a pattern that is computed.
+    ComputedRegex(RegexUse, Box<[Self; 2]>),
+    /// `input.NAME`
+    Parameter(Arc<str>),
+    /// `input`
+    Parameters,
+    /// `f"..."`
+    Format(Vec<Self>),
+    /// All parts of a type in an event.
+    Parts(Box<Self>, Type),
+    /// Whether a message proposes a call: `(call: ToolCall) in message.tool_calls`.
+    Proposes(Box<[Self; 2]>),
+    /// `isinstance(x, T)`
+    IsInstance(Box<Self>, Vec<Type>),
+    /// A method as the paper's analyzer has it: a text and a map each have theirs, and nothing else has any.
+    CompatMethod(Box<Self>, Arc<str>, Vec<Self>),
+    Quantified(Box<Quantified>),
     Predicate(usize, Vec<Self>),
     Not(Box<Self>),
     Negate(Box<Self>),
@@ -233,12 +308,42 @@ pub(crate) enum Ex {
     },
 }
 
+/// A block of conditions, and how many assignments must satisfy it.
+#[derive(Debug, Clone)]
+pub(crate) struct Quantified {
+    pub(crate) how: How,
+    pub(crate) variables: Vec<Variable>,
+    pub(crate) items: Vec<Item>,
+    /// The operations once what it shares with the rule is bound.
+    pub(crate) ops: Vec<Op>,
+    /// What must be bound before.
+    pub(crate) needs: u64,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum How {
+    /// Every assignment, and there is one. In the other dialect there may be none.
+    ForAll { or_none: bool },
+    /// Some assignment does not.
+    NotForAll,
+    Count { min: Option<Ex>, max: Option<Ex> },
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RegexUse {
     /// From the start of the text.
     Match,
     /// Anywhere; the result is the list of what matched.
     Find,
+}
+
+impl RegexUse {
+    pub(crate) fn extent(self) -> Extent {
+        match self {
+            Self::Match => Extent::Start,
+            Self::Find => Extent::Anywhere,
+        }
+    }
 }
 
 /// What the arguments of a call must look like.
@@ -250,10 +355,14 @@ pub(crate) enum Shape {
     /// As long, each item matching.
     List(Vec<Self>),
     /// Equal to the text, or wholly matched by it as a regular expression.
-    Text(Arc<str>, Option<Regex>),
+    Text(Arc<str>, Option<Box<Pattern>>),
     Equal(Value),
     /// A kind of text, such as an e-mail address.
     Kind(Builtin),
+    /// What a detector finds: the kind of personal data, or `MODERATED`.
+    Finds(Arc<str>),
+    /// Equal to a value that is computed.
+    Computed(Box<Ex>),
 }
 
 impl Plan {
@@ -270,15 +379,18 @@ impl Plan {
         }
     }
 
-    /// The patterns by which a rule may exempt a tool: those that stand below a `not`.
+    /// The patterns by which a rule may exempt a tool: those that stand below a `not`, or in a block that must not
+    /// have too many matches.
     pub(crate) fn exempting(&self, items: &[Item]) -> Vec<PatternId> {
         let mut negated = Vec::new();
         for item in items {
-            let (Item::Test(ex) | Item::Let(_, ex)) = item;
-            ex.walk(&mut |ex| {
-                if let Ex::Not(inner) = ex {
-                    negated.push(Item::Test((**inner).clone()));
+            item.ex().walk(&mut |ex| match ex {
+                Ex::Not(inner) => negated.push(Item::Test((**inner).clone())),
+                // More matches of such a block can spare the call.
+                Ex::Quantified(block) if !matches!(block.how, How::Count { max: None, .. }) => {
+                    negated.extend(block.items.iter().cloned());
                 }
+                _ => {}
             });
         }
         self.patterns_of(&negated)
@@ -290,8 +402,7 @@ impl Plan {
         let mut seen = vec![false; self.predicates.len()];
         let mut collect = |items: &[Item], pending: &mut Vec<usize>| {
             for item in items {
-                let (Item::Test(ex) | Item::Let(_, ex)) = item;
-                ex.walk(&mut |ex| match ex {
+                item.ex().walk(&mut |ex| match ex {
                     Ex::IsTool(_, pattern, _) => patterns.push(*pattern),
                     Ex::Predicate(index, _) => pending.push(*index),
                     _ => {}
@@ -311,132 +422,150 @@ impl Plan {
 }
 
 impl Ex {
-    /// Visits an expression and everything in it.
-    pub(crate) fn walk(&self, visit: &mut impl FnMut(&Self)) {
-        visit(self);
+    /// The expressions right below this one, the conditions of blocks included.
+    fn children(&self) -> Vec<&Self> {
         match self {
-            Self::Constant(_) | Self::Slot(_) => {}
-            Self::Member(a, _)
-            | Self::Not(a)
-            | Self::Negate(a)
-            | Self::IsTool(a, ..)
-            | Self::Regex(_, _, a) => {
-                a.walk(visit);
+            Self::Constant(_) | Self::Slot(_) | Self::Parameter(_) | Self::Parameters => vec![],
+            Self::Member(a, _) | Self::Not(a) | Self::Negate(a) | Self::Regex(_, _, a) => vec![a],
+            Self::Parts(a, _) | Self::IsInstance(a, _) => vec![a],
+            Self::IsTool(a, _, shape) => {
+                let mut children = vec![&**a];
+                shape.iter().for_each(|shape| shape.expressions(&mut children));
+                children
             }
-            Self::Index(a, b) | Self::Arithmetic(_, a, b) | Self::Compare(_, a, b) => {
-                a.walk(visit);
-                b.walk(visit);
-            }
+            Self::Index(a, b) | Self::Arithmetic(_, a, b) | Self::Compare(_, a, b) => vec![a, b],
+            Self::ComputedRegex(_, pair) | Self::Proposes(pair) => pair.iter().collect(),
             Self::Slice(a, b, c) => {
-                a.walk(visit);
-                b.iter().chain(c).for_each(|ex| ex.walk(visit));
+                [Some(a), b.as_ref(), c.as_ref()].into_iter().flatten().map(|ex| &**ex).collect()
             }
             Self::List(items)
             | Self::Call(_, items)
             | Self::Predicate(_, items)
             | Self::And(items)
-            | Self::Or(items) => {
-                items.iter().for_each(|ex| ex.walk(visit));
-            }
-            Self::Dict(entries) => entries.iter().for_each(|(_, ex)| ex.walk(visit)),
-            Self::Choice(parts) => parts.iter().for_each(|ex| ex.walk(visit)),
+            | Self::Or(items)
+            | Self::Format(items) => items.iter().collect(),
+            Self::CompatMethod(object, _, arguments) => std::iter::once(&**object).chain(arguments).collect(),
+            Self::Dict(entries) => entries.iter().map(|(_, ex)| ex).collect(),
+            Self::Choice(parts) => parts.iter().collect(),
             Self::Comprehension { list, condition, value, .. } => {
-                list.walk(visit);
-                condition.iter().for_each(|ex| ex.walk(visit));
-                value.walk(visit);
+                [Some(list), condition.as_ref(), Some(value)].into_iter().flatten().map(|ex| &**ex).collect()
+            }
+            Self::Quantified(block) => {
+                let bounds = match &block.how {
+                    How::ForAll { .. } | How::NotForAll => [None, None],
+                    How::Count { min, max } => [min.as_ref(), max.as_ref()],
+                };
+                let domains = block.variables.iter().filter_map(|variable| variable.domain.as_ref());
+                bounds.into_iter().flatten().chain(domains).chain(block.items.iter().map(Item::ex)).collect()
             }
         }
+    }
+
+    /// Visits an expression and everything in it.
+    pub(crate) fn walk(&self, visit: &mut impl FnMut(&Self)) {
+        visit(self);
+        self.children().into_iter().for_each(|child| child.walk(visit));
     }
 
     /// The slots that must be bound before it can be evaluated.
     pub(crate) fn needs(&self) -> u64 {
-        let all = |list: &[Self]| list.iter().fold(0, |needs, ex| needs | ex.needs());
         match self {
-            Self::Constant(_) => 0,
             Self::Slot(slot) => 1_u64.checked_shl(u32::try_from(*slot).unwrap_or(u32::MAX)).unwrap_or(0),
-            Self::Member(a, _)
-            | Self::Not(a)
-            | Self::Negate(a)
-            | Self::IsTool(a, ..)
-            | Self::Regex(_, _, a) => a.needs(),
-            Self::Index(a, b) | Self::Arithmetic(_, a, b) | Self::Compare(_, a, b) => a.needs() | b.needs(),
-            Self::Slice(a, b, c) => {
-                a.needs() | b.as_ref().map_or(0, |e| e.needs()) | c.as_ref().map_or(0, |e| e.needs())
-            }
-            Self::List(items) | Self::Call(_, items) | Self::Predicate(_, items) => all(items),
-            Self::And(items) | Self::Or(items) => all(items),
-            Self::Dict(entries) => entries.iter().fold(0, |needs, (_, ex)| needs | ex.needs()),
-            Self::Choice(parts) => all(parts.as_slice()),
+            Self::Quantified(block) => block.needs,
             Self::Comprehension { slot, list, condition, value } => {
                 let inner = value.needs() | condition.as_ref().map_or(0, |e| e.needs());
                 list.needs() | (inner & !Self::Slot(*slot).needs())
             }
+            _ => self.children().into_iter().fold(0, |needs, child| needs | child.needs()),
         }
     }
 }
 
-impl Query {
-    /// Orders the query: bind what is missing in order of declaration, and test as early as possible.
-    ///
-    /// `bound` are the slots that have a value already.
-    pub(crate) fn order(&self, bound: u64) -> Vec<Op> {
-        let mut bound = bound;
-        let bit = |slot: Slot| Ex::Slot(slot).needs();
-        let mut items: Vec<&Item> = self.items.iter().collect();
-        let mut variables: Vec<&Variable> =
-            self.variables.iter().filter(|v| bound & bit(v.slot) == 0).collect();
-        let mut ops = Vec::new();
-        loop {
-            let ready = |needs: u64| needs & !bound == 0;
-            let item = items.iter().position(|item| match item {
-                Item::Test(ex) | Item::Let(_, ex) => ready(ex.needs()),
-            });
-            if let Some(index) = item {
-                match items.remove(index) {
-                    Item::Test(ex) => ops.push(Op::Test(ex.clone())),
-                    Item::Let(slot, ex) => {
-                        bound |= bit(*slot);
-                        ops.push(Op::Let(*slot, ex.clone()));
-                    }
-                }
-                continue;
-            }
-            let next =
-                variables.iter().position(|v| v.domain.as_ref().is_none_or(|domain| ready(domain.needs())));
-            let Some(index) = next else {
-                if !items.is_empty() {
-                    // Names are resolved in order, so this cannot be; a lost condition must not hold.
-                    ops.push(Op::Test(Ex::Constant(Value::Bool(false))));
-                }
-                return ops;
-            };
-            let variable = variables.remove(index);
-            bound |= bit(variable.slot);
-            ops.push(match &variable.domain {
-                Some(domain) => Op::Each(variable.slot, variable.ty, domain.clone()),
-                None => Op::Events(variable.slot, variable.ty),
-            });
+impl Shape {
+    /// The expressions that must be computed to compare with it.
+    fn expressions<'s>(&'s self, found: &mut Vec<&'s Ex>) {
+        match self {
+            Self::Dict(entries) => entries.iter().for_each(|(_, shape)| shape.expressions(found)),
+            Self::List(shapes) => shapes.iter().for_each(|shape| shape.expressions(found)),
+            Self::Computed(ex) => found.push(ex),
+            Self::Anything | Self::Text(..) | Self::Equal(_) | Self::Kind(_) | Self::Finds(_) => {}
         }
     }
+}
 
-    /// The conditions that speak of one variable alone, and so hold or not once and for all.
-    ///
-    /// A predicate that looks around in the trace may come to hold later; `looks_around` says which do.
-    pub(crate) fn alone(&self, slot: Slot, looks_around: &[bool]) -> Vec<Op> {
-        let only = Ex::Slot(slot).needs();
-        let is_settled = |ex: &Ex| {
-            let mut settled = true;
-            ex.walk(&mut |ex| {
-                if let Ex::Predicate(index, _) = ex {
-                    settled &= looks_around.get(*index) == Some(&false);
+impl Item {
+    /// The condition, or the value that is given a name.
+    pub(crate) fn ex(&self) -> &Ex {
+        match self {
+            Self::Test(ex) | Self::Let(_, ex) => ex,
+        }
+    }
+}
+
+/// Orders conditions: bind what is missing in order of declaration, and test as early as possible.
+///
+/// `bound` are the slots that have a value already.
+pub(crate) fn order(variables: &[Variable], items: &[Item], bound: u64) -> Vec<Op> {
+    let mut bound = bound;
+    let bit = |slot: Slot| Ex::Slot(slot).needs();
+    let mut items: Vec<&Item> = items.iter().collect();
+    let mut variables: Vec<&Variable> = variables.iter().filter(|v| bound & bit(v.slot) == 0).collect();
+    let mut ops = Vec::new();
+    loop {
+        let ready = |needs: u64| needs & !bound == 0;
+        if let Some(index) = items.iter().position(|item| ready(item.ex().needs())) {
+            match items.remove(index) {
+                Item::Test(ex) => ops.push(Op::Test(ex.clone())),
+                Item::Let(slot, ex) => {
+                    bound |= bit(*slot);
+                    ops.push(Op::Let(*slot, ex.clone()));
                 }
-            });
-            settled
+            }
+            continue;
+        }
+        let next =
+            variables.iter().position(|v| v.domain.as_ref().is_none_or(|domain| ready(domain.needs())));
+        let Some(index) = next else {
+            if !items.is_empty() || !variables.is_empty() {
+                // Names are resolved in order, so this cannot be; a lost condition must not hold.
+                ops.push(Op::Test(Ex::Constant(Value::Bool(false))));
+            }
+            return ops;
         };
-        let tests = self.items.iter().filter_map(|item| match item {
-            Item::Test(ex) if ex.needs() == only && is_settled(ex) => Some(Op::Test(ex.clone())),
-            _ => None,
+        let variable = variables.remove(index);
+        bound |= bit(variable.slot);
+        ops.push(match &variable.domain {
+            Some(domain) => Op::Each(variable.slot, variable.ty, domain.clone()),
+            None => Op::Events(variable.slot, variable.ty),
         });
-        tests.collect()
+    }
+}
+
+/// The conditions that speak of one variable alone, and so hold or not once and for all.
+///
+/// A predicate that looks around in the trace may come to hold later; `looks_around` says which do.
+pub(crate) fn alone(items: &[Item], slot: Slot, looks_around: &[bool]) -> Vec<Op> {
+    let only = Ex::Slot(slot).needs();
+    let is_settled = |ex: &Ex| {
+        let mut settled = true;
+        ex.walk(&mut |ex| match ex {
+            Ex::Predicate(index, _) => settled &= looks_around.get(*index) == Some(&false),
+            Ex::Quantified(_) => settled = false,
+            Ex::Member(_, name) if **name == *"tool_calls" => settled = false,
+            _ => {}
+        });
+        settled
+    };
+    let tests = items.iter().filter_map(|item| match item {
+        Item::Test(ex) if ex.needs() == only && is_settled(ex) => Some(Op::Test(ex.clone())),
+        _ => None,
+    });
+    tests.collect()
+}
+
+impl Query {
+    /// The operations once `bound` have a value.
+    pub(crate) fn order(&self, bound: u64) -> Vec<Op> {
+        order(&self.variables, &self.items, bound)
     }
 }

@@ -44,8 +44,8 @@ pub(crate) enum StatementKind {
     Constant { name: Name, value: Expr },
     /// `NAME(PARAMETERS) := ...`
     Predicate { name: Name, parameters: Vec<(Name, Option<Name>)>, body: Body },
-    /// `import a.b` or `from a.b import c`
-    Import { module: Name },
+    /// `import a.b as c`, or `from a.b import c as d, e`
+    Import { module: Name, alias: Option<Name>, names: Option<Vec<(Name, Option<Name>)>> },
 }
 
 /// What a rule does when it matches.
@@ -85,12 +85,70 @@ pub(crate) enum BodyLine {
     Let(Name, Expr),
 }
 
+impl BodyLine {
+    /// The condition, or the value that is given a name.
+    pub(crate) fn expr(&self) -> &Expr {
+        match self {
+            Self::Condition(expr) | Self::Let(_, expr) => expr,
+        }
+    }
+}
+
+impl Expr {
+    /// The expressions right below this one.
+    pub(crate) fn children(&self) -> Vec<&Self> {
+        match &*self.kind {
+            ExprKind::Missing | ExprKind::None | ExprKind::Bool(_) | ExprKind::Int(_) | ExprKind::Float(_) => vec![],
+            ExprKind::Str(_) | ExprKind::Name(_) | ExprKind::Typed(..) => vec![],
+            ExprKind::Anything | ExprKind::Matcher(_) => vec![],
+            ExprKind::Format(parts) => parts
+                .iter()
+                .filter_map(|part| match part {
+                    FormatPart::Text(_) => None,
+                    FormatPart::Value(expr) => Some(expr),
+                })
+                .collect(),
+            ExprKind::List(items) | ExprKind::And(items) | ExprKind::Or(items) => items.iter().collect(),
+            ExprKind::Dict(entries) => entries.iter().flat_map(|(key, value)| [key, value]).collect(),
+            ExprKind::Member(a, _) | ExprKind::Each(a) | ExprKind::Not(a) | ExprKind::Negate(a) => vec![a],
+            ExprKind::Index(a, b) | ExprKind::Arithmetic(_, a, b) => vec![a, b],
+            ExprKind::Slice(a, b, c) => [Some(a), b.as_ref(), c.as_ref()].into_iter().flatten().collect(),
+            ExprKind::Call(f, arguments, named) => {
+                std::iter::once(f).chain(arguments).chain(named.iter().map(|(_, e)| e)).collect()
+            }
+            ExprKind::Compare(first, rest) => {
+                std::iter::once(first).chain(rest.iter().map(|(_, e)| e)).collect()
+            }
+            ExprKind::Choice { value, condition, other } => vec![value, condition, other],
+            ExprKind::Comprehension { value, list, condition, .. } => {
+                [Some(value), Some(list), condition.as_ref()].into_iter().flatten().collect()
+            }
+            ExprKind::Tool(tool) => tool.arguments.iter().collect(),
+            ExprKind::Quantified(quantifier, body) => {
+                let bounds = match quantifier {
+                    Quantifier::ForAll => [None, None],
+                    Quantifier::Count { min, max } => [min.as_ref(), max.as_ref()],
+                };
+                bounds.into_iter().flatten().chain(body.lines.iter().map(BodyLine::expr)).collect()
+            }
+        }
+    }
+
+    /// Visits an expression and everything in it.
+    pub(crate) fn walk(&self, visit: &mut impl FnMut(&Self)) {
+        visit(self);
+        self.children().into_iter().for_each(|child| child.walk(visit));
+    }
+}
+
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Expr {
     pub(crate) kind: Box<ExprKind>,
     pub(crate) span: Span,
     /// How deep the tree is; the parser bounds it, so that walking it cannot exhaust the stack.
     pub(crate) height: usize,
+    /// Whether it stands in parentheses.
+    pub(crate) is_grouped: bool,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -102,6 +160,8 @@ pub(crate) enum ExprKind {
     Int(i64),
     Float(f64),
     Str(String),
+    /// `f"...{x}..."`
+    Format(Vec<FormatPart>),
     Name(String),
     /// `(x: T)`, or `(x: T)` without parentheses around a larger expression.
     Typed(Name, Name),
@@ -137,10 +197,28 @@ pub(crate) enum ExprKind {
     },
     /// `tool:server/name({...})`
     Tool(ToolRef),
+    /// `forall:` or `count(min=1, max=2):` and the conditions below it.
+    Quantified(Quantifier, Body),
     /// `*` in the arguments of a tool pattern.
     Anything,
     /// `<EMAIL_ADDRESS>`
     Matcher(String),
+}
+
+/// A piece of an f-string.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum FormatPart {
+    Text(String),
+    Value(Expr),
+}
+
+/// How many assignments of a block's variables must satisfy it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Quantifier {
+    /// All of them.
+    ForAll,
+    /// At least so many, and at most so many.
+    Count { min: Option<Expr>, max: Option<Expr> },
 }
 
 /// A pattern for tools.

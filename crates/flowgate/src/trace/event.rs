@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+use super::origin::Origin;
 use crate::json;
 
 /// A tool's identity: its server and its name. A name alone identifies nothing, since a second server may
@@ -51,11 +52,13 @@ pub struct Entry {
     pub parents: Vec<String>,
     /// Every field that is not understood, as it stood.
     pub extra: Map<String, Value>,
+    /// Where it stood in the list of messages that it was read from, if it was.
+    pub origin: Option<Origin>,
 }
 
 impl From<Body> for Entry {
     fn from(body: Body) -> Self {
-        Self { body, agent: None, name: None, parents: Vec::new(), extra: Map::new() }
+        Self { body, agent: None, name: None, parents: Vec::new(), extra: Map::new(), origin: None }
     }
 }
 
@@ -68,6 +71,8 @@ pub enum Body {
     Call(Call),
     /// A tool answered.
     Output(Output),
+    /// The agent was told of a tool.
+    Tool(ToolDescription),
 }
 
 /// A system, user or assistant message, or one of a role of the client's own.
@@ -103,6 +108,17 @@ pub struct Output {
     pub structured: Option<Value>,
     /// Whether the tool reports an error instead of a result.
     pub is_error: bool,
+}
+
+/// What a server says of a tool that it offers. It is text like any other, and may be an attack.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ToolDescription {
+    /// The tool.
+    pub tool: Tool,
+    /// What the server says that it does.
+    pub description: String,
+    /// The JSON schema of its arguments.
+    pub schema: Value,
 }
 
 /// Why the arguments of a call are not one JSON object that everybody reads alike.

@@ -85,10 +85,15 @@ pub fn file(text: &str) -> Result<Vec<Run>, ReadError> {
         return Ok(runs);
     }
     let mut part = Run::default();
+    let mut count = 0;
     for (index, text) in text.lines().enumerate().filter(|(_, text)| !text.trim().is_empty()) {
         match line(text, index + 1)? {
             Line::Run(run) => runs.push(run),
-            Line::Part(entries) => part.entries.extend(entries),
+            Line::Part(mut entries) => {
+                moved(&mut entries, count);
+                count = entries.iter().filter_map(|e| e.origin).map(|o| o.message + 1).max().unwrap_or(count);
+                part.entries.extend(entries);
+            }
         }
     }
     if !part.entries.is_empty() {
@@ -110,7 +115,7 @@ fn value_to_line(value: Value) -> Result<Line, Problem> {
             let mut entries = Vec::new();
             // Anthropic's API has the system prompt beside the messages.
             if let Some(system) = run.remove("system") {
-                entries.push(openai::message("system", system));
+                entries.push(Entry { origin: None, ..openai::message("system", system) });
             }
             entries.extend(messages(items.as_array().map_or(&[], Vec::as_slice))?);
             Ok(Line::Run(Run { meta: run, entries }))
@@ -131,9 +136,18 @@ pub fn list(items: &[Value]) -> Result<Vec<Entry>, ReadError> {
 fn messages(items: &[Value]) -> Result<Vec<Entry>, Problem> {
     let mut entries = Vec::new();
     for (index, item) in items.iter().enumerate() {
-        entries.extend(one(item).map_err(|problem| (Some(index), problem))?);
+        let mut events = one(item).map_err(|problem| (Some(index), problem))?;
+        moved(&mut events, index);
+        entries.extend(events);
     }
     Ok(entries)
+}
+
+/// Notes that events stood `by` messages further down.
+fn moved(entries: &mut [Entry], by: usize) {
+    for origin in entries.iter_mut().filter_map(|entry| entry.origin.as_mut()) {
+        origin.message += by;
+    }
 }
 
 /// The events of one message, in the order in which they happened.
@@ -173,7 +187,9 @@ fn text(value: &Value, field: &str) -> Result<String, String> {
 
 /// The fields of an object that are not in `known`.
 fn unknown(object: &Map<String, Value>, known: &[&str]) -> Map<String, Value> {
-    let rest = object.iter().filter(|(key, _)| !known.contains(&key.as_str()));
+    // Rules may ask for metadata; what it says of agents and parents has been read.
+    let known = |key: &String| known.contains(&key.as_str()) && key != "metadata";
+    let rest = object.iter().filter(|(key, _)| !known(key));
     rest.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
@@ -196,6 +212,7 @@ mod tests {
                 format!("{}={}({})", call.id, call.tool, call.arguments.as_ref().map_or(0, |a| a.len()))
             }
             Body::Output(output) => format!("{}->{}", output.call_id, output.content),
+            Body::Tool(tool) => format!("tool:{}", tool.tool),
         };
         entries.iter().map(word).collect::<Vec<_>>().join(" ")
     }

@@ -1,9 +1,11 @@
 //! Bodies: variables, conditions and definitions.
 
-use super::super::diagnostic::{Span, nearest};
-use super::super::plan::{Ex, Item, MAX_SLOTS, Query, Slot, Type, Variable};
-use super::super::syntax::{Body, BodyLine, Comparison, Expr, ExprKind, Name};
+use super::super::Dialect;
+use super::super::diagnostic::{Diagnostic, Span, nearest};
+use super::super::plan::{Ex, How, Item, MAX_SLOTS, Op, Quantified, Query, Slot, Type, Variable, order};
+use super::super::syntax::{Body, BodyLine, Comparison, Expr, ExprKind, Name, Quantifier};
 use super::{Compiled, Compiler};
+use crate::eval::Value;
 
 /// How many conditions a statement may have: they are evaluated one inside the other.
 const MAX_LINES: usize = 200;
@@ -32,6 +34,17 @@ impl Scope {
         self.names.iter().map(|(name, _)| name.as_str())
     }
 
+    /// The names with their slots.
+    pub(super) fn named(&self) -> impl Iterator<Item = (&str, Slot)> {
+        self.names.iter().map(|(name, slot)| (name.as_str(), *slot))
+    }
+
+    /// The scope of a block: it sees the names outside, and has a query of its own.
+    fn block(&self) -> Self {
+        let query = Query { slots: self.query.slots, ..Query::default() };
+        Self { names: self.names.clone(), query }
+    }
+
     /// Takes the last name out of scope again.
     pub(super) fn forget_last(&mut self) {
         self.names.pop();
@@ -45,14 +58,93 @@ impl Compiler<'_> {
             let message = format!("`{}` is declared twice", name.text);
             return self.fail("duplicate-name", &name.span, message, "give the second one another name");
         }
-        if scope.query.slots >= MAX_SLOTS {
-            let message = format!("the statement has more than {MAX_SLOTS} variables");
-            return self.fail("too-many", &name.span, message, "move conditions into a predicate");
-        }
-        let slot = scope.query.slots;
-        scope.query.slots += 1;
+        let slot = self.unnamed(scope, &name.span)?;
         scope.names.push((name.text.clone(), slot));
         Ok(slot)
+    }
+
+    /// The next slot.
+    fn unnamed(&mut self, scope: &mut Scope, span: &Span) -> Compiled<Slot> {
+        if scope.query.slots >= MAX_SLOTS {
+            let message = format!("the statement has more than {MAX_SLOTS} variables");
+            return self.fail("too-many", span, message, "move conditions into a predicate");
+        }
+        scope.query.slots += 1;
+        Ok(scope.query.slots - 1)
+    }
+
+    /// A variable that ranges over the events, or over what stands in them: blocks, images, functions, texts.
+    fn declare_free(&mut self, name: &Name, ty: Type, scope: &mut Scope) -> Compiled<()> {
+        if ty.is_event() {
+            let slot = self.bind(scope, name)?;
+            scope.query.variables.push(Variable { slot, ty, domain: None });
+            return Ok(());
+        }
+        let holder = self.unnamed(scope, &name.span)?;
+        scope.query.variables.push(Variable { slot: holder, ty: ty.holder(), domain: None });
+        let slot = self.bind(scope, name)?;
+        let domain = Some(Ex::Parts(Box::new(Ex::Slot(holder)), ty));
+        scope.query.variables.push(Variable { slot, ty, domain });
+        Ok(())
+    }
+
+    /// `forall:` or `count(...):` with its block.
+    pub(super) fn quantified(
+        &mut self,
+        quantifier: &Quantifier,
+        body: &Body,
+        span: &Span,
+        scope: &mut Scope,
+    ) -> Compiled<Ex> {
+        let how = match quantifier {
+            Quantifier::ForAll => How::ForAll { or_none: self.plan.dialect == Dialect::Compat },
+            Quantifier::Count { min: None, max: None } if self.plan.dialect == Dialect::Flowgate => {
+                let message = "`count:` without bounds holds if anything is found";
+                let help = "write `count(min=1):`; the analyzer of the paper lets it hold always";
+                self.diagnostics.push(Diagnostic::warning("compat-count", span.clone(), message).help(help));
+                How::Count { min: Some(Ex::Constant(Value::Int(1))), max: None }
+            }
+            Quantifier::Count { min, max } => {
+                let mut bound = |bound: &Option<Expr>| {
+                    bound.as_ref().map(|bound| self.expression(bound, scope)).transpose()
+                };
+                How::Count { min: bound(min)?, max: bound(max)? }
+            }
+        };
+        let mut inner = scope.block();
+        let compiled = self.body(body, &mut inner);
+        scope.query.slots = inner.query.slots;
+        compiled?;
+        let Query { variables, items, .. } = inner.query;
+        let own = |slot: Slot| Ex::Slot(slot).needs();
+        let bound_here = variables.iter().map(|variable| own(variable.slot)).chain(items.iter().map(|item| match item {
+            Item::Let(slot, _) => own(*slot),
+            Item::Test(_) => 0,
+        }));
+        let bound_here = bound_here.fold(0, |bits, bit| bits | bit);
+        let used = variables
+            .iter()
+            .filter_map(|variable| variable.domain.as_ref())
+            .chain(items.iter().map(Item::ex))
+            .fold(0, |bits, ex| bits | ex.needs());
+        let bounds = match &how {
+            How::Count { min, max } => min.iter().chain(max).fold(0, |bits, ex| bits | ex.needs()),
+            _ => 0,
+        };
+        let needs = (used & !bound_here) | bounds;
+        // What must hold of all is found by what does not: the conditions are one, tested when everything is bound.
+        let ops = match how {
+            How::Count { .. } => order(&variables, &items, needs),
+            How::ForAll { .. } | How::NotForAll => {
+                let (tests, lets): (Vec<Item>, Vec<Item>) =
+                    items.iter().cloned().partition(|item| matches!(item, Item::Test(_)));
+                let tests = tests.into_iter().map(|test| test.ex().clone()).collect();
+                let mut ops = order(&variables, &lets, needs);
+                ops.push(Op::Test(Ex::Not(Box::new(Ex::And(tests)))));
+                ops
+            }
+        };
+        Ok(Ex::Quantified(Box::new(Quantified { how, variables, items, ops, needs })))
     }
 
     /// A body that speaks of exactly one event, of one of the given types, which gets slot 0.
@@ -108,22 +200,22 @@ impl Compiler<'_> {
     fn declare_events(&mut self, expr: &Expr, scope: &mut Scope) -> Compiled<()> {
         match &*expr.kind {
             ExprKind::Typed(name, ty) => {
-                let ty = self.ty(ty)?;
-                if !ty.is_event() {
-                    // Declared with its domain; see `condition`.
-                    return Ok(());
+                let ty = self.ty(name, ty)?;
+                if ty == Type::Any {
+                    let message = format!("`{}` may be anything, so it must range over something", name.text);
+                    let help = format!("write `({}: any) in LIST`", name.text);
+                    return self.fail("no-domain", &expr.span, message, help);
                 }
-                let slot = self.bind(scope, name)?;
-                scope.query.variables.push(Variable { slot, ty, domain: None });
-                Ok(())
+                self.declare_free(name, ty, scope)
             }
             ExprKind::Not(a) | ExprKind::Negate(a) | ExprKind::Member(a, _) => self.declare_events(a, scope),
             ExprKind::And(items) | ExprKind::Or(items) | ExprKind::List(items) => {
                 items.iter().try_for_each(|item| self.declare_events(item, scope))
             }
             ExprKind::Compare(first, rest) => {
-                // `(x: Message) in list` ranges over the list.
-                if !matches!(rest.as_slice(), [(Comparison::In, _)]) {
+                // `(x: T) in list` ranges over the list, but the calls of a message are events.
+                let ranges = matches!(rest.as_slice(), [(Comparison::In, list)] if !is_call_of_message(first, list));
+                if !ranges || !matches!(&*first.kind, ExprKind::Typed(..)) {
                     self.declare_events(first, scope)?;
                 }
                 rest.iter().try_for_each(|(_, expr)| self.declare_events(expr, scope))
@@ -135,39 +227,61 @@ impl Compiler<'_> {
         }
     }
 
-    pub(super) fn ty(&mut self, name: &Name) -> Compiled<Type> {
-        if let Some((_, ty)) = Type::NAMES.iter().find(|(known, _)| *known == name.text) {
-            return Ok(*ty);
+    /// The type of a variable.
+    pub(super) fn ty(&mut self, variable: &Name, name: &Name) -> Compiled<Type> {
+        if let Some(ty) = self.named_type(&name.text) {
+            return Ok(ty);
         }
         let known = Type::NAMES.map(|(known, _)| known);
         let help = match nearest(&name.text, known) {
             Some(near) => format!("did you mean `{near}`?"),
             None => format!("known are: {}", known.join(", ")),
         };
-        self.fail("unknown-type", &name.span, format!("unknown type `{}`", name.text), help)
+        let span = variable.span.start..name.span.end;
+        self.fail("unknown-type", &span, format!("unknown type `{}`", name.text), help)
+    }
+
+    /// The type with this name: one of the language, or one that is imported.
+    pub(super) fn named_type(&self, name: &str) -> Option<Type> {
+        let known = Type::NAMES.iter().find(|(known, _)| *known == name).map(|(_, ty)| *ty);
+        known.or_else(|| self.imports.types.get(name).copied())
     }
 
     fn condition(&mut self, expr: &Expr, scope: &mut Scope) -> Compiled<()> {
         match &*expr.kind {
             ExprKind::And(items) => items.iter().try_for_each(|item| self.condition(item, scope)),
-            ExprKind::Typed(name, ty) if scope.slot(&name.text).is_none() => {
-                let message = format!("`{}` is no event, so it must range over something", name.text);
-                let help = format!("write `({}: {}) in LIST`", name.text, ty.text);
-                self.fail("no-domain", &expr.span, message, help)
-            }
             ExprKind::Typed(..) => Ok(()),
             ExprKind::Compare(first, rest) => match (&*first.kind, rest.as_slice()) {
                 (ExprKind::Typed(name, ty), [(Comparison::In, list)]) => {
-                    let domain = self.expression(list, scope)?;
-                    let ty = self.ty(ty)?;
-                    let slot = self.bind(scope, name)?;
-                    scope.query.variables.push(Variable { slot, ty, domain: Some(domain) });
-                    Ok(())
+                    self.ranged(first, name, ty, list, scope).map(|test| {
+                        scope.query.items.extend(test.map(Item::Test));
+                    })
                 }
                 _ => self.test(expr, scope),
             },
             _ => self.test(expr, scope),
         }
+    }
+
+    /// `(x: T) in list`; what must be tested besides, if anything.
+    pub(super) fn ranged(
+        &mut self,
+        typed: &Expr,
+        name: &Name,
+        ty: &Name,
+        list: &Expr,
+        scope: &mut Scope,
+    ) -> Compiled<Option<Ex>> {
+        if let (true, ExprKind::Member(message, _)) = (is_call_of_message(typed, list), &*list.kind) {
+            let message = self.expression(message, scope)?;
+            let call = scope.slot(&name.text).map_or(Ex::Constant(Value::Absent), Ex::Slot);
+            return Ok(Some(Ex::Proposes(Box::new([call, message]))));
+        }
+        let ty = self.ty(name, ty);
+        let domain = self.expression(list, scope)?;
+        let slot = self.bind(scope, name)?;
+        scope.query.variables.push(Variable { slot, ty: ty?, domain: Some(domain) });
+        Ok(None)
     }
 
     fn test(&mut self, expr: &Expr, scope: &mut Scope) -> Compiled<()> {
@@ -239,7 +353,7 @@ impl Compiler<'_> {
     pub(super) fn calls_looking_around(&self, body: &Body) -> bool {
         lines(body).any(|expr| {
             let mut found = false;
-            walk(expr, &mut |expr| {
+            expr.walk(&mut |expr| {
                 if let ExprKind::Call(function, ..) = &*expr.kind
                     && let ExprKind::Name(name) = &*function.kind
                     && let Some(index) = self.predicates.get(name.as_str())
@@ -265,26 +379,54 @@ pub(super) fn reads_content(items: &[Item]) -> bool {
 pub(super) fn mentions(body: &Body, field: &str) -> bool {
     lines(body).any(|expr| {
         let mut found = false;
-        walk(expr, &mut |expr| {
+        expr.walk(&mut |expr| {
             found |= matches!(&*expr.kind, ExprKind::Member(_, name) if name.text == field)
         });
         found
     })
 }
 
-fn lines(body: &Body) -> impl Iterator<Item = &Expr> {
-    body.lines.iter().map(|line| match line {
-        BodyLine::Condition(expr) | BodyLine::Let(_, expr) => expr,
-    })
+/// `(call: ToolCall) in message.tool_calls`
+fn is_call_of_message(typed: &Expr, list: &Expr) -> bool {
+    matches!((&*typed.kind, &*list.kind), (ExprKind::Typed(_, ty), ExprKind::Member(_, name))
+        if ty.text == "ToolCall" && name.text == "tool_calls")
 }
 
-/// Whether a body has event variables of its own or compares the order of events.
+fn lines(body: &Body) -> impl Iterator<Item = &Expr> {
+    body.lines.iter().map(BodyLine::expr)
+}
+
+/// Whether a body has event variables of its own, counts events or compares their order.
 pub(super) fn looks_around(body: &Body) -> bool {
     lines(body).any(|expr| {
         let mut found = false;
-        walk(expr, &mut |expr| found |= matches!(&*expr.kind, ExprKind::Typed(_, ty) if matches!(ty.text.as_str(), "Message" | "ToolCall" | "ToolOutput")));
+        expr.walk(&mut |expr| {
+            found |= match &*expr.kind {
+                ExprKind::Quantified(..) => true,
+                ExprKind::Member(_, name) => name.text == "tool_calls",
+                _ => false,
+            }
+        });
         found
     }) || has_flow(body)
+        || has_free_part(body)
+}
+
+/// Whether a variable over parts of events has nothing to range over but the trace.
+fn has_free_part(body: &Body) -> bool {
+    lines(body).any(|expr| {
+        let (mut typed, mut ranged) = (0, 0);
+        expr.walk(&mut |expr| match &*expr.kind {
+            ExprKind::Typed(..) => typed += 1,
+            ExprKind::Compare(first, rest)
+                if matches!(&*first.kind, ExprKind::Typed(..)) && matches!(rest.as_slice(), [(Comparison::In, _)]) =>
+            {
+                ranged += 1;
+            }
+            _ => {}
+        });
+        typed > ranged
+    })
 }
 
 fn has_flow(body: &Body) -> bool {
@@ -292,45 +434,11 @@ fn has_flow(body: &Body) -> bool {
         |op: &Comparison| matches!(op, Comparison::Before | Comparison::RightBefore | Comparison::Influences);
     lines(body).any(|expr| {
         let mut found = false;
-        walk(expr, &mut |expr| {
+        expr.walk(&mut |expr| {
             if let ExprKind::Compare(_, rest) = &*expr.kind {
                 found |= rest.iter().any(|(op, _)| flow(op));
             }
         });
         found
     })
-}
-
-/// Visits an expression and everything in it.
-pub(super) fn walk(expr: &Expr, visit: &mut impl FnMut(&Expr)) {
-    visit(expr);
-    match &*expr.kind {
-        ExprKind::List(items) | ExprKind::And(items) | ExprKind::Or(items) => {
-            items.iter().for_each(|e| walk(e, visit))
-        }
-        ExprKind::Dict(entries) => entries.iter().for_each(|(_, e)| walk(e, visit)),
-        ExprKind::Member(a, _) | ExprKind::Each(a) | ExprKind::Not(a) | ExprKind::Negate(a) => walk(a, visit),
-        ExprKind::Index(a, b) | ExprKind::Arithmetic(_, a, b) => {
-            [a, b].into_iter().for_each(|e| walk(e, visit))
-        }
-        ExprKind::Slice(a, b, c) => {
-            [Some(a), b.as_ref(), c.as_ref()].into_iter().flatten().for_each(|e| walk(e, visit))
-        }
-        ExprKind::Call(f, arguments, named) => {
-            walk(f, visit);
-            arguments.iter().chain(named.iter().map(|(_, e)| e)).for_each(|e| walk(e, visit));
-        }
-        ExprKind::Compare(first, rest) => {
-            walk(first, visit);
-            rest.iter().for_each(|(_, e)| walk(e, visit));
-        }
-        ExprKind::Choice { value, condition, other } => {
-            [value, condition, other].into_iter().for_each(|e| walk(e, visit));
-        }
-        ExprKind::Comprehension { value, list, condition, .. } => {
-            [Some(value), Some(list), condition.as_ref()].into_iter().flatten().for_each(|e| walk(e, visit));
-        }
-        ExprKind::Tool(tool) => tool.arguments.iter().for_each(|e| walk(e, visit)),
-        _ => {}
-    }
 }

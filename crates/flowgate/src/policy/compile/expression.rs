@@ -1,11 +1,10 @@
 //! Expressions: names become slots, functions rows of the table, patterns compiled.
 
-use regex::RegexBuilder;
-
-use super::super::diagnostic::Span;
-use super::super::pattern::{REGEX_SIZE, describe, whole};
-use super::super::plan::{Ex, RegexUse, Shape};
-use super::super::syntax::{Comparison, Expr, ExprKind, Name, ToolRef};
+use super::super::Dialect;
+use super::super::diagnostic::{Diagnostic, Span, nearest};
+use super::super::plan::{Ex, How, RegexUse, Shape, Type};
+use super::super::regex::{Extent, Pattern};
+use super::super::syntax::{Comparison, Expr, ExprKind, FormatPart, Name, ToolRef};
 use super::body::Scope;
 use super::{Compiled, Compiler};
 use crate::builtin::{self, Builtin};
@@ -24,6 +23,16 @@ impl Compiler<'_> {
             ExprKind::Int(n) => Ex::Constant(Value::Int(*n)),
             ExprKind::Float(x) => Ex::Constant(Value::Float(*x)),
             ExprKind::Str(text) => Ex::Constant(Value::text(text)),
+            ExprKind::Format(parts) => {
+                let parts = parts.iter().map(|part| match part {
+                    FormatPart::Text(text) => Ok(Ex::Constant(Value::text(text))),
+                    FormatPart::Value(expr) => self.expression(expr, scope),
+                });
+                Ex::Format(parts.collect::<Compiled<_>>()?)
+            }
+            ExprKind::Quantified(quantifier, body) => {
+                return self.quantified(quantifier, body, &expr.span, scope);
+            }
             ExprKind::Name(name) => return self.variable_or_constant(name, expr, scope),
             ExprKind::Typed(name, _) => match scope.slot(&name.text) {
                 Some(slot) => Ex::Slot(slot),
@@ -46,7 +55,11 @@ impl Compiler<'_> {
                 }
                 Ex::Dict(pairs)
             }
+            ExprKind::Member(object, name) if is_input(object) && scope.slot("input").is_none() => {
+                Ex::Parameter(name.text.as_str().into())
+            }
             ExprKind::Member(object, name) => {
+                self.check_field(object, name, scope);
                 Ex::Member(boxed(self.expression(object, scope)?), name.text.as_str().into())
             }
             ExprKind::Index(object, index) => {
@@ -66,7 +79,14 @@ impl Compiler<'_> {
             ExprKind::Call(function, arguments, named) => {
                 return self.call(expr, function, arguments, named, scope);
             }
-            ExprKind::Not(inner) => Ex::Not(boxed(self.expression(inner, scope)?)),
+            ExprKind::Not(inner) => match self.expression(inner, scope)? {
+                Ex::Quantified(mut block) if matches!(block.how, How::ForAll { or_none: false }) => {
+                    // Of no events, neither all nor not all satisfy a condition.
+                    block.how = How::NotForAll;
+                    Ex::Quantified(block)
+                }
+                inner => Ex::Not(boxed(inner)),
+            },
             ExprKind::Negate(inner) => Ex::Negate(boxed(self.expression(inner, scope)?)),
             ExprKind::And(items) => Ex::And(self.expressions(items, scope)?),
             ExprKind::Or(items) => Ex::Or(self.expressions(items, scope)?),
@@ -142,6 +162,9 @@ impl Compiler<'_> {
             self.open.pop();
             return compiled;
         }
+        if name == "input" {
+            return Ok(Ex::Parameters);
+        }
         let mut known: Vec<String> = scope.names().map(str::to_owned).collect();
         known.extend(self.constants.keys().map(|name| (*name).to_owned()));
         known.sort_unstable();
@@ -151,6 +174,11 @@ impl Compiler<'_> {
 
     fn comparison(&mut self, first: &Expr, rest: &[(Comparison, Expr)], scope: &mut Scope) -> Compiled<Ex> {
         let mut parts = Vec::new();
+        if let (ExprKind::Typed(name, ty), [(Comparison::In, list)]) = (&*first.kind, rest) {
+            // A declaration within an expression holds by itself; what it declares is tested elsewhere.
+            let test = self.ranged(first, name, ty, list, scope)?;
+            return Ok(test.unwrap_or(Ex::Constant(Value::Bool(true))));
+        }
         let mut left = self.expression(first, scope)?;
         for (operator, right_expr) in rest {
             if let ExprKind::Tool(tool) = &*right_expr.kind {
@@ -216,29 +244,33 @@ impl Compiler<'_> {
                 let shapes: Vec<_> = items.iter().map(|item| self.shape(item, scope)).collect();
                 Shape::List(shapes.into_iter().collect::<Compiled<_>>()?)
             }
-            ExprKind::Str(text) => Shape::Text(text.as_str().into(), whole(text).ok()),
-            ExprKind::Matcher(name) => {
-                let kinds = [("EMAIL_ADDRESS", "is_email")];
-                match kinds.iter().find(|(known, _)| known == name).and_then(|(_, f)| Builtin::find(f)) {
+            ExprKind::Str(text) => {
+                let extent = match self.plan.dialect {
+                    Dialect::Flowgate => Extent::Whole,
+                    Dialect::Compat => Extent::CompatWhole,
+                };
+                Shape::Text(text.as_str().into(), Pattern::new(text, extent).ok().map(Box::new))
+            }
+            ExprKind::Matcher(name) if name == "EMAIL_ADDRESS" && self.plan.dialect == Dialect::Flowgate => {
+                match Builtin::find("is_email") {
                     Some(builtin) => Shape::Kind(builtin),
-                    None => return self.unknown("matcher", name, &expr.span, &kinds.map(|(known, _)| known)),
+                    None => Shape::Finds(name.as_str().into()),
                 }
             }
+            ExprKind::Matcher(name) if builtin::MATCHERS.contains(&name.as_str()) => {
+                Shape::Finds(name.as_str().into())
+            }
+            ExprKind::Matcher(name) => return self.unknown("matcher", name, &expr.span, &builtin::MATCHERS),
             _ => match self.expression(expr, scope)? {
                 Ex::Constant(value) => Shape::Equal(value),
                 Ex::Negate(inner) => match *inner {
                     Ex::Constant(Value::Int(n)) => Shape::Equal(Value::Int(n.wrapping_neg())),
                     Ex::Constant(Value::Float(x)) => Shape::Equal(Value::Float(-x)),
-                    _ => return self.no_constant(expr),
+                    inner => Shape::Computed(Box::new(Ex::Negate(Box::new(inner)))),
                 },
-                _ => return self.no_constant(expr),
+                computed => Shape::Computed(Box::new(computed)),
             },
         })
-    }
-
-    fn no_constant<T>(&mut self, expr: &Expr) -> Compiled<T> {
-        let help = "compare in a condition of its own: `call.arguments.x == y`";
-        self.fail("pattern", &expr.span, "the arguments of a tool pattern are constants and matchers", help)
     }
 
     fn call(
@@ -249,52 +281,123 @@ impl Compiler<'_> {
         named: &[(Name, Expr)],
         scope: &mut Scope,
     ) -> Compiled<Ex> {
-        if let Some((name, _)) = named.first() {
-            let help = "write the arguments in order";
-            return self.fail(
-                "arguments",
-                &name.span,
-                format!("`{}=` is not understood here", name.text),
-                help,
-            );
-        }
         match &*function.kind {
             ExprKind::Name(name) => {
-                if matches!(name.as_str(), "match" | "find") {
-                    return self.regex(expr, name, arguments, scope);
-                }
-                let compiled = self.expressions(arguments, scope)?;
-                if let Some(index) = self.predicates.get(name.as_str()).copied() {
-                    let expected =
-                        self.plan.predicates.get(index).map_or(0, |predicate| predicate.parameters);
-                    self.arity(expr, name, (expected, expected), compiled.len())?;
-                    return Ok(Ex::Predicate(index, compiled));
-                }
-                let Some(builtin) = Builtin::find(name) else {
-                    let mut known: Vec<&str> = builtin::names().chain(["match", "find"]).collect();
-                    let mut predicates: Vec<String> =
-                        self.predicates.keys().map(|name| (*name).to_owned()).collect();
-                    predicates.sort_unstable();
-                    known.extend(predicates.iter().map(String::as_str));
-                    return self.unknown("function", name, &function.span, &known);
-                };
-                self.arity(expr, name, builtin.0.arguments, compiled.len())?;
-                Ok(Ex::Call(builtin, compiled))
+                let imported = self.imports.functions.get(name).copied();
+                self.function(expr, &function.span, imported.unwrap_or(name), arguments, named, scope)
             }
             ExprKind::Member(object, name) => {
+                if let Some(module) = dotted(object).filter(|module| scope.slot(module).is_none())
+                    && let Some(canonical) = self.in_module(&module, name)?
+                {
+                    return self.function(expr, &name.span, canonical, arguments, named, scope);
+                }
+                if self.plan.dialect == Dialect::Compat {
+                    let object = Box::new(self.expression(object, scope)?);
+                    let arguments = self.expressions(arguments, scope)?;
+                    return Ok(Ex::CompatMethod(object, name.text.as_str().into(), arguments));
+                }
                 let Some(builtin) = Builtin::find(&name.text).filter(|builtin| builtin.0.is_method) else {
                     let known: Vec<&str> = builtin::names()
                         .filter(|n| Builtin::find(n).is_some_and(|b| b.0.is_method))
                         .collect();
                     return self.unknown("method", &name.text, &name.span, &known);
                 };
-                let mut compiled = vec![self.expression(object, scope)?];
-                compiled.extend(self.expressions(arguments, scope)?);
-                self.arity(expr, &name.text, builtin.0.arguments, compiled.len())?;
-                Ok(Ex::Call(builtin, compiled))
+                let object = self.expression(object, scope)?;
+                let arguments = self.expressions(arguments, scope)?;
+                // `", ".join(list)` and `"{}".format(x)` have the text first, as functions have.
+                let compiled = std::iter::once(object).chain(arguments).collect();
+                self.builtin(expr, builtin, compiled, named, scope)
             }
             _ => self.fail("call", &function.span, "this is no function", "call a function by its name"),
         }
+    }
+
+    fn function(
+        &mut self,
+        expr: &Expr,
+        span: &Span,
+        name: &str,
+        arguments: &[Expr],
+        named: &[(Name, Expr)],
+        scope: &mut Scope,
+    ) -> Compiled<Ex> {
+        match name {
+            "match" | "find" => return self.regex(expr, name, arguments, named, scope),
+            "isinstance" => return self.is_instance(expr, arguments, scope),
+            _ => {}
+        }
+        if let Some(index) = self.predicates.get(name).copied() {
+            let compiled = self.expressions(arguments, scope)?;
+            let parameters =
+                self.plan.predicates.get(index).map(|p| p.parameters.clone()).unwrap_or_default();
+            let parameters: Vec<&str> = parameters.iter().map(String::as_str).collect();
+            let compiled = self.named(name, &parameters, compiled, named, scope)?;
+            self.arity(expr, name, (parameters.len(), parameters.len()), compiled.len())?;
+            return Ok(Ex::Predicate(index, compiled));
+        }
+        let Some(builtin) = Builtin::find(name) else {
+            // The arguments may have mistakes of their own.
+            let _ = self.expressions(arguments, scope);
+            self.unavailable(name, span)?;
+            let mut known: Vec<&str> = builtin::names().chain(["match", "find", "isinstance"]).collect();
+            let mut predicates: Vec<String> =
+                self.predicates.keys().map(|name| (*name).to_owned()).collect();
+            predicates.sort_unstable();
+            known.extend(predicates.iter().map(String::as_str));
+            return self.unknown("function", name, span, &known);
+        };
+        let compiled = self.expressions(arguments, scope)?;
+        self.builtin(expr, builtin, compiled, named, scope)
+    }
+
+    fn builtin(
+        &mut self,
+        expr: &Expr,
+        builtin: Builtin,
+        arguments: Vec<Ex>,
+        named: &[(Name, Expr)],
+        scope: &mut Scope,
+    ) -> Compiled<Ex> {
+        let arguments = self.named(builtin.0.name, builtin.0.parameters, arguments, named, scope)?;
+        self.arity(expr, builtin.0.name, builtin.0.arguments, arguments.len())?;
+        Ok(Ex::Call(builtin, arguments))
+    }
+
+    /// Puts named arguments in their places behind the others.
+    fn named(
+        &mut self,
+        function: &str,
+        parameters: &[&str],
+        mut arguments: Vec<Ex>,
+        named: &[(Name, Expr)],
+        scope: &mut Scope,
+    ) -> Compiled<Vec<Ex>> {
+        let given = arguments.len();
+        for (name, value) in named {
+            let Some(place) = parameters.iter().position(|known| *known == name.text) else {
+                let message = format!("`{function}` has no argument `{}`", name.text);
+                let help = match nearest(&name.text, parameters.iter().copied()) {
+                    Some(near) => format!("did you mean `{near}`?"),
+                    None if parameters.is_empty() => "write the arguments in order".to_owned(),
+                    None => format!("known are: {}", parameters.join(", ")),
+                };
+                return self.fail("arguments", &name.span, message, help);
+            };
+            if arguments.len() <= place {
+                arguments.resize(place + 1, Ex::Constant(Value::Absent));
+            }
+            let is_free = |ex: &Ex| matches!(ex, Ex::Constant(Value::Absent));
+            let value = self.expression(value, scope)?;
+            match arguments.get_mut(place).filter(|ex| place >= given && is_free(ex)) {
+                Some(free) => *free = value,
+                None => {
+                    let message = format!("the argument `{}` is given twice", name.text);
+                    return self.fail("arguments", &name.span, message, "remove one of the two");
+                }
+            }
+        }
+        Ok(arguments)
     }
 
     fn arity(
@@ -317,30 +420,87 @@ impl Compiler<'_> {
     }
 
     /// `match(r"...", text)` and `find(r"...", text)`.
-    fn regex(&mut self, expr: &Expr, name: &str, arguments: &[Expr], scope: &mut Scope) -> Compiled<Ex> {
-        self.arity(expr, name, (2, 2), arguments.len())?;
-        let [pattern, text] = arguments else { return Err(super::Broken) };
-        let Ex::Constant(Value::Str(source)) = self.expression(pattern, scope)? else {
-            return self.fail(
-                "pattern",
-                &pattern.span,
-                "the pattern must be a text known beforehand",
-                "write it as r\"...\"",
-            );
-        };
+    fn regex(
+        &mut self,
+        expr: &Expr,
+        name: &str,
+        arguments: &[Expr],
+        named: &[(Name, Expr)],
+        scope: &mut Scope,
+    ) -> Compiled<Ex> {
+        let compiled = self.expressions(arguments, scope)?;
+        let compiled = self.named(name, &["pattern", "text"], compiled, named, scope)?;
+        self.arity(expr, name, (2, 2), compiled.len())?;
+        let [pattern, text] = <[Ex; 2]>::try_from(compiled).map_err(|_| super::Broken)?;
         let how = if name == "match" { RegexUse::Match } else { RegexUse::Find };
-        let source = if how == RegexUse::Match { format!(r"\A(?:{source})") } else { source.to_string() };
-        match RegexBuilder::new(&source).size_limit(REGEX_SIZE).build() {
-            Ok(regex) => Ok(Ex::Regex(how, regex, Box::new(self.expression(text, scope)?))),
-            Err(error) => {
-                let message = format!("the pattern is malformed: {}", describe(&error));
-                self.fail(
-                    "pattern",
-                    &pattern.span,
-                    message,
-                    "patterns have the syntax of Rust's regex crate: no look-around",
-                )
+        let Ex::Constant(Value::Str(source)) = &pattern else {
+            return Ok(Ex::ComputedRegex(how, Box::new([pattern, text])));
+        };
+        match Pattern::new(source, how.extent()) {
+            Ok(pattern) => Ok(Ex::Regex(how, Box::new(pattern), Box::new(text))),
+            Err(problem) => {
+                let span = arguments.first().map_or(expr.span.clone(), |pattern| pattern.span.clone());
+                let message = format!("the pattern is malformed: {problem}");
+                self.fail("pattern", &span, message, "write it as Python's `re` has it, best in r\"...\"")
             }
         }
+    }
+
+    /// `isinstance(x, str)` or `isinstance(x, (str, int))`.
+    fn is_instance(&mut self, expr: &Expr, arguments: &[Expr], scope: &mut Scope) -> Compiled<Ex> {
+        self.arity(expr, "isinstance", (2, 2), arguments.len())?;
+        let [value, types] = arguments else { return Err(super::Broken) };
+        let names: Vec<&Expr> = match &*types.kind {
+            ExprKind::List(items) => items.iter().collect(),
+            _ => vec![types],
+        };
+        let mut found: Vec<Type> = Vec::new();
+        for name in names {
+            let known = match &*name.kind {
+                ExprKind::Name(text) => self.named_type(text),
+                _ => None,
+            };
+            let Some(ty) = known else {
+                let names = Type::NAMES.map(|(name, _)| name).join(", ");
+                return self.fail("unknown-type", &name.span, "this is no type", format!("known are: {names}"));
+            };
+            found.push(ty);
+        }
+        Ok(Ex::IsInstance(Box::new(self.expression(value, scope)?), found))
+    }
+
+    /// Warns of a field that events of this kind do not have.
+    fn check_field(&mut self, object: &Expr, name: &Name, scope: &Scope) {
+        let ExprKind::Name(variable) = &*object.kind else { return };
+        let Some(variable) = scope.slot(variable).and_then(|slot| self.variable(scope, slot)) else { return };
+        let known: &[&str] = match variable.ty {
+            Type::Message => &["role", "content", "tool_calls", "metadata", "server"],
+            Type::ToolCall => &["function", "name", "tool", "server", "arguments", "id", "type", "metadata"],
+            Type::ToolOutput => {
+                &["content", "tool_call_id", "role", "name", "tool", "server", "is_error", "structured", "metadata"]
+            }
+            Type::Tool => &["name", "description", "inputSchema", "server", "metadata"],
+            _ => return,
+        };
+        let is_known = known.contains(&name.text.as_str());
+        let Some(near) = nearest(&name.text, known.iter().copied()).filter(|_| !is_known) else { return };
+        let kind = Type::NAMES.iter().find(|(_, ty)| *ty == variable.ty).map_or("", |(name, _)| name);
+        let message = format!("a {kind} has no `{}` of its own", name.text);
+        let warning = Diagnostic::warning("unknown-field", name.span.clone(), message);
+        self.diagnostics.push(warning.help(format!("did you mean `{near}`?")));
+    }
+}
+
+/// Whether it is the name that stands for the policy's parameters.
+fn is_input(expr: &Expr) -> bool {
+    matches!(&*expr.kind, ExprKind::Name(name) if name == "input")
+}
+
+/// The name of a module: `json`, `invariant.detectors`.
+fn dotted(expr: &Expr) -> Option<String> {
+    match &*expr.kind {
+        ExprKind::Name(name) => Some(name.clone()),
+        ExprKind::Member(object, name) => dotted(object).map(|path| format!("{path}.{}", name.text)),
+        _ => None,
     }
 }

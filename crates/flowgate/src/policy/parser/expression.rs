@@ -6,7 +6,7 @@
 use super::super::diagnostic::Diagnostic;
 use super::super::lexer::Token;
 use super::super::syntax::{Arithmetic, Comparison, Expr, ExprKind, Name, ToolName, ToolRef};
-use super::{MAX_HEIGHT, Parsed, Parser};
+use super::{MAX_HEIGHT, Parsed, Parser, text};
 
 /// Arguments by place, and by name.
 type Arguments = (Vec<Expr>, Vec<(Name, Expr)>);
@@ -29,7 +29,7 @@ impl Parser<'_> {
         })
     }
 
-    fn deeper(&mut self, production: impl FnOnce(&mut Self) -> Parsed<Expr>) -> Parsed<Expr> {
+    pub(super) fn deeper<T>(&mut self, production: impl FnOnce(&mut Self) -> Parsed<T>) -> Parsed<T> {
         if self.depth >= MAX_HEIGHT {
             let here = self.here();
             return Err(self.too_deep(here));
@@ -263,7 +263,13 @@ impl Parser<'_> {
             }
             Token::Str => {
                 let span = self.advance();
-                ExprKind::Str(unquote(self.text(&span)))
+                self.literal(&span)?
+            }
+            // A variable called `tool`: the lexer has taken its colon for a pattern.
+            Token::ToolPrefix if self.peek_at(1) == Token::Name => {
+                let span = self.advance();
+                let name = Name { text: "tool".to_owned(), span };
+                ExprKind::Typed(name, self.name("a type")?)
             }
             Token::OpenStr => {
                 let span = self.here();
@@ -283,9 +289,7 @@ impl Parser<'_> {
             }
             Token::ParenOpen => {
                 self.advance();
-                let inner = self.expression()?;
-                self.expect(Token::ParenClose, "`)`")?;
-                return Ok(inner);
+                return self.group(start);
             }
             Token::BracketOpen => {
                 self.advance();
@@ -298,6 +302,26 @@ impl Parser<'_> {
             _ => return Err(self.expected("a value", None)),
         };
         self.node(start, kind)
+    }
+
+    /// What stands in parentheses: an expression, or a tuple, which is a list.
+    fn group(&mut self, start: usize) -> Parsed<Expr> {
+        if self.eat(Token::ParenClose) {
+            return self.node(start, ExprKind::List(Vec::new()));
+        }
+        let mut inner = self.expression()?;
+        if self.peek() == Token::Comma {
+            let mut items = vec![inner];
+            while self.eat(Token::Comma) && self.peek() != Token::ParenClose {
+                items.push(self.expression()?);
+            }
+            self.expect(Token::ParenClose, "`)`")?;
+            inner = self.node(start, ExprKind::List(items))?;
+        } else {
+            self.expect(Token::ParenClose, "`)`")?;
+        }
+        inner.is_grouped = true;
+        Ok(inner)
     }
 
     fn word_or_typed(&mut self, start: usize) -> Parsed<Expr> {
@@ -369,8 +393,8 @@ impl Parser<'_> {
         let span = self.advance();
         let text = self.text(&span).strip_prefix("tool:").unwrap_or_default();
         let name = match text.chars().next() {
-            Some('r' | 'R') if text.ends_with('"') => ToolName::Regex(unquote(text)),
-            Some('"') => ToolName::Exact(unquote(text)),
+            Some('r' | 'R') if text.ends_with('"') => ToolName::Regex(text::unquote(text, self.dialect)),
+            Some('"') => ToolName::Exact(text::unquote(text, self.dialect)),
             _ => ToolName::Glob(text.to_owned()),
         };
         let mut arguments = None;
@@ -384,37 +408,9 @@ impl Parser<'_> {
     }
 }
 
-/// The value of a text literal. An unknown escape stays as it stands, so that `"\d"` is what it looks like.
-fn unquote(literal: &str) -> String {
-    let is_raw = literal.starts_with(['r', 'R']);
-    let body = literal.trim_start_matches(['r', 'R', 'f', 'F']);
-    let quote = if body.starts_with("\"\"\"") || body.starts_with("'''") { 3 } else { 1 };
-    let body = body.get(quote..body.len().saturating_sub(quote)).unwrap_or("");
-    if is_raw {
-        return body.to_owned();
-    }
-    let mut value = String::with_capacity(body.len());
-    let mut chars = body.chars();
-    while let Some(c) = chars.next() {
-        if c != '\\' {
-            value.push(c);
-            continue;
-        }
-        match chars.next() {
-            Some('n') => value.push('\n'),
-            Some('t') => value.push('\t'),
-            Some('r') => value.push('\r'),
-            Some(c @ ('\\' | '"' | '\'')) => value.push(c),
-            Some(c) => value.extend(['\\', c]),
-            None => value.push('\\'),
-        }
-    }
-    value
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::super::syntax::StatementKind;
+    use super::super::super::syntax::{FormatPart, StatementKind};
     use super::*;
 
     /// The tree in brackets.
@@ -465,13 +461,27 @@ mod tests {
             ExprKind::Tool(tool) => {
                 format!("{:?}{}", tool.name, tool.arguments.as_ref().map(show).unwrap_or_default())
             }
+            ExprKind::Format(parts) => {
+                let parts: Vec<_> = parts
+                    .iter()
+                    .map(|part| match part {
+                        FormatPart::Text(text) => format!("{text:?}"),
+                        FormatPart::Value(expr) => show(expr),
+                    })
+                    .collect();
+                format!("f({})", parts.join(" "))
+            }
+            ExprKind::Quantified(quantifier, body) => {
+                let lines: Vec<_> = body.lines.iter().map(|line| show(line.expr())).collect();
+                format!("{quantifier:?}{{{}}}", lines.join("; "))
+            }
             ExprKind::Anything => "*".into(),
             ExprKind::Matcher(name) => format!("<{name}>"),
         }
     }
 
     fn check(source: &str, expected: &str) {
-        let (file, diagnostics) = super::super::parse(&format!("x := {source}"));
+        let (file, diagnostics) = super::super::parse(&format!("x := {source}"), crate::policy::Dialect::Flowgate);
         let shown = match file.statements.first().map(|s| &s.kind) {
             Some(StatementKind::Constant { value, .. }) => show(value),
             _ => diagnostics.iter().map(|d| d.message.clone()).collect::<Vec<_>>().join("; "),
@@ -506,6 +516,11 @@ mod tests {
         );
         check("tool:r\"get_.*\"", "Regex(\"get_.*\")");
         check("tool:\"a b\"", "Exact(\"a b\")");
+        check("(1, \"a\",)", "[1 \"a\"]");
+        check("(tool: Tool)", "tool:Tool");
+        check("f\"{{a}} {x.y + 1} b\"", "f(\"{a} \" (Add x.y 1) \" b\")");
+        check("f\"\\n\"", "f(\"\\n\")");
+        check("a or\n  b\n  and c", "(or a (and b c))");
     }
 
     #[test]
@@ -517,6 +532,9 @@ mod tests {
         check("99999999999999999999", "the number does not fit into 64 bits");
         check("a not b", "expected `in`, found `b`");
         check("", "expected a value, found the end of the policy");
+        check("f\"{a\"", "the `{` is not closed");
+        check("f\"{a b}\"", "expected `}`, found `b`");
+        check("f\"}\"", "the `}` closes nothing");
         check("[1 for x of y]", "expected `in`, found `of`");
     }
 }

@@ -3,7 +3,7 @@
 use super::super::diagnostic::Diagnostic;
 use super::super::lexer::{STATEMENTS, Token};
 use super::super::syntax::{
-    Action, Body, BodyLine, Expr, ExprKind, File, Name, Order, Statement, StatementKind, ToolName,
+    Action, Body, BodyLine, Expr, ExprKind, File, Name, Order, Quantifier, Statement, StatementKind, ToolName,
 };
 use super::{Broken, Parsed, Parser};
 
@@ -23,9 +23,9 @@ impl Parser<'_> {
                 continue;
             }
             let start = self.here().start;
-            let reported = self.diagnostics.len();
+            let reported = self.mistakes();
             match self.statement() {
-                Ok(kind) if reported == self.diagnostics.len() => {
+                Ok(kind) if reported == self.mistakes() => {
                     let line_end = self.source.get(start..).and_then(|text| text.find('\n'));
                     let end = line_end.map_or(self.source.len(), |length| start + length);
                     file.statements.push(Statement { kind, span: start..end });
@@ -97,8 +97,7 @@ impl Parser<'_> {
                     module.text = format!("{}.{}", module.text, part.text);
                     module.span.end = part.span.end;
                 }
-                self.skip_line();
-                Ok(StatementKind::Import { module })
+                self.import(word == "from", module)
             }
             word => {
                 let near = super::super::diagnostic::nearest(word, STATEMENTS);
@@ -109,6 +108,32 @@ impl Parser<'_> {
                 Err(self.expected("a statement", Some(&help)))
             }
         }
+    }
+
+    /// What stands behind the module in `import a.b as c` and `from a.b import c as d, e`.
+    fn import(&mut self, has_names: bool, module: Name) -> Parsed<StatementKind> {
+        let alias = |parser: &mut Self| {
+            if parser.eat_word("as") { parser.name("a name").map(Some) } else { Ok(None) }
+        };
+        if !has_names {
+            let alias = alias(self)?;
+            self.end_of_line()?;
+            return Ok(StatementKind::Import { module, alias, names: None });
+        }
+        self.expect_word("import", "write `from MODULE import NAME, NAME`")?;
+        let in_parentheses = self.eat(Token::ParenOpen);
+        let mut names = Vec::new();
+        while names.is_empty() || self.eat(Token::Comma) {
+            if in_parentheses && self.peek() == Token::ParenClose {
+                break;
+            }
+            names.push((self.name("a name to import")?, alias(self)?));
+        }
+        if in_parentheses {
+            self.expect(Token::ParenClose, "`)`")?;
+        }
+        self.end_of_line()?;
+        Ok(StatementKind::Import { module, alias: None, names: Some(names) })
     }
 
     /// Whether the line defines a constant or a predicate, whose name may be any word.
@@ -311,7 +336,6 @@ impl Parser<'_> {
         let mut body = Body::default();
         if self.peek() != Token::Newline {
             body.lines.push(self.body_line()?);
-            self.end_of_line()?;
             return Ok(body);
         }
         self.advance();
@@ -321,8 +345,29 @@ impl Parser<'_> {
                     .help("write its conditions on the following lines, deeper than the statement");
             return Err(self.report(diagnostic));
         }
-        while !matches!(self.peek(), Token::Dedent | Token::End) {
-            let line = self.body_line().and_then(|line| self.end_of_line().map(|()| line));
+        let mut deeper = 0;
+        loop {
+            match self.peek() {
+                Token::End => break,
+                Token::Dedent if deeper == 0 => break,
+                Token::Dedent => {
+                    deeper -= 1;
+                    self.advance();
+                    continue;
+                }
+                Token::Indent => {
+                    let here = self.here();
+                    let message = "the line is deeper than the one above, which opens no block";
+                    let warning = Diagnostic::warning("indentation", here, message)
+                        .help("it is read as one more condition; write it below the one above");
+                    self.report(warning);
+                    deeper += 1;
+                    self.advance();
+                    continue;
+                }
+                _ => {}
+            }
+            let line = self.body_line();
             match line {
                 Ok(line) => body.lines.push(line),
                 Err(Broken) => {
@@ -341,9 +386,67 @@ impl Parser<'_> {
         if self.peek() == Token::Name && self.peek_at(1) == Token::Define {
             let name = self.name("a name")?;
             self.advance();
-            return Ok(BodyLine::Let(name, self.expression()?));
+            let block = self.peek() == Token::Newline && self.peek_at(1) == Token::Indent;
+            if block {
+                self.advance();
+                self.advance();
+            }
+            let value = self.expression()?;
+            self.end_of_line()?;
+            if block && !self.eat(Token::Dedent) {
+                return Err(self.expected("the end of the block", Some("a name stands for one expression")));
+            }
+            return Ok(BodyLine::Let(name, value));
         }
-        Ok(BodyLine::Condition(self.expression()?))
+        if self.word() == "not" && self.peek_at(1) == Token::Colon {
+            // `not:` and a block: nothing satisfies the block.
+            let start = self.advance().start;
+            self.advance();
+            let body = self.deeper(Self::block_or_line)?;
+            let none = self.node(start, ExprKind::Int(0))?;
+            let quantifier = Quantifier::Count { min: None, max: Some(none) };
+            return self.node(start, ExprKind::Quantified(quantifier, body)).map(BodyLine::Condition);
+        }
+        let condition = self.expression()?;
+        if self.peek() == Token::Colon {
+            return self.quantified(condition).map(BodyLine::Condition);
+        }
+        self.end_of_line()?;
+        Ok(BodyLine::Condition(condition))
+    }
+
+    /// The block behind `forall:`, `count(min=1):` or one of them with `not`.
+    fn quantified(&mut self, head: Expr) -> Parsed<Expr> {
+        let start = head.span.start;
+        let named = |expr: &Expr| match &*expr.kind {
+            ExprKind::Name(name) => name.clone(),
+            _ => String::new(),
+        };
+        let quantifier = match *head.kind {
+            ExprKind::Not(inner) => {
+                let inner = self.quantified(inner)?;
+                return self.node(start, ExprKind::Not(inner));
+            }
+            ExprKind::Name(name) if name == "forall" => Quantifier::ForAll,
+            ExprKind::Name(name) if name == "count" => Quantifier::Count { min: None, max: None },
+            ExprKind::Call(function, arguments, bounds)
+                if named(&function) == "count"
+                    && arguments.is_empty()
+                    && bounds.iter().all(|(name, _)| matches!(name.text.as_str(), "min" | "max")) =>
+            {
+                let bound = |which: &str| {
+                    bounds.iter().find(|(name, _)| name.text == which).map(|(_, bound)| bound.clone())
+                };
+                Quantifier::Count { min: bound("min"), max: bound("max") }
+            }
+            _ => {
+                let help = "a block stands behind `forall:`, `count(min=1, max=2):`, `not:` or one of them with `not`";
+                return Err(self.expected("the end of the line", Some(help)));
+            }
+        };
+        self.advance();
+        let body = self.deeper(Self::block_or_line)?;
+        self.node(start, ExprKind::Quantified(quantifier, body))
     }
 
     fn end_of_line(&mut self) -> Parsed<()> {

@@ -33,6 +33,11 @@ impl Document {
                 // What the tool says of its own answer may be asked for; it is labelled like the answer in the end.
                 document.scalar(root, "is_error", Value::Bool(output.is_error), Label::BOTTOM);
             }
+            Body::Tool(tool) => {
+                document.scalar(root, "name", Value::String(tool.tool.name.to_string()), label);
+                document.scalar(root, "description", Value::String(tool.description.clone()), label);
+                document.value(root, Step::Key("inputSchema".into()), &tool.schema, label);
+            }
         }
         document.close(root);
         if document.nodes.len() > MAX_NODES {
@@ -50,6 +55,7 @@ impl Document {
             Body::Message(message) => (message.content.clone(), "content"),
             Body::Output(output) => (output.content.clone(), "content"),
             Body::Call(call) => (Value::Object(call.arguments.clone().unwrap_or_default()), "arguments"),
+            Body::Tool(tool) => (Value::String(format!("{}\n{}", tool.description, tool.schema)), "description"),
         };
         let text = content.as_str().map_or_else(|| content.to_string(), str::to_owned);
         self.scalar(root, key, Value::String(text), label);
@@ -61,6 +67,7 @@ impl Document {
                 self.scalar(root, "is_error", Value::Bool(output.is_error), Label::BOTTOM);
             }
             Body::Call(call) => self.scalar(root, "tool", Value::String(call.tool.to_string()), label),
+            Body::Tool(tool) => self.scalar(root, "name", Value::String(tool.tool.name.to_string()), label),
         }
         self.close(root);
     }

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::super::event::{Body, Entry, Output, Tool};
+use super::super::origin::{Origin, Part};
 use super::openai::{message, to_call};
 use super::{server, unknown};
 
@@ -24,13 +25,15 @@ pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<Entry>, String> {
     let extra = unknown(object, &["role", "content", "metadata"]);
     let mut entries = Vec::new();
     let mut said: Vec<Value> = Vec::new();
-    let flush = |said: &mut Vec<Value>, entries: &mut Vec<Entry>| {
+    let flush = |said: &mut Vec<Value>, entries: &mut Vec<Entry>, end: usize| {
         if !said.is_empty() {
+            let origin = Some(Origin { message: 0, part: Part::Blocks(end - said.len()) });
             let content = Value::Array(std::mem::take(said));
-            entries.push(Entry { extra: extra.clone(), ..message(role, content) });
+            entries.push(Entry { extra: extra.clone(), origin, ..message(role, content) });
         }
     };
-    for block in object.get("content").and_then(Value::as_array).into_iter().flatten() {
+    let blocks = object.get("content").and_then(Value::as_array).map_or(&[] as &[Value], Vec::as_slice);
+    for (index, block) in blocks.iter().enumerate() {
         let body = match kind(block) {
             Some("tool_use") => {
                 let field = |name: &str| block.get(name).and_then(Value::as_str);
@@ -55,9 +58,11 @@ pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<Entry>, String> {
                 continue;
             }
         };
-        flush(&mut said, &mut entries);
-        entries.push(Entry { extra: extra.clone(), ..Entry::from(body) });
+        flush(&mut said, &mut entries, index);
+        let part = if matches!(body, Body::Call(_)) { Part::Use(index) } else { Part::Result(index) };
+        let origin = Some(Origin { message: 0, part });
+        entries.push(Entry { extra: extra.clone(), origin, ..Entry::from(body) });
     }
-    flush(&mut said, &mut entries);
+    flush(&mut said, &mut entries, blocks.len());
     Ok(entries)
 }

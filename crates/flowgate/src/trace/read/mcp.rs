@@ -8,6 +8,7 @@
 use serde_json::{Map, Value};
 
 use super::super::event::{Body, Entry, Output, Tool};
+use super::super::origin::{Origin, Part};
 use super::openai::{message, to_call};
 use super::{server, unknown};
 
@@ -33,7 +34,8 @@ pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<Entry>, String> {
         (None, Some(call_id)) => Body::Output(output(object, call_id)),
         (None, None) => return Err("a JSON-RPC message has neither `method` nor `id`".to_owned()),
     };
-    Ok(vec![Entry { extra, ..Entry::from(body) }])
+    let part = if matches!(body, Body::Call(_)) { Part::Request } else { Part::Response };
+    Ok(vec![Entry { extra, origin: Some(Origin { message: 0, part }), ..Entry::from(body) }])
 }
 
 fn tool(server: Option<&str>, name: &str) -> Tool {

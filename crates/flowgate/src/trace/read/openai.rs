@@ -2,21 +2,23 @@
 
 use serde_json::{Map, Value};
 
-use super::super::event::{Body, Call, Entry, Message, Output, Tool};
+use super::super::event::{Body, Call, Entry, Message, Output, Tool, ToolDescription};
+use super::super::origin::{Described, Origin, Part};
 use super::{server, unknown};
 
 /// A message of the given role.
 pub(super) fn message(role: &str, content: Value) -> Entry {
-    Entry::from(Body::Message(Message { role: role.to_owned(), content }))
+    let origin = Some(Origin::whole(0));
+    Entry { origin, ..Entry::from(Body::Message(Message { role: role.to_owned(), content })) }
 }
 
 /// The message itself, then the calls that it proposes.
 pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<Entry>, String> {
     if object.contains_key("function") && !object.contains_key("role") {
-        return Ok(vec![call(object, Map::new())?]);
+        return Ok(vec![call(object, Map::new(), Part::Bare)?]);
     }
     if !object.contains_key("role") && object.contains_key("tools") {
-        return Ok(vec![message("tools", object.get("tools").cloned().unwrap_or_default())]);
+        return tools(object);
     }
     let role = object.get("role").and_then(Value::as_str).ok_or("the message has no `role`")?;
     let content = object.get("content").cloned().unwrap_or_default();
@@ -33,15 +35,15 @@ pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<Entry>, String> {
         let says_error = |value: &Value| !matches!(value, Value::Null | Value::Bool(false));
         let is_error = ["is_error", "error"].iter().any(|key| object.get(*key).is_some_and(says_error));
         let output = Output { call_id, tool, content, structured: None, is_error };
-        return Ok(vec![Entry { extra, ..Entry::from(Body::Output(output)) }]);
+        return Ok(vec![Entry { extra, origin: Some(Origin::whole(0)), ..Entry::from(Body::Output(output)) }]);
     }
     let mut entries = vec![Entry { extra: extra.clone(), ..message(role, content) }];
     match object.get("tool_calls") {
         None | Some(Value::Null) => {}
         Some(Value::Array(calls)) => {
-            for proposed in calls {
+            for (index, proposed) in calls.iter().enumerate() {
                 let proposed = proposed.as_object().ok_or("a tool call is a JSON object")?;
-                entries.push(call(proposed, extra.clone())?);
+                entries.push(call(proposed, extra.clone(), Part::Call(index))?);
             }
         }
         Some(_) => return Err("`tool_calls` is a list".to_owned()),
@@ -50,12 +52,39 @@ pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<Entry>, String> {
         let name = function.get("name").and_then(Value::as_str).ok_or("`function_call` has no `name`")?;
         let arguments = function.get("arguments").cloned().unwrap_or_default();
         let id = format!("function:{name}");
-        entries.push(Entry { extra, ..Entry::from(Body::Call(to_call(id, tool(None, name), &arguments))) });
+        let body = Body::Call(to_call(id, tool(None, name), &arguments));
+        let origin = Some(Origin { message: 0, part: Part::Legacy });
+        entries.push(Entry { extra, origin, ..Entry::from(body) });
     }
     Ok(entries)
 }
 
-fn call(object: &Map<String, Value>, mut extra: Map<String, Value>) -> Result<Entry, String> {
+/// What the agent is told of its tools, one event each.
+fn tools(object: &Map<String, Value>) -> Result<Vec<Entry>, String> {
+    let list = object.get("tools").and_then(Value::as_array).ok_or("`tools` is a list")?;
+    list.iter().enumerate().map(|(index, item)| described(object, index, item)).collect()
+}
+
+/// A tool as MCP, Anthropic or OpenAI describe it.
+fn described(message: &Map<String, Value>, index: usize, item: &Value) -> Result<Entry, String> {
+    let object = item.as_object().ok_or("a tool is a JSON object")?;
+    let function = object.get("function").and_then(Value::as_object);
+    let (fields, by, key) = match function {
+        Some(function) => (function, Described::OpenAi, "parameters"),
+        None if object.contains_key("input_schema") => (object, Described::Anthropic, "input_schema"),
+        None => (object, Described::Mcp, "inputSchema"),
+    };
+    let name = fields.get("name").and_then(Value::as_str).ok_or("a tool has no `name`")?;
+    let description = fields.get("description").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let schema = fields.get(key).cloned().unwrap_or_default();
+    let server = server(object).or(server(message));
+    let body = Body::Tool(ToolDescription { tool: tool(server, name), description, schema });
+    let origin = Some(Origin { message: 0, part: Part::Tool(index, by) });
+    let extra = unknown(object, &["name", "description", "type", "function", key]);
+    Ok(Entry { extra, origin, ..Entry::from(body) })
+}
+
+fn call(object: &Map<String, Value>, mut extra: Map<String, Value>, part: Part) -> Result<Entry, String> {
     let function = object.get("function").and_then(Value::as_object);
     let name = function.and_then(|f| f.get("name")).and_then(Value::as_str);
     let name = name.ok_or("a tool call has no `function.name`")?;
@@ -63,7 +92,8 @@ fn call(object: &Map<String, Value>, mut extra: Map<String, Value>) -> Result<En
     let id = object.get("id").and_then(Value::as_str).unwrap_or_default();
     extra.extend(unknown(object, &["id", "type", "function", "metadata"]));
     let call = to_call(id.to_owned(), tool(server(object), name), &arguments);
-    Ok(Entry { extra, ..Entry::from(Body::Call(call)) })
+    let origin = Some(Origin { message: 0, part });
+    Ok(Entry { extra, origin, ..Entry::from(Body::Call(call)) })
 }
 
 fn tool(server: Option<&str>, name: &str) -> Tool {

@@ -1,0 +1,242 @@
+//! Matches as violations: what the rule says of them, where they stand, and by what they are told apart.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt::Write as _;
+
+use serde_json::{Map, Value as Json, json};
+
+use super::{Analysis, Failure, FailureKind, Violation};
+use crate::eval::{EvalError, Evaluator, Frame, Mark, Place, Value};
+use crate::policy::Dialect;
+use crate::policy::plan::{Plan, Rule};
+use crate::rules::Report;
+use crate::trace::{Body, Content, EventId, NodeId, Origin, Trace, characters};
+
+pub(super) struct Violations<'a> {
+    plan: &'a Plan,
+    trace: &'a Trace,
+    analysis: Analysis,
+    /// How often each key has been given.
+    keys: HashMap<String, usize>,
+    failed: HashSet<(usize, String)>,
+    /// The index that the paper's analyzer gives each event; computed when it is asked for.
+    compat_indices: Vec<usize>,
+}
+
+impl<'a> Violations<'a> {
+    pub(super) fn new(plan: &'a Plan, trace: &'a Trace) -> Self {
+        let (analysis, compat_indices) = (Analysis::default(), Vec::new());
+        Self { plan, trace, analysis, keys: HashMap::new(), failed: HashSet::new(), compat_indices }
+    }
+
+    /// Everything found, in the order of the rules.
+    pub(super) fn finish(mut self) -> Analysis {
+        self.analysis.violations.sort_by_key(|violation| violation.rule);
+        self.analysis.failures.sort_by_key(|failure| failure.rule);
+        self.analysis
+    }
+
+    fn key(&mut self, index: usize, rule: &Rule, frame: &Frame, evaluator: &mut Evaluator<'_>) -> String {
+        let values: Vec<&Value> = rule.named.iter().filter_map(|(_, slot)| frame.get(*slot)).collect();
+        if self.plan.dialect == Dialect::Compat {
+            let places: Vec<String> = values.iter().map(|value| self.compat_index(value)).collect();
+            let comma = if places.len() == 1 { "," } else { "" };
+            return format!("({index}, ({}{comma}))", places.join(", "));
+        }
+        let mut key = format!("{index}");
+        for value in values {
+            let place = match Mark::of(value) {
+                Some(mark) => address(self.trace, &mark),
+                None => evaluator.resolve(value).map_or_else(|_| String::new(), |value| value.to_json().to_string()),
+            };
+            let _ = write!(key, ";{place}");
+        }
+        // Two words of a text may be equal: they are told apart by their order.
+        let count = self.keys.entry(key.clone()).or_default();
+        *count += 1;
+        if *count > 1 {
+            let _ = write!(key, ";#{count}");
+        }
+        key
+    }
+
+    /// What stands for a value in the keys of the paper's analyzer: the index of its event, or -1.
+    fn compat_index(&mut self, value: &Value) -> String {
+        let Value::Event(id) = value else { return "-1".to_owned() };
+        if self.compat_indices.is_empty() {
+            let mut next = 0;
+            for event in self.trace.events() {
+                // A call has the index of its message; a list of tools counts as many events as it has.
+                let shares = event.message.is_some();
+                self.compat_indices.push(if shares { next - usize::from(next > 0) } else { next });
+                next += usize::from(!shares);
+            }
+        }
+        self.compat_indices.get(id.0).map_or_else(|| "-1".to_owned(), usize::to_string)
+    }
+
+    /// The addresses of what a match speaks of: its variables, and what its conditions found.
+    fn ranges(&self, rule: &Rule, frame: &Frame, evaluator: &mut Evaluator<'_>) -> Vec<String> {
+        let mut marks: Vec<Mark> = rule.named.iter().filter_map(|(_, slot)| frame.get(*slot).and_then(Mark::of)).collect();
+        evaluator.marks = Some(Vec::new());
+        let mut frame = frame.clone();
+        for variable in &rule.query.variables {
+            if let Some(domain) = &variable.domain {
+                evaluator.mark(domain, &mut frame);
+            }
+        }
+        rule.query.items.iter().for_each(|item| evaluator.mark(item.ex(), &mut frame));
+        marks.extend(evaluator.marks.take().unwrap_or_default());
+        let mut addresses: Vec<String> = Vec::with_capacity(marks.len());
+        let mut seen = HashSet::new();
+        for mark in &marks {
+            let address = address(self.trace, mark);
+            if !address.is_empty() && seen.insert(address.clone()) {
+                addresses.push(address);
+            }
+        }
+        addresses
+    }
+}
+
+impl Report for Violations<'_> {
+    fn found(&mut self, evaluator: &mut Evaluator<'_>, index: usize, frame: &Frame) -> Result<bool, EvalError> {
+        let Some(rule) = self.plan.rules.get(index) else { return Ok(true) };
+        let mut scratch = frame.clone();
+        let mut said = |ex| -> Result<Json, EvalError> {
+            let value = evaluator.evaluate(ex, &mut scratch)?;
+            argument(evaluator, &value)
+        };
+        let args: Result<Vec<Json>, _> = rule.args.iter().map(&mut said).collect();
+        let kwargs: Result<Map<String, Json>, _> =
+            rule.kwargs.iter().map(|(name, ex)| Ok((name.to_string(), said(ex)?))).collect();
+        let (args, kwargs) = match args.and_then(|args| Ok((args, kwargs?))) {
+            Err(EvalError::Fuel) => return Err(EvalError::Fuel),
+            Err(error) => {
+                // It is a match all the same.
+                let text = format!("the rule matches, and what it says cannot be computed: {error}");
+                self.failed(index, error);
+                (vec![Json::String(text)], Map::new())
+            }
+            Ok(said) => said,
+        };
+        let ranges = self.ranges(rule, frame, evaluator);
+        let key = self.key(index, rule, frame, evaluator);
+        let (statement, action) = (rule.span.clone(), rule.action);
+        self.analysis.violations.push(Violation { rule: index, statement, action, args, kwargs, ranges, key });
+        Ok(false)
+    }
+
+    fn failed(&mut self, index: usize, error: EvalError) {
+        let Some(rule) = self.plan.rules.get(index) else { return };
+        let message = match &error {
+            EvalError::MissingParameter(name) => name.clone(),
+            error => error.to_string(),
+        };
+        if self.failed.insert((index, message.clone())) {
+            let (statement, kind) = (rule.span.clone(), FailureKind::from(&error));
+            self.analysis.failures.push(Failure { rule: index, statement, kind, message });
+        }
+    }
+}
+
+/// A value as an argument of a violation: numbers, truth values and texts as they are, events as they stood in the list
+/// of messages, all else as text.
+fn argument(evaluator: &mut Evaluator<'_>, value: &Value) -> Result<Json, EvalError> {
+    if let Value::Event(id) = value {
+        return Ok(event(evaluator.trace, *id));
+    }
+    Ok(match evaluator.resolve(value)? {
+        Value::Bool(b) => Json::Bool(b),
+        Value::Int(n) => n.into(),
+        Value::Float(x) => json!(x),
+        other => {
+            let mut text = String::new();
+            other.print(&mut text);
+            Json::String(text)
+        }
+    })
+}
+
+/// An event in the form of a message of OpenAI's.
+fn event(trace: &Trace, id: EventId) -> Json {
+    let Some(event) = trace.event(id) else { return Json::Null };
+    let metadata = event.extra.get("metadata").cloned().unwrap_or_else(|| json!({}));
+    match &event.body {
+        Body::Message(message) => {
+            let calls = trace.events().iter().skip(id.0 + 1).take_while(|next| next.message == Some(id));
+            let calls: Vec<Json> = calls.map(|call| call_json(&call.body)).collect();
+            json!({"role": message.role, "content": message.content, "tool_calls": calls, "metadata": metadata})
+        }
+        Body::Call(_) => call_json(&event.body),
+        Body::Output(output) => {
+            json!({"role": "tool", "content": output.content, "tool_call_id": output.call_id, "metadata": metadata})
+        }
+        Body::Tool(tool) => {
+            json!({"name": &*tool.tool.name, "description": tool.description, "inputSchema": tool.schema})
+        }
+    }
+}
+
+fn call_json(body: &Body) -> Json {
+    let Body::Call(call) = body else { return Json::Null };
+    let arguments = call.arguments.clone().unwrap_or_default();
+    json!({"id": call.id, "type": "function", "function": {"name": &*call.tool.name, "arguments": arguments}})
+}
+
+/// The address of what a mark marks; empty if it stood in no list of messages.
+fn address(trace: &Trace, mark: &Mark) -> String {
+    let origin = |id: &EventId| trace.event(*id).and_then(|event| event.origin);
+    match mark {
+        Mark::Event(id) => origin(id).map_or_else(|| format!("events.{}", id.0), |origin| origin.address()),
+        Mark::Node(id, node) => origin(id).map_or_else(String::new, |origin| of_node(trace, origin, *id, *node).0),
+        Mark::Bytes(Place::ToolName(id), bytes) => {
+            let name = trace.event(*id).and_then(|event| event.tool()).map(|tool| &*tool.name).unwrap_or_default();
+            origin(id).map_or_else(String::new, |origin| origin.name_address() + &characters(name, bytes))
+        }
+        Mark::Bytes(Place::Node(id, node), bytes) => {
+            let Some(origin) = origin(id) else { return String::new() };
+            let (address, is_within) = of_node(trace, origin, *id, *node);
+            if is_within {
+                // The piece is a part of a text itself, spelled in its own way.
+                return address;
+            }
+            let document = trace.event(*id).map(|event| &event.document);
+            let text = document.and_then(|document| document.node(*node)).map(|node| match (&node.text, &node.content) {
+                (Some(text), _) => text.to_string(),
+                (None, Content::Scalar(Json::String(text))) => text.clone(),
+                _ => String::new(),
+            });
+            address + &characters(&text.unwrap_or_default(), bytes)
+        }
+    }
+}
+
+/// The address of a node, and whether it is a part of a text.
+fn of_node(trace: &Trace, origin: Origin, id: EventId, node: NodeId) -> (String, bool) {
+    let Some(event) = trace.event(id) else { return (String::new(), false) };
+    let document = &event.document;
+    let is_sole = match &event.body {
+        Body::Message(message) => is_sole_block(&message.content),
+        Body::Output(output) => is_sole_block(&output.content),
+        _ => false,
+    };
+    let span = document.node(node).and_then(|node| node.span.clone());
+    let Some(span) = span else {
+        let path = document.path(node);
+        let is_content = matches!(path.0.first(), Some(crate::trace::Step::Key(key)) if **key == *"content");
+        return (origin.part_address(&path, is_sole && is_content), false);
+    };
+    // The text that it is a part of, and its place there.
+    let up = std::iter::successors(Some(node), |id| document.node(*id).map(|node| node.parent));
+    let Some(whole) = up.take(200).find(|id| document.node(*id).is_some_and(|node| node.text.is_some())) else {
+        return (origin.address(), true);
+    };
+    let text = document.node(whole).and_then(|node| node.text.clone()).unwrap_or_default();
+    (origin.part_address(&document.path(whole), is_sole) + &characters(&text, &span), true)
+}
+
+/// Whether content is a list of one block of text, which the document holds as that text.
+fn is_sole_block(content: &Json) -> bool {
+    matches!(content.as_array().map(Vec::as_slice), Some([only]) if only.get("type").and_then(Json::as_str) == Some("text"))
+}

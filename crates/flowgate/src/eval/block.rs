@@ -1,0 +1,88 @@
+//! `forall:` and `count(min=1, max=2):`, which count the assignments that satisfy a block.
+
+use super::{EvalError, Evaluator, Frame, Mark, Result, Value};
+use crate::policy::plan::{How, Quantified};
+
+impl Evaluator<'_> {
+    pub(super) fn quantified(&mut self, block: &Quantified, frame: &mut Frame) -> Result<Value> {
+        let holds = match &block.how {
+            How::Count { min, max } => {
+                let min = self.bound(min.as_ref(), frame)?;
+                let max = self.bound(max.as_ref(), frame)?;
+                self.count(block, min, max, frame)?
+            }
+            How::NotForAll => self.exception(block, frame)?,
+            How::ForAll { or_none } => {
+                !self.exception(block, frame)? && (*or_none || self.has_assignment(block, frame)?)
+            }
+        };
+        Ok(Value::Bool(holds))
+    }
+
+    /// A bound, which is a whole number.
+    fn bound(&mut self, bound: Option<&crate::policy::plan::Ex>, frame: &mut Frame) -> Result<Option<i64>> {
+        let Some(bound) = bound else { return Ok(None) };
+        let value = self.evaluate(bound, frame)?;
+        match self.resolve(&value)? {
+            Value::Int(n) => Ok(Some(n)),
+            Value::Absent | Value::None => Ok(None),
+            other => Err(EvalError::Type(format!("a bound of `count` is a number, not {}", other.type_name()))),
+        }
+    }
+
+    /// Whether the number of assignments that satisfy the block lies between the bounds.
+    fn count(
+        &mut self,
+        block: &Quantified,
+        min: Option<i64>,
+        max: Option<i64>,
+        frame: &mut Frame,
+    ) -> Result<bool> {
+        let mut inner = frame.clone();
+        let mut matches = 0_i64;
+        // While what is found is being noted, all of it counts.
+        let enough = match (min, max) {
+            _ if self.marks.is_some() => i64::MAX,
+            (_, Some(max)) => max.saturating_add(1),
+            (Some(min), None) => min,
+            (None, None) => return Ok(true),
+        };
+        if enough <= 0 {
+            return Ok(max.is_none());
+        }
+        let before = std::mem::take(&mut self.failures);
+        let result = self.search(&block.ops, &mut inner, &mut |evaluator, frame| {
+            matches += 1;
+            if let Some(mut marks) = evaluator.marks.take() {
+                for variable in &block.variables {
+                    marks.extend(frame.get(variable.slot).and_then(Mark::of));
+                }
+                evaluator.marks = Some(marks);
+                block.items.iter().for_each(|item| evaluator.mark(item.ex(), &mut frame.clone()));
+            }
+            Ok(matches >= enough)
+        });
+        let failures = std::mem::replace(&mut self.failures, before);
+        result?;
+        let holds = min.is_none_or(|min| matches >= min) && max.is_none_or(|max| matches <= max);
+        // What could not be decided matters unless the bounds hold, or do not, with it and without.
+        let possible = matches.saturating_add(i64::try_from(failures.len()).unwrap_or(i64::MAX));
+        let decided = min.is_none_or(|min| matches >= min || possible < min)
+            && max.is_none_or(|max| matches > max || possible <= max);
+        match failures.into_iter().next() {
+            Some(failure) if !decided => Err(failure),
+            _ => Ok(holds),
+        }
+    }
+
+    /// Whether some assignment does not satisfy the block.
+    fn exception(&mut self, block: &Quantified, frame: &mut Frame) -> Result<bool> {
+        self.solve(&block.ops, &mut frame.clone(), &mut |_, _| Ok(true))
+    }
+
+    /// Whether there is anything that the block speaks of.
+    fn has_assignment(&mut self, block: &Quantified, frame: &mut Frame) -> Result<bool> {
+        let bind = block.ops.split_last().map_or(&[] as &[_], |(_, bind)| bind);
+        self.solve(bind, &mut frame.clone(), &mut |_, _| Ok(true))
+    }
+}

@@ -1,0 +1,247 @@
+//! Comparisons, the flow operators, and patterns for tools and their arguments.
+
+use super::{EvalError, Evaluator, Frame, Missing, Result, Value};
+use crate::policy::pattern::PatternId;
+use crate::policy::plan::{Ex, Shape};
+use crate::policy::syntax::{Arithmetic, Comparison};
+
+impl Evaluator<'_> {
+    pub(super) fn compare(&mut self, operator: Comparison, left: &Ex, right: &Ex, frame: &mut Frame) -> Result<Value> {
+        if matches!(operator, Comparison::Before | Comparison::RightBefore | Comparison::Influences) {
+            let (left, right) = (self.evaluate(left, frame)?, self.evaluate(right, frame)?);
+            return self.flows(operator, &left, &right).map(Value::Bool);
+        }
+        let left = self.evaluate(left, frame)?;
+        let container = self.evaluate(right, frame)?;
+        let left = self.resolve(&left)?;
+        let right = &container;
+        if let (Comparison::In, Some(part)) = (operator, left.as_text()) {
+            self.mark_occurrences(part, right)?;
+        }
+        let right = match operator {
+            // Membership in a text that spells a list is membership in the list.
+            Comparison::In | Comparison::NotIn if left.as_text().is_none() => {
+                self.resolve_structure(right)?
+            }
+            _ => self.resolve(right)?,
+        };
+        let is_none = |value: &Value| matches!(value, Value::None | Value::Absent);
+        match operator {
+            Comparison::Is => return Ok(Value::Bool(left.equals(&right))),
+            Comparison::IsNot => return Ok(Value::Bool(!left.equals(&right))),
+            _ => {}
+        }
+        let missing = left == Value::Absent || right == Value::Absent;
+        if missing && self.missing == Missing::FailsAll {
+            self.missed = true;
+            return Ok(Value::Absent);
+        }
+        // A list of questions has a list of answers, for `any` and `all`.
+        if let (Comparison::In | Comparison::NotIn, Value::List(items), Missing::IsNone) =
+            (operator, &left, self.missing)
+            && !(self.contains(&left, &right)?)
+        {
+            let mut answers = Vec::with_capacity(items.len());
+            for item in items.iter() {
+                answers.push(self.contains(item, &right)? == (operator == Comparison::In));
+            }
+            return Ok(Value::Answers(answers.into()));
+        }
+        let truth = match operator {
+            Comparison::Equal => left.equals(&right),
+            Comparison::NotEqual => !left.equals(&right),
+            Comparison::In => self.contains(&left, &right)?,
+            Comparison::NotIn => !self.contains(&left, &right)?,
+            Comparison::ContainsOnly => {
+                let items = self.items(&left)?;
+                let mut only = true;
+                for item in items {
+                    only &= self.contains(&item, &right)?;
+                }
+                only
+            }
+            _ if is_none(&left) || is_none(&right) => false,
+            Comparison::Less => order(&left, &right)?.is_lt(),
+            Comparison::LessEqual => order(&left, &right)?.is_le(),
+            Comparison::Greater => order(&left, &right)?.is_gt(),
+            Comparison::GreaterEqual => order(&left, &right)?.is_ge(),
+            _ => false,
+        };
+        Ok(Value::Bool(truth))
+    }
+
+    pub(super) fn contains(&mut self, item: &Value, container: &Value) -> Result<bool> {
+        match (item, container) {
+            (_, Value::Absent | Value::None) | (Value::Absent | Value::None, Value::Str(_)) => Ok(false),
+            (_, Value::Texts(texts)) => {
+                for text in texts.iter() {
+                    if self.contains(item, text)? {
+                        return Ok(true);
+                    }
+                }
+                Ok(false)
+            }
+            (Value::List(_), Value::Str(_) | Value::Dict(_)) => Ok(false),
+            (Value::Str(part), Value::Str(text)) => {
+                self.spend(text.len() / 16)?;
+                Ok(text.contains(&**part))
+            }
+            (_, Value::List(items)) => {
+                self.spend(items.len())?;
+                Ok(items.iter().any(|other| item.equals(other)))
+            }
+            (Value::Str(key), Value::Dict(entries)) => Ok(entries.iter().any(|(k, _)| k == key)),
+            (_, other) => Err(EvalError::Type(format!("{} contains nothing", other.type_name()))),
+        }
+    }
+
+    pub(super) fn flows(&mut self, operator: Comparison, left: &Value, right: &Value) -> Result<bool> {
+        let (Value::Event(a), Value::Event(b)) = (left, right) else {
+            let message =
+                "the flow operators stand between a Message, a ToolCall or a ToolOutput and another";
+            return Err(EvalError::Type(message.to_owned()));
+        };
+        self.spend(1)?;
+        Ok(match operator {
+            Comparison::Before => self.trace.sees(*b, *a),
+            Comparison::RightBefore => self.trace.previous(*b) == Some(*a),
+            _ => {
+                let (influences, steps) = self.trace.influences_in_steps(*a, *b);
+                self.spend(steps)?;
+                influences
+            }
+        })
+    }
+
+    pub(super) fn is_tool(
+        &mut self,
+        event: &Value,
+        pattern: PatternId,
+        shape: Option<&Shape>,
+        frame: &mut Frame,
+    ) -> Result<bool> {
+        let call = match event {
+            Value::Event(id) | Value::Function(id) => *id,
+            Value::Absent | Value::None => return Ok(false),
+            other => {
+                let message =
+                    format!("`is tool:` asks about a call or an answer, not about {}", other.type_name());
+                return Err(EvalError::Type(message));
+            }
+        };
+        let Some(pattern) = self.plan.patterns.get(pattern.0) else { return Ok(false) };
+        if !self.tool_of(call).is_some_and(|tool| pattern.matches(tool)) {
+            return Ok(false);
+        }
+        let Some(shape) = shape else { return Ok(true) };
+        let call = match self.call_of(event) {
+            Value::Event(call) => call,
+            _ => call,
+        };
+        match self.child(call, 0, "arguments") {
+            Value::Node(event, node) => self.has_shape(&Value::Node(event, node), shape, frame),
+            _ => Ok(false),
+        }
+    }
+
+    fn has_shape(&mut self, value: &Value, shape: &Shape, frame: &mut Frame) -> Result<bool> {
+        self.spend(1)?;
+        match shape {
+            Shape::Anything => Ok(true),
+            Shape::Dict(entries) => {
+                for (key, shape) in entries {
+                    let found = self.member(value, key)?;
+                    if found == Value::Absent || !self.has_shape(&found, shape, frame)? {
+                        return Ok(false);
+                    }
+                }
+                Ok(true)
+            }
+            Shape::List(shapes) => {
+                let items = self.items(value)?;
+                if items.len() != shapes.len() {
+                    return Ok(false);
+                }
+                for (item, shape) in items.iter().zip(shapes) {
+                    if !self.has_shape(item, shape, frame)? {
+                        return Ok(false);
+                    }
+                }
+                Ok(true)
+            }
+            Shape::Text(exact, regex) => {
+                let value = self.resolve(value)?;
+                let Some(text) = value.as_text() else { return Ok(false) };
+                self.spend(text.len() / 16)?;
+                if **exact == *text {
+                    return Ok(true);
+                }
+                regex.as_ref().map_or(Ok(false), |regex| regex.is_match(text))
+            }
+            Shape::Equal(expected) => Ok(self.resolve(value)?.equals(expected)),
+            Shape::Kind(builtin) => {
+                let found = builtin.call(self, std::slice::from_ref(value))?;
+                Ok(found.is_true())
+            }
+            Shape::Finds(kind) => crate::builtin::finds(self, kind, value),
+            Shape::Computed(ex) => {
+                let expected = self.evaluate(ex, frame)?;
+                let expected = self.resolve(&expected)?;
+                Ok(self.resolve(value)?.equals(&expected))
+            }
+        }
+    }
+}
+
+fn order(left: &Value, right: &Value) -> Result<std::cmp::Ordering> {
+    let ordering = match (left, right) {
+        (Value::Str(a), Value::Str(b)) => Some(a.cmp(b)),
+        _ => match (left.as_number(), right.as_number()) {
+            (Some(a), Some(b)) => a.partial_cmp(&b),
+            _ => None,
+        },
+    };
+    ordering.ok_or_else(|| {
+        EvalError::Type(format!("{} and {} have no order", left.type_name(), right.type_name()))
+    })
+}
+
+pub(super) fn arithmetic(operator: Arithmetic, left: &Value, right: &Value) -> Result<Value> {
+    let type_error =
+        || EvalError::Type(format!("{} and {} cannot be computed with", left.type_name(), right.type_name()));
+    match (operator, left, right) {
+        (_, Value::Absent, _) | (_, _, Value::Absent) => return Ok(Value::Absent),
+        (Arithmetic::Add, Value::Str(a), Value::Str(b)) => return Ok(Value::text(format!("{a}{b}"))),
+        (Arithmetic::Add, Value::List(a), Value::List(b)) => {
+            return Ok(Value::list(a.iter().chain(b.iter()).cloned()));
+        }
+        _ => {}
+    }
+    if let (Value::Int(a), Value::Int(b)) = (left, right) {
+        let exact = match operator {
+            Arithmetic::Add => a.checked_add(*b),
+            Arithmetic::Subtract => a.checked_sub(*b),
+            Arithmetic::Multiply => a.checked_mul(*b),
+            Arithmetic::Modulo => a.checked_rem_euclid(*b),
+            Arithmetic::Power => u32::try_from(*b).ok().and_then(|b| a.checked_pow(b)),
+            Arithmetic::Divide => None,
+        };
+        if let Some(exact) = exact {
+            return Ok(Value::Int(exact));
+        }
+    }
+    let (a, b) = (left.as_number().ok_or_else(type_error)?, right.as_number().ok_or_else(type_error)?);
+    let value = match operator {
+        Arithmetic::Add => a + b,
+        Arithmetic::Subtract => a - b,
+        Arithmetic::Multiply => a * b,
+        Arithmetic::Divide => a / b,
+        Arithmetic::Modulo => a % b,
+        Arithmetic::Power => a.powf(b),
+    };
+    if value.is_finite() {
+        Ok(Value::Float(value))
+    } else {
+        Err(EvalError::Type("the result is no number".to_owned()))
+    }
+}

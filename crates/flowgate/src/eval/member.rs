@@ -1,0 +1,264 @@
+//! Fields, items and parts of values.
+
+use super::{EvalError, Evaluator, Frame, Missing, Part, Read, Result, Value};
+use crate::policy::Dialect;
+use crate::policy::plan::Ex;
+use crate::trace::{Body, Content, EventId, NodeId, Status, Step, Tool};
+
+impl Evaluator<'_> {
+    pub(super) fn member(&mut self, object: &Value, name: &str) -> Result<Value> {
+        match object {
+            Value::Absent | Value::None => Ok(Value::Absent),
+            Value::Dict(entries) => Ok(entries
+                .iter()
+                .find(|(key, _)| **key == *name)
+                .map_or(Value::Absent, |(_, value)| value.clone())),
+            Value::Texts(texts) => match &**texts {
+                [only] => self.member(&only.clone(), name),
+                _ => Ok(Value::Absent),
+            },
+            Value::Part(part, event, node) => Ok(self.part_member(*part, *event, *node, name)),
+            Value::Node(event, node) => {
+                let is_text =
+                    self.trace.event(*event).and_then(|e| e.document.node(*node)).is_some_and(|node| {
+                        node.text.is_none()
+                            && matches!(&node.content, Content::Scalar(value) if value.is_string())
+                    });
+                if is_text {
+                    let text = self.resolve(object)?;
+                    return self.member(&text, name);
+                }
+                Ok(self.child(*event, *node, name))
+            }
+            Value::Event(event) => self.event_member(*event, name),
+            Value::Function(event) => match name {
+                "name" => self.event_member(*event, "name"),
+                "arguments" => Ok(self.child(*event, 0, "arguments")),
+                _ => self.no_field("Function", &["name", "arguments"], name),
+            },
+            Value::ToolName(_) => {
+                let text = self.resolve(object)?;
+                self.member(&text, name)
+            }
+            // Asking a text for a field finds the field if the text is JSON.
+            Value::Str(text) => Ok(crate::json::parse(text, crate::json::Numbers::Any)
+                .ok()
+                .and_then(|json| json.get(name).map(Value::from_json))
+                .unwrap_or(Value::Absent)),
+            _ => Ok(Value::Absent),
+        }
+    }
+
+    pub(super) fn child(&mut self, event: EventId, node: NodeId, key: &str) -> Value {
+        let found = self.trace.event(event).and_then(|e| e.document.key(node, key));
+        match found {
+            Some(child) => Value::Node(event, child),
+            None => {
+                // That a key is missing is something the structure tells.
+                self.reads.push(Read { event, node, deep: false });
+                Value::Absent
+            }
+        }
+    }
+
+    /// A field of a block of content or of a tool's parameter.
+    fn part_member(&mut self, part: Part, event: EventId, node: NodeId, name: &str) -> Value {
+        let document = self.trace.event(event).map(|event| &event.document);
+        let is_leaf = document.is_some_and(|document| document.children(node).next().is_none());
+        let step = document.and_then(|document| document.node(node)).map(|node| node.step.clone());
+        match (part, name, step) {
+            (Part::Parameter, "name", Some(Step::Key(key))) => {
+                self.reads.push(Read { event, node, deep: false });
+                Value::text(key)
+            }
+            (Part::Parameter, "required", Some(Step::Key(key))) => {
+                let Value::Node(_, required) = self.child(event, 0, "inputSchema") else { return Value::Absent };
+                let Value::Node(_, required) = self.child(event, required, "required") else {
+                    return Value::Bool(false);
+                };
+                self.reads.push(Read { event, node: required, deep: true });
+                let list = document.map(|document| document.to_value(required)).unwrap_or_default();
+                let names = list.as_array().map_or(&[] as &[serde_json::Value], Vec::as_slice);
+                Value::Bool(names.iter().any(|name| name.as_str() == Some(&*key)))
+            }
+            // One block of text stands as its text.
+            (Part::Text, "text", _) if is_leaf => Value::Node(event, node),
+            (Part::Text, "type", _) if is_leaf => Value::text("text"),
+            _ => self.child(event, node, name),
+        }
+    }
+
+    /// A field that events of this kind do not have: missing, or, in the dialect of the paper's analyzer, an error.
+    fn no_field(&self, kind: &str, known: &[&str], name: &str) -> Result<Value> {
+        match self.dialect() {
+            Dialect::Flowgate => Ok(Value::Absent),
+            Dialect::Compat => {
+                let known = known.join(", ");
+                let message = format!("Attribute {name} not found in {kind}. Available attributes are: {known}");
+                Err(EvalError::Attribute(message))
+            }
+        }
+    }
+
+    pub(super) fn event_member(&mut self, id: EventId, name: &str) -> Result<Value> {
+        let Some(event) = self.trace.event(id) else { return Ok(Value::Absent) };
+        if self.dialect() == Dialect::Compat {
+            let (kind, known): (&str, &[&str]) = match &event.body {
+                Body::Message(_) => ("Message", &["role", "content", "tool_calls", "metadata"]),
+                Body::Call(_) => ("ToolCall", &["function", "type", "id", "metadata"]),
+                Body::Output(_) => ("ToolOutput", &["role", "content", "tool_call_id", "metadata"]),
+                Body::Tool(_) => ("Tool", &["name", "description", "inputSchema", "server"]),
+            };
+            if !known.contains(&name) {
+                return self.no_field(kind, known, name);
+            }
+        }
+        if self.missing == Missing::FailsAll && matches!(name, "name" | "tool") {
+            // A name alone identifies no tool: a statement that grants something asks `is tool:`.
+            self.missed = true;
+            return Ok(Value::Absent);
+        }
+        let tool = |tool: Option<&Tool>| tool.cloned();
+        let named = |tool: Option<Tool>| match (name, tool) {
+            ("name", Some(tool)) => Value::text(&tool.name),
+            ("tool", Some(tool)) => Value::text(tool.to_string()),
+            ("server", Some(tool)) => tool.server.map_or(Value::None, Value::text),
+            _ => Value::Absent,
+        };
+        Ok(match (&event.body, name) {
+            (Body::Call(_), "name") => Value::ToolName(id),
+            (Body::Call(call), "tool" | "server") => named(tool(Some(&call.tool))),
+            (Body::Message(_), "tool_calls") => Value::list(self.calls_of(id)),
+            (Body::Tool(_), "name" | "description" | "inputSchema") => self.child(id, 0, name),
+            (Body::Tool(description), "server") => named(tool(Some(&description.tool))),
+            (Body::Call(call), "id") => Value::text(&call.id),
+            (Body::Call(_), "function") => Value::Function(id),
+            (Body::Call(_), "type") => Value::text("function"),
+            (Body::Output(_), "name" | "tool" | "server") => named(tool(self.tool_of(id))),
+            (Body::Output(output), "tool_call_id") => Value::text(&output.call_id),
+            (Body::Output(_), "role") => Value::text("tool"),
+            (Body::Output(_), "content" | "is_error")
+            | (Body::Message(_), "content" | "role")
+            | (Body::Call(_), "arguments") => self.child(id, 0, name),
+            (Body::Output(_), "structured") => self.child(id, 0, name),
+            _ => match event.extra.get(name) {
+                Some(extra) => {
+                    // Whoever wrote the event wrote its other fields as well.
+                    self.reads.push(Read { event: id, node: 0, deep: true });
+                    Value::from_json(extra)
+                }
+                None => Value::Absent,
+            },
+        })
+    }
+
+    /// The calls that a message proposes.
+    fn calls_of(&self, message: EventId) -> Vec<Value> {
+        let after = (message.0 + 1..self.trace.len()).map(EventId);
+        let of_message = after.take_while(|id| {
+            self.trace.event(*id).is_some_and(|event| event.message == Some(message))
+        });
+        let live = |id: &EventId| self.trace.event(*id).is_some_and(|event| event.status != Status::Withdrawn);
+        of_message.filter(live).map(Value::Event).collect()
+    }
+
+    /// The tool of a call, or of the call that an output answers.
+    pub(super) fn tool_of(&self, id: EventId) -> Option<&Tool> {
+        let event = self.trace.event(id)?;
+        event.tool().or_else(|| self.trace.event(self.answered(id)?)?.tool())
+    }
+
+    /// The call that an output answers; for rules also one that another output has answered before.
+    fn answered(&self, id: EventId) -> Option<EventId> {
+        let event = self.trace.event(id)?;
+        event.call.or_else(|| event.claimed.filter(|_| self.missing == Missing::IsNone))
+    }
+
+    /// The call that an output answers.
+    pub(crate) fn call_of(&self, value: &Value) -> Value {
+        let Value::Event(id) = value else { return Value::Absent };
+        self.answered(*id).map_or(Value::Absent, Value::Event)
+    }
+
+    /// The server that an event comes from, as the client says.
+    pub(crate) fn server_of(&mut self, value: &Value) -> Value {
+        let Value::Event(id) = value else { return Value::Absent };
+        let Some(event) = self.trace.event(*id) else { return Value::Absent };
+        let said = event.extra.get("metadata").and_then(|metadata| metadata.get("server"));
+        let said = said.and_then(serde_json::Value::as_str).map(Value::text);
+        if said.is_some() {
+            self.reads.push(Read { event: *id, node: 0, deep: true });
+        }
+        let server = match &event.body {
+            Body::Tool(description) => description.tool.server.clone(),
+            _ => self.tool_of(*id).and_then(|tool| tool.server.clone()),
+        };
+        said.or_else(|| server.map(Value::text)).unwrap_or(Value::None)
+    }
+
+    pub(super) fn index(&mut self, object: &Value, index: &Value) -> Result<Value> {
+        match (object, index) {
+            (Value::Absent | Value::None, _) | (_, Value::Absent) => Ok(Value::Absent),
+            (_, Value::Str(key)) => self.member(object, key),
+            (Value::Node(event, node), Value::Int(index)) if *index >= 0 => {
+                let index = usize::try_from(*index).unwrap_or(usize::MAX);
+                let document = self.trace.event(*event).map(|event| &event.document);
+                let child = document.and_then(|document| document.child(*node, &Step::Index(index)));
+                self.spend(index.min(document.map_or(0, |document| document.nodes().len())))?;
+                match child {
+                    Some(child) => Ok(Value::Node(*event, child)),
+                    None => {
+                        self.reads.push(Read { event: *event, node: *node, deep: false });
+                        Ok(Value::Absent)
+                    }
+                }
+            }
+            (Value::Node(..) | Value::List(_) | Value::Texts(_) | Value::Answers(_), Value::Int(index)) => {
+                let items = self.items(object)?;
+                Ok(items.get(position(*index, items.len())).cloned().unwrap_or(Value::Absent))
+            }
+            (Value::Str(text), Value::Int(index)) => {
+                let chars: Vec<char> = text.chars().collect();
+                let found = chars.get(position(*index, chars.len()));
+                Ok(found.map_or(Value::Absent, |c| Value::text(c.to_string())))
+            }
+            _ => Err(EvalError::Type(format!("{} has no index", object.type_name()))),
+        }
+    }
+
+    pub(super) fn slice(&mut self, object: &Ex, from: Option<&Ex>, to: Option<&Ex>, frame: &mut Frame) -> Result<Value> {
+        let object = self.plain(object, frame)?;
+        let mut bound = |ex: Option<&Ex>| ex.map(|ex| self.plain(ex, frame)).transpose();
+        let (from, to) = (bound(from)?, bound(to)?);
+        let range = |length: usize| {
+            let at = |value: &Option<Value>, default: usize| match value {
+                Some(Value::Int(n)) if *n < 0 => {
+                    length.saturating_sub(usize::try_from(n.unsigned_abs()).unwrap_or(length))
+                }
+                Some(Value::Int(n)) => usize::try_from(*n).unwrap_or(length).min(length),
+                _ => default,
+            };
+            let (from, to) = (at(&from, 0), at(&to, length));
+            (from, to.saturating_sub(from))
+        };
+        match object {
+            Value::Absent | Value::None => Ok(Value::Absent),
+            Value::Str(text) => {
+                let (from, count) = range(text.chars().count());
+                Ok(Value::text(text.chars().skip(from).take(count).collect::<String>()))
+            }
+            Value::List(items) => {
+                let (from, count) = range(items.len());
+                Ok(Value::list(items.iter().skip(from).take(count).cloned()))
+            }
+            other => Err(EvalError::Type(format!("{} cannot be sliced", other.type_name()))),
+        }
+    }
+}
+
+fn position(index: i64, length: usize) -> usize {
+    let from_end =
+        |n: u64| length.checked_sub(usize::try_from(n).unwrap_or(usize::MAX)).unwrap_or(usize::MAX);
+    usize::try_from(index).unwrap_or_else(|_| from_end(index.unsigned_abs()))
+}
+

@@ -1,0 +1,263 @@
+//! The texts in a value with their places, the values of a type in another, and what a match speaks of.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::{Evaluator, Frame, Part, Read, Result, Value};
+use crate::policy::plan::{Ex, Type};
+use crate::trace::{Body, Content, EventId, NodeId, Step};
+
+/// A text, and where it stands if it stands in an event.
+#[derive(Debug, Clone)]
+pub(crate) struct Piece {
+    pub(crate) place: Option<Place>,
+    pub(crate) text: Arc<str>,
+}
+
+/// Where a text stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    Node(EventId, NodeId),
+    ToolName(EventId),
+}
+
+/// Something that a match speaks of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Mark {
+    Event(EventId),
+    Node(EventId, NodeId),
+    /// Bytes of a text.
+    Bytes(Place, Range<usize>),
+}
+
+impl Mark {
+    /// The mark of a whole value, if it stands in an event.
+    pub(crate) fn of(value: &Value) -> Option<Self> {
+        match value {
+            Value::Event(event) => Some(Self::Event(*event)),
+            Value::Node(event, node) | Value::Part(_, event, node) => Some(Self::Node(*event, *node)),
+            _ => None,
+        }
+    }
+}
+
+/// How many texts are taken from one value.
+const MAX_PIECES: usize = 10_000;
+
+impl Evaluator<'_> {
+    /// Every text in a value, in order, with its place.
+    pub(crate) fn pieces(&mut self, value: &Value) -> Result<Vec<Piece>> {
+        let mut pieces = Vec::new();
+        self.collect(value, &mut pieces)?;
+        Ok(pieces)
+    }
+
+    fn collect(&mut self, value: &Value, pieces: &mut Vec<Piece>) -> Result<()> {
+        self.spend(1)?;
+        if pieces.len() >= MAX_PIECES {
+            return Err(super::EvalError::Type(format!("there are more than {MAX_PIECES} texts in the value")));
+        }
+        match value {
+            Value::Str(text) => pieces.push(Piece { place: None, text: Arc::clone(text) }),
+            Value::List(items) | Value::Texts(items) => {
+                for item in items.iter() {
+                    self.collect(item, pieces)?;
+                }
+            }
+            Value::Dict(entries) => {
+                for (key, item) in entries.iter() {
+                    pieces.push(Piece { place: None, text: Arc::clone(key) });
+                    self.collect(item, pieces)?;
+                }
+            }
+            Value::Event(event) => {
+                let key = match self.trace.event(*event).map(|event| &event.body) {
+                    Some(Body::Message(_) | Body::Output(_)) => "content",
+                    Some(Body::Call(_)) => "arguments",
+                    Some(Body::Tool(_)) => "description",
+                    None => return Ok(()),
+                };
+                let node = self.child(*event, 0, key);
+                self.collect(&node, pieces)?;
+            }
+            Value::Function(event) => {
+                let node = self.child(*event, 0, "arguments");
+                self.collect(&node, pieces)?;
+            }
+            Value::ToolName(event) => {
+                if let Some(text) = self.resolve(value)?.as_text() {
+                    pieces.push(Piece { place: Some(Place::ToolName(*event)), text: text.into() });
+                }
+            }
+            Value::Part(_, event, node) => self.collect_nodes(*event, *node, pieces)?,
+            Value::Node(event, node) => self.collect_nodes(*event, *node, pieces)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn collect_nodes(&mut self, event: EventId, id: NodeId, pieces: &mut Vec<Piece>) -> Result<()> {
+        self.reads.push(Read { event, node: id, deep: true });
+        let Some(document) = self.trace.event(event).map(|event| &event.document) else { return Ok(()) };
+        let mut next = id;
+        let end = document.node(id).map_or(id, |node| node.end);
+        self.spend(end - id)?;
+        while next < end {
+            let Some(node) = document.node(next) else { break };
+            // A text that spells a list or a map is one text; several blocks of text are several.
+            let spelled = node.text.as_ref().filter(|_| !is_blocks(document, next));
+            let text = match (&node.content, spelled) {
+                (_, Some(text)) => Some(Arc::clone(text)),
+                (Content::Scalar(serde_json::Value::String(text)), None) => Some(text.as_str().into()),
+                _ => None,
+            };
+            let is_block_type = matches!(&node.step, Step::Key(key) if **key == *"type")
+                && document.key(node.parent, "text").is_some();
+            if let (Some(text), false) = (text, is_block_type) {
+                if pieces.len() >= MAX_PIECES {
+                    return Ok(());
+                }
+                pieces.push(Piece { place: Some(Place::Node(event, next)), text });
+            }
+            next = if spelled.is_some() { node.end } else { next + 1 };
+        }
+        Ok(())
+    }
+
+    /// The values of a type in a value: the value itself, or those in its items.
+    pub(crate) fn select(&mut self, value: &Value, ty: Type, selected: &mut Vec<Value>) -> Result<()> {
+        self.spend(1)?;
+        if self.has_type(value, ty) {
+            selected.push(value.clone());
+            return Ok(());
+        }
+        let items = match value {
+            Value::List(_) | Value::Dict(_) | Value::Texts(_) | Value::Answers(_) => self.items(value)?,
+            Value::Node(event, node) => {
+                let document = self.trace.event(*event).map(|event| &event.document);
+                let is_parameters = matches!(ty, Type::ToolParameter);
+                let node = *node;
+                let is_content = document.is_some_and(|d| d.key(0, "content") == Some(node));
+                if matches!(ty, Type::TextChunk | Type::Image) && is_content || is_parameters {
+                    self.parts(&Value::Event(*event), ty)?
+                } else if document
+                    .and_then(|d| d.node(node))
+                    .is_some_and(|n| matches!(n.content, Content::List | Content::Map))
+                {
+                    self.items(value)?
+                } else {
+                    return Ok(());
+                }
+            }
+            Value::Event(_) => self.parts(value, ty)?,
+            _ => return Ok(()),
+        };
+        for item in &items {
+            self.select(item, ty, selected)?;
+        }
+        Ok(())
+    }
+
+    /// All values of a type in an event.
+    pub(crate) fn parts(&mut self, holder: &Value, ty: Type) -> Result<Vec<Value>> {
+        let Value::Event(id) = holder else { return Ok(Vec::new()) };
+        let Some(event) = self.trace.event(*id) else { return Ok(Vec::new()) };
+        let document = &event.document;
+        let mut found = Vec::new();
+        match ty {
+            Type::Function => {
+                if matches!(event.body, Body::Call(_)) {
+                    found.push(Value::Function(*id));
+                }
+            }
+            Type::TextChunk | Type::Image => {
+                let content = match &event.body {
+                    Body::Message(message) => &message.content,
+                    Body::Output(output) => &output.content,
+                    _ => return Ok(found),
+                };
+                let (Some(node), Some(blocks)) = (document.key(0, "content"), content.as_array()) else {
+                    return Ok(found);
+                };
+                self.reads.push(Read { event: *id, node, deep: false });
+                let kind = |block: &serde_json::Value| {
+                    block.get("type").and_then(serde_json::Value::as_str).map(str::to_owned)
+                };
+                let wanted = |kind: Option<String>| match (kind.as_deref(), ty) {
+                    (Some("text"), Type::TextChunk) => Some(Part::Text),
+                    (Some("image_url" | "image"), Type::Image) => Some(Part::Image),
+                    _ => None,
+                };
+                if document.children(node).next().is_none() {
+                    // One block of text stands as its text.
+                    let part = blocks.first().and_then(|block| wanted(kind(block)));
+                    found.extend(part.map(|part| Value::Part(part, *id, node)));
+                } else {
+                    for (block, child) in blocks.iter().zip(document.children(node)) {
+                        found.extend(wanted(kind(block)).map(|part| Value::Part(part, *id, child)));
+                    }
+                }
+            }
+            Type::ToolParameter => {
+                let schema = document.key(0, "inputSchema");
+                if let Some(properties) = schema.and_then(|schema| document.key(schema, "properties")) {
+                    self.reads.push(Read { event: *id, node: properties, deep: false });
+                    let children = document.children(properties);
+                    found.extend(children.map(|child| Value::Part(Part::Parameter, *id, child)));
+                }
+            }
+            _ => {
+                let mut next = 1;
+                self.spend(document.nodes().len())?;
+                while let Some(node) = document.node(next) {
+                    let value = Value::Node(*id, next);
+                    let fits = self.has_type(&value, ty);
+                    if fits {
+                        found.push(value);
+                    }
+                    next = if fits { node.end } else { next + 1 };
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Notes what an expression that holds speaks of.
+    pub(crate) fn mark(&mut self, ex: &Ex, frame: &mut Frame) {
+        if self.marks.is_some() {
+            // What cannot be evaluated speaks of nothing.
+            let _ = self.evaluate(ex, frame);
+        }
+    }
+
+    /// Notes that a part of a text is what a match speaks of.
+    pub(crate) fn mark_bytes(&mut self, place: Option<Place>, bytes: Range<usize>) {
+        if let (Some(marks), Some(place)) = (self.marks.as_mut(), place) {
+            marks.push(Mark::Bytes(place, bytes));
+        }
+    }
+
+    /// Notes where a part occurs in the texts of a value.
+    pub(crate) fn mark_occurrences(&mut self, part: &str, value: &Value) -> Result<()> {
+        if self.marks.is_none() || part.is_empty() {
+            return Ok(());
+        }
+        for piece in self.pieces(value)? {
+            for (start, found) in piece.text.match_indices(part) {
+                self.mark_bytes(piece.place, start..start + found.len());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a node is a list of blocks of text.
+fn is_blocks(document: &crate::trace::Document, id: NodeId) -> bool {
+    let mut children = document.children(id).peekable();
+    children.peek().is_some()
+        && matches!(document.node(id).map(|node| &node.content), Some(Content::List))
+        && children.all(|child| {
+            let is_spelled = document.node(child).is_some_and(|node| node.span.is_some());
+            !is_spelled && document.key(child, "text").is_some() && document.key(child, "type").is_some()
+        })
+}

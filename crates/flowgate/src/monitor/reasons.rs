@@ -1,0 +1,114 @@
+//! What rules find, as reasons.
+
+use super::{Monitor, Reason, ReasonKind};
+use crate::eval::{EvalError, Evaluator, Frame, Value};
+use crate::policy::Action;
+use crate::policy::plan::{Plan, Rule};
+use crate::rules::{Context, Report, Which};
+use crate::trace::EventId;
+
+/// How many matches of one rule one event may complete.
+const MAX_MATCHES: usize = 100;
+
+impl Monitor {
+    /// The matches of rules that the event completes. An evaluation that fails counts as a match that denies.
+    pub(super) fn meet_rules(&mut self, id: EventId, fuel: &mut u64) -> Vec<Reason> {
+        let policy = std::sync::Arc::clone(&self.policy);
+        let plan = &policy.plan;
+        let mut reasons = self.no_longer_exempt(plan, id);
+        let mut report = Reasons { plan, id, reasons: Vec::new(), found: Vec::new() };
+        let context = Context { plan, trace: &self.trace, parameters: &self.parameters };
+        self.rules.meet(context, id, Which::All, fuel, &mut report);
+        reasons.extend(report.reasons);
+        reasons
+    }
+
+    /// A rule must not spare a tool for a name that two servers have.
+    fn no_longer_exempt(&self, plan: &Plan, id: EventId) -> Vec<Reason> {
+        let Some(tool) = self.trace.event(id).and_then(|event| event.tool()) else { return Vec::new() };
+        let rules = plan.dispatch.exempting.iter().filter_map(|index| plan.rules.get(*index));
+        let mut reasons = Vec::new();
+        for rule in rules {
+            let spared = rule.exempting.iter().find(|pattern| {
+                plan.patterns.get(pattern.0).is_some_and(|known| known.matches(tool))
+                    && self.servers.is_ambiguous_for(&plan.patterns, **pattern, Some(tool))
+            });
+            if let Some(pattern) = spared.and_then(|pattern| plan.patterns.get(pattern.0)) {
+                let message = format!(
+                    "`{pattern}` matches tools of two servers, so the rule exempts none; name the server"
+                );
+                let mut reason = Reason::new(ReasonKind::AmbiguousTool, Action::Deny, message);
+                reason.statement = Some(rule.span.clone());
+                reasons.push(reason);
+            }
+        }
+        reasons
+    }
+}
+
+struct Reasons<'a> {
+    plan: &'a Plan,
+    id: EventId,
+    reasons: Vec<Reason>,
+    /// How many matches there are of each rule that has any.
+    found: Vec<(usize, usize)>,
+}
+
+impl Report for Reasons<'_> {
+    fn found(&mut self, evaluator: &mut Evaluator<'_>, index: usize, frame: &Frame) -> Result<bool, EvalError> {
+        let Some(rule) = self.plan.rules.get(index) else { return Ok(true) };
+        let mut reason = Reason::new(ReasonKind::Rule, rule.action, message(evaluator, rule, frame)?);
+        reason.statement = Some(rule.span.clone());
+        reason.events = events(rule, frame);
+        self.reasons.push(reason);
+        if self.found.last().is_none_or(|(last, _)| *last != index) {
+            self.found.push((index, 0));
+        }
+        let Some((_, count)) = self.found.last_mut() else { return Ok(true) };
+        *count += 1;
+        if *count == MAX_MATCHES && rule.action != Action::Log {
+            // A person cannot approve of what is not listed.
+            let message = format!("the rule matches {MAX_MATCHES} times or more");
+            let mut reason = Reason::new(ReasonKind::Limit, Action::Deny, message);
+            reason.statement = Some(rule.span.clone());
+            self.reasons.push(reason);
+        }
+        Ok(*count >= MAX_MATCHES)
+    }
+
+    fn failed(&mut self, index: usize, error: EvalError) {
+        let Some(rule) = self.plan.rules.get(index) else { return };
+        let kind = if error == EvalError::Fuel { ReasonKind::Limit } else { ReasonKind::RuleError };
+        let message = format!("the rule cannot be evaluated: {error}");
+        let mut reason = Reason::new(kind, Action::Deny, message);
+        reason.statement = Some(rule.span.clone());
+        reason.events.push(self.id);
+        self.reasons.push(reason);
+    }
+}
+
+/// What the rule says: the first argument of its violation.
+fn message(evaluator: &mut Evaluator<'_>, rule: &Rule, frame: &Frame) -> Result<String, EvalError> {
+    let Some(first) = rule.args.first() else { return Ok("a rule matches".to_owned()) };
+    let value = match evaluator.evaluate(first, &mut frame.clone()).and_then(|value| evaluator.resolve(&value)) {
+        Err(EvalError::Fuel) => return Err(EvalError::Fuel),
+        Err(error) => return Ok(format!("a rule matches, and what it says cannot be computed: {error}")),
+        Ok(value) => value,
+    };
+    Ok(value.as_text().map_or_else(|| format!("a rule matches ({})", value.type_name()), str::to_owned))
+}
+
+fn events(rule: &Rule, frame: &Frame) -> Vec<EventId> {
+    let mut events: Vec<EventId> = rule
+        .events
+        .iter()
+        .filter(|variable| variable.is_outer)
+        .filter_map(|variable| match frame.get(variable.slot) {
+            Some(Value::Event(id)) => Some(*id),
+            _ => None,
+        })
+        .collect();
+    events.sort_unstable();
+    events.dedup();
+    events
+}

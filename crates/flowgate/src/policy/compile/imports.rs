@@ -1,0 +1,144 @@
+//! Imports: the modules of the paper's analyzer, whose functions are built in here.
+//!
+//! Everything is there without an import as well; what an import adds is another name. A policy cannot import
+//! code: there, any Python module could be.
+
+use std::collections::HashMap;
+
+use super::super::diagnostic::Span;
+use super::super::plan::Type;
+use super::super::syntax::Name;
+use super::{Compiled, Compiler};
+use crate::builtin::Builtin;
+
+/// What a policy has imported.
+#[derive(Debug, Default)]
+pub(super) struct Imports {
+    /// Other names of functions.
+    pub(super) functions: HashMap<String, &'static str>,
+    pub(super) types: HashMap<String, Type>,
+    /// Other names of modules.
+    modules: HashMap<String, &'static str>,
+}
+
+/// The modules, and the functions and types in each.
+const MODULES: &[(&str, &[&str])] = &[
+    ("invariant", LANGUAGE),
+    ("invariant.builtins", LANGUAGE),
+    ("invariant.nodes", LANGUAGE),
+    ("invariant.message", LANGUAGE),
+    ("invariant.errors", LANGUAGE),
+    ("invariant.quantifiers", LANGUAGE),
+    ("invariant.detectors", DETECTORS),
+    ("invariant.detectors.pii", DETECTORS),
+    ("invariant.detectors.code", DETECTORS),
+    ("invariant.detectors.copyright", DETECTORS),
+    ("invariant.detectors.fuzzy_matching", DETECTORS),
+    ("invariant.detectors.moderation", DETECTORS),
+    ("invariant.detectors.prompt_injection", DETECTORS),
+    ("invariant.detectors.secrets", DETECTORS),
+    ("invariant.detectors.unicode", DETECTORS),
+    ("invariant.parsers", &["html_code", "links"]),
+    ("invariant.parsers.html", &["html_code", "links"]),
+    ("invariant.access_control", &["should_allow_rbac"]),
+    ("json", &["loads"]),
+];
+
+/// Words of the language itself.
+const LANGUAGE: &[&str] = &[
+    "Message", "ToolCall", "ToolOutput", "Tool", "ToolParameter", "Function", "TextChunk", "Image", "Input", "Event",
+    "Violation", "PolicyViolation", "count", "forall", "any", "empty", "match", "find", "json_loads", "len", "min",
+    "max", "sum", "print", "tuple", "tool_call", "server", "text", "image", "LLM", "should_allow_rbac",
+];
+
+const DETECTORS: &[&str] = &[
+    "pii", "secrets", "prompt_injection", "unicode", "moderated", "copyright", "python_code", "ipython_code",
+    "semgrep", "CodeIssue", "fuzzy_contains",
+];
+
+/// What the analyzer had and a policy here has not, with the reason.
+const UNAVAILABLE: &[(&str, &str)] = &[
+    ("llm", "it asks a model, and a policy has none"),
+    ("llm_confirm", "it asks a model, and a policy has none"),
+    ("is_similar", "it asks a model for embeddings, and a policy has none"),
+    ("embedding_similarity", "it asks a model for embeddings, and a policy has none"),
+    ("ocr", "it starts a program, and a policy cannot"),
+    ("get_files", "it reads files, and a policy cannot"),
+    ("get_tree_files", "it reads files, and a policy cannot"),
+    ("get_file_content", "it reads files, and a policy cannot"),
+    ("get_file_contents", "it reads files, and a policy cannot"),
+    ("is_sensitive", "it reads files, and a policy cannot"),
+    ("is_sensitive_dir", "it reads files, and a policy cannot"),
+];
+
+impl Compiler<'_> {
+    pub(super) fn import(
+        &mut self,
+        module: &Name,
+        alias: Option<&Name>,
+        names: Option<&[(Name, Option<Name>)]>,
+    ) -> Compiled<()> {
+        let missing = names.and_then(|names| {
+            names.iter().find_map(|(name, _)| {
+                UNAVAILABLE.iter().find(|(known, _)| *known == name.text).map(|(_, why)| (name, *why))
+            })
+        });
+        if let Some((name, why)) = missing {
+            let message = format!("`{}` is not available: {why}", name.text);
+            return self.fail("unavailable", &name.span, message, "declare a predicate that your program implements");
+        }
+        let Some((path, known)) = MODULES.iter().find(|(path, _)| *path == module.text) else {
+            let message = format!("the module `{}` cannot be imported", module.text);
+            let known: Vec<&str> =
+                MODULES.iter().map(|(path, _)| *path).filter(|path| path.matches('.').count() < 2).collect();
+            let help = format!("a policy imports nothing but: {}", known.join(", "));
+            return self.fail("unavailable", &module.span, message, help);
+        };
+        let Some(names) = names else {
+            let local = alias.unwrap_or(module);
+            self.imports.modules.insert(local.text.clone(), path);
+            return Ok(());
+        };
+        for (name, alias) in names {
+            if !known.contains(&name.text.as_str()) {
+                return self.unknown(&format!("name in `{path}`"), &name.text, &name.span, known);
+            }
+            let local = alias.as_ref().unwrap_or(name).text.clone();
+            if let Some(canonical) = function(&name.text) {
+                self.imports.functions.insert(local, canonical);
+            } else if name.text == "CodeIssue" {
+                self.imports.types.insert(local, Type::Dict);
+            } else if let (Some(_), Some(ty)) = (alias, self.named_type(&name.text)) {
+                self.imports.types.insert(local, ty);
+            }
+        }
+        Ok(())
+    }
+
+    /// The function that `module.name` means, if the module is imported.
+    pub(super) fn in_module(&mut self, module: &str, name: &Name) -> Compiled<Option<&'static str>> {
+        let Some(path) = self.imports.modules.get(module).copied() else { return Ok(None) };
+        let known = MODULES.iter().find(|(known, _)| *known == path).map_or(&[] as &[&str], |(_, names)| names);
+        match function(&name.text).filter(|_| known.contains(&name.text.as_str())) {
+            Some(canonical) => Ok(Some(canonical)),
+            None => self.unknown(&format!("name in `{path}`"), &name.text, &name.span, known),
+        }
+    }
+
+    /// Says that a function which the analyzer had is not there.
+    pub(super) fn unavailable(&mut self, name: &str, span: &Span) -> Compiled<()> {
+        match UNAVAILABLE.iter().find(|(known, _)| *known == name) {
+            Some((_, why)) => {
+                let message = format!("`{name}` is not available: {why}");
+                self.fail("unavailable", span, message, "declare a predicate that your program implements")
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// The name under which a function is built in.
+fn function(name: &str) -> Option<&'static str> {
+    let name = if name == "loads" { "json_loads" } else { name };
+    ["match", "find"].into_iter().find(|known| *known == name).or_else(|| Builtin::find(name).map(|b| b.0.name))
+}

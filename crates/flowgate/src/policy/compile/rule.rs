@@ -1,0 +1,201 @@
+//! Rules: what they say, and how their matches are found as the trace grows.
+
+use std::sync::Arc;
+
+use super::super::diagnostic::{Diagnostic, Span};
+use super::super::plan::{EventVariable, Ex, How, Item, Op, Quantified, Query, Rule, Slot, Type, Variable, alone};
+use super::super::syntax::{Action, Body, Comparison, Expr, ExprKind, Name};
+use super::body::Scope;
+use super::{Compiled, Compiler};
+use crate::eval::Value;
+
+/// Arguments by place and by name.
+type Arguments = (Vec<Ex>, Vec<(Arc<str>, Ex)>);
+
+impl Compiler<'_> {
+    pub(super) fn rule(&mut self, span: Span, action: Action, message: &Expr, body: &Body) -> Compiled<()> {
+        let mut scope = Scope::default();
+        let body = self.body(body, &mut scope);
+        // What it says is looked at even if a condition is wrong.
+        let message = self.message(message, &mut scope);
+        body?;
+        let (args, kwargs) = message?;
+        let mut named: Vec<(String, Slot)> =
+            scope.named().map(|(name, slot)| (name.to_owned(), slot)).collect();
+        named.sort();
+        let query = self.finish(scope);
+        let mut events = Vec::new();
+        self.outer_events(&query, &mut events);
+        for item in &query.items {
+            item.ex().walk(&mut |ex| {
+                if let Ex::Quantified(block) = ex {
+                    self.inner_events(block, &query.variables, &mut events);
+                }
+            });
+        }
+        let looks_at = self.looks_at(&query);
+        let has_block = events.iter().any(|event| !event.is_outer);
+        let is_settled = !has_block && looks_at.is_empty() && !counts(&query);
+        self.warn_of_cost(&span, &events, &query);
+        let ops = query.order(0);
+        self.plan.rules.push(Rule {
+            span,
+            action,
+            args,
+            kwargs,
+            query,
+            events,
+            ops,
+            is_settled,
+            looks_at,
+            named,
+            exempting: Vec::new(),
+        });
+        Ok(())
+    }
+
+    /// What a rule says: a text, or the arguments of `Violation(...)`.
+    fn message(&mut self, message: &Expr, scope: &mut Scope) -> Compiled<Arguments> {
+        let is_violation = |expr: &Expr| matches!(&*expr.kind, ExprKind::Name(name) if matches!(name.as_str(), "Violation" | "PolicyViolation"));
+        match &*message.kind {
+            ExprKind::Call(function, arguments, named) if is_violation(function) => {
+                let args: Vec<_> = arguments.iter().map(|expr| self.expression(expr, scope)).collect();
+                let named = named.iter().filter(|(name, _)| name.text != "ranges");
+                let kwargs: Vec<_> = named
+                    .map(|(name, expr): &(Name, Expr)| {
+                        Ok((name.text.as_str().into(), self.expression(expr, scope)?))
+                    })
+                    .collect();
+                Ok((args.into_iter().collect::<Compiled<_>>()?, kwargs.into_iter().collect::<Compiled<_>>()?))
+            }
+            ExprKind::Name(name) if is_violation(message) => {
+                Ok((vec![Ex::Constant(Value::text(name))], Vec::new()))
+            }
+            _ => Ok((vec![self.expression(message, scope)?], Vec::new())),
+        }
+    }
+
+    fn outer_events(&self, query: &Query, events: &mut Vec<EventVariable>) {
+        for variable in query.variables.iter().filter(|variable| variable.domain.is_none()) {
+            let slot = variable.slot;
+            let alone = alone(&query.items, slot, &self.predicate_looks_around);
+            events.push(EventVariable {
+                slot,
+                ty: variable.ty,
+                named: self.named_by(&alone, slot),
+                alone,
+                anchor: query.order(Ex::Slot(slot).needs()),
+                can_be_last: !comes_before_another(&query.items, slot, &query.variables),
+                is_outer: true,
+                is_universal: false,
+                matters_later: false,
+                right_before: right_before(&query.items, slot),
+            });
+        }
+    }
+
+    fn inner_events(&self, block: &Quantified, outer: &[Variable], events: &mut Vec<EventVariable>) {
+        let is_universal = !matches!(block.how, How::Count { .. });
+        for variable in block.variables.iter().filter(|variable| variable.domain.is_none()) {
+            let slot = variable.slot;
+            let alone = if is_universal {
+                Vec::new()
+            } else {
+                alone(&block.items, slot, &self.predicate_looks_around)
+            };
+            events.push(EventVariable {
+                slot,
+                ty: variable.ty,
+                named: self.named_by(&alone, slot),
+                alone,
+                anchor: Vec::new(),
+                can_be_last: false,
+                is_outer: false,
+                is_universal,
+                matters_later: is_universal || !comes_before_another(&block.items, slot, outer),
+                right_before: None,
+            });
+        }
+    }
+
+    /// The kinds of events that matter to a rule besides its variables.
+    fn looks_at(&self, query: &Query) -> Vec<Type> {
+        let mut kinds = Vec::new();
+        for item in &query.items {
+            item.ex().walk(&mut |ex| match ex {
+                Ex::Predicate(index, _) if self.predicate_looks_around.get(*index) != Some(&false) => {
+                    kinds.push(Type::Event);
+                }
+                Ex::Member(_, name) if **name == *"tool_calls" => kinds.push(Type::ToolCall),
+                _ => {}
+            });
+        }
+        kinds
+    }
+
+    /// The name that conditions ask a call's or an answer's tool, or a message's role, to have.
+    fn named_by(&self, alone: &[Op], slot: Slot) -> Option<Arc<str>> {
+        alone.iter().find_map(|op| match op {
+            Op::Test(Ex::IsTool(event, pattern, _)) if matches!(**event, Ex::Slot(s) if s == slot) => {
+                self.plan.patterns.get(pattern.0)?.exact_name().cloned()
+            }
+            Op::Test(Ex::Compare(Comparison::Equal, left, right)) => {
+                let (Ex::Member(object, field), Ex::Constant(Value::Str(text))) = (&**left, &**right) else {
+                    return None;
+                };
+                (matches!(**object, Ex::Slot(s) if s == slot) && **field == *"role").then(|| Arc::clone(text))
+            }
+            _ => None,
+        })
+    }
+
+    /// Names rules whose cost for one event can grow with the trace.
+    fn warn_of_cost(&mut self, span: &Span, events: &[EventVariable], query: &Query) {
+        let outer = events.iter().filter(|event| event.is_outer).count();
+        let inner = events.len() - outer;
+        let (code, message, help) = if outer > 2 {
+            let message = format!("the rule joins {outer} events, so its cost can grow faster than the trace");
+            ("superlinear", message, "name the tools of its variables, or split it; a step that takes too long is denied")
+        } else if inner > 1 || (inner > 0 && outer > 0) || events.iter().any(|event| event.is_universal) {
+            let message = "the block is counted again for each event that it may concern, so the cost can grow faster than the trace";
+            ("superlinear", message.to_owned(), "name the tools of its variables; a step that takes too long is denied")
+        } else if events.is_empty() && query.items.is_empty() {
+            ("no-condition", "the rule has no condition".to_owned(), "declare a variable, such as `(call: ToolCall)`")
+        } else if events.is_empty() {
+            let message = "the rule speaks of no event, so it holds always or never".to_owned();
+            ("no-event", message, "declare a variable, such as `(call: ToolCall)`")
+        } else {
+            return;
+        };
+        self.diagnostics.push(Diagnostic::warning(code, span.clone(), message).help(help));
+    }
+}
+
+/// Whether a block counts something.
+fn counts(query: &Query) -> bool {
+    let mut found = false;
+    query.items.iter().for_each(|item| item.ex().walk(&mut |ex| found |= matches!(ex, Ex::Quantified(_))));
+    found
+}
+
+/// Whether a condition asks that another event comes after the variable's.
+fn comes_before_another(items: &[Item], slot: Slot, variables: &[Variable]) -> bool {
+    let is_event = |other: Slot| variables.iter().any(|v| v.slot == other && v.domain.is_none());
+    items.iter().any(|item| match item {
+        Item::Test(Ex::Compare(Comparison::Before | Comparison::RightBefore | Comparison::Influences, a, b)) => {
+            matches!((&**a, &**b), (Ex::Slot(a), Ex::Slot(b)) if *a == slot && *b != slot && is_event(*b))
+        }
+        _ => false,
+    })
+}
+
+/// The variable whose event must come right after the variable's.
+fn right_before(items: &[Item], slot: Slot) -> Option<Slot> {
+    items.iter().find_map(|item| match item {
+        Item::Test(Ex::Compare(Comparison::RightBefore, a, b)) => match (&**a, &**b) {
+            (Ex::Slot(a), Ex::Slot(b)) if *a == slot && *b != slot => Some(*b),
+            _ => None,
+        },
+        _ => None,
+    })
+}

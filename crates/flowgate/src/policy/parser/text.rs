@@ -1,0 +1,144 @@
+//! Text literals: quotes, escapes, and f-strings with expressions in them.
+
+use super::super::Dialect;
+use super::super::diagnostic::{Diagnostic, Span};
+use super::super::lexer::{self, Token};
+use super::super::syntax::{ExprKind, FormatPart};
+use super::{Parsed, Parser};
+
+impl Parser<'_> {
+    /// The literal at `span`.
+    pub(super) fn literal(&mut self, span: &Span) -> Parsed<ExprKind> {
+        let literal = self.text(span);
+        // The analyzer of the paper accepts the prefix and ignores it.
+        if !literal.starts_with(['f', 'F']) || self.dialect == Dialect::Compat {
+            return Ok(ExprKind::Str(unquote(literal, self.dialect)));
+        }
+        let body = body(literal);
+        let start = span.start + 1 + quotes(literal);
+        let mut parts = Vec::new();
+        let mut text = String::new();
+        let mut rest = body.to_owned();
+        let mut at = start;
+        while let Some(brace) = rest.find(['{', '}']) {
+            text.push_str(rest.get(..brace).unwrap_or_default());
+            let after = rest.get(brace + 1..).unwrap_or_default().to_owned();
+            let here = at + brace;
+            let opens = rest.get(brace..).is_some_and(|tail| tail.starts_with('{'));
+            let doubled = if opens { '{' } else { '}' };
+            if let Some(behind) = after.strip_prefix(doubled) {
+                text.push(doubled);
+                at = here + 2;
+                rest = behind.to_owned();
+                continue;
+            }
+            if !opens {
+                let diagnostic = Diagnostic::error("syntax", here..here + 1, "the `}` closes nothing");
+                return Err(self.report(diagnostic.help("write `}}` for a brace")));
+            }
+            let Some(length) = after.find('}') else {
+                let diagnostic = Diagnostic::error("syntax", here..here + 1, "the `{` is not closed");
+                return Err(self.report(diagnostic.help("write `{{` for a brace")));
+            };
+            parts.push(FormatPart::Text(unescape(&std::mem::take(&mut text))));
+            let value = self.deeper(|parser| parser.embedded(here + 1..here + 1 + length))?;
+            parts.push(FormatPart::Value(value));
+            at = here + 1 + length + 1;
+            rest = after.get(length + 1..).unwrap_or_default().to_owned();
+        }
+        text.push_str(&rest);
+        parts.push(FormatPart::Text(unescape(&text)));
+        parts.retain(|part| !matches!(part, FormatPart::Text(text) if text.is_empty()));
+        Ok(ExprKind::Format(parts))
+    }
+
+    /// The expression that a part of the source is, with its place.
+    fn embedded(&mut self, span: Span) -> Parsed<super::Expr> {
+        let inner = lexer::lex(self.text(&span));
+        let moved = inner
+            .into_iter()
+            .filter(|(token, _)| !matches!(token, Token::Newline | Token::End | Token::Comment))
+            .map(|(token, at)| (token, span.start + at.start..span.start + at.end))
+            .chain([(Token::BraceClose, span.end..span.end + 1), (Token::End, span.end..span.end)])
+            .collect();
+        let outer = std::mem::replace(&mut self.tokens, moved);
+        let position = std::mem::replace(&mut self.position, 0);
+        let value =
+            self.expression().and_then(|value| self.expect(Token::BraceClose, "`}`").map(|_| value));
+        self.tokens = outer;
+        self.position = position;
+        value
+    }
+}
+
+/// How many quotation marks begin and end a literal without its prefix.
+fn quotes(literal: &str) -> usize {
+    let body = literal.trim_start_matches(['r', 'R', 'f', 'F']);
+    if body.starts_with("\"\"\"") || body.starts_with("'''") { 3 } else { 1 }
+}
+
+/// What stands between the quotation marks.
+fn body(literal: &str) -> &str {
+    let quotes = quotes(literal);
+    let body = literal.trim_start_matches(['r', 'R', 'f', 'F']);
+    body.get(quotes..body.len().saturating_sub(quotes)).unwrap_or("")
+}
+
+/// The value of a text literal. An unknown escape stays as it stands, so that `"\d"` is what it looks like.
+///
+/// In the dialect of the paper's analyzer only quotation marks are unescaped, and texts over several lines not at all.
+pub(super) fn unquote(literal: &str, dialect: Dialect) -> String {
+    let body = body(literal);
+    match dialect {
+        _ if literal.starts_with(['r', 'R']) => body.to_owned(),
+        Dialect::Flowgate => unescape(body),
+        Dialect::Compat if quotes(literal) == 3 => dedent(body),
+        Dialect::Compat => body.replace("\\\"", "\"").replace("\\'", "'"),
+    }
+}
+
+/// Replaces the escapes of white space, backslashes and quotation marks.
+fn unescape(body: &str) -> String {
+    let mut value = String::with_capacity(body.len());
+    let mut chars = body.chars();
+    while let Some(c) = chars.next() {
+        if c != '\\' {
+            value.push(c);
+            continue;
+        }
+        match chars.next() {
+            Some('n') => value.push('\n'),
+            Some('t') => value.push('\t'),
+            Some('r') => value.push('\r'),
+            Some(c @ ('\\' | '"' | '\'')) => value.push(c),
+            Some(c) => value.extend(['\\', c]),
+            None => value.push('\\'),
+        }
+    }
+    value
+}
+
+/// The text without the white space that all its lines begin with.
+fn dedent(text: &str) -> String {
+    let indent = |line: &str| line.len() - line.trim_start().len();
+    let common = text.lines().filter(|line| !line.trim().is_empty()).map(indent).min().unwrap_or(0);
+    let lines = text.split('\n').map(|line| line.get(common.min(indent(line))..).unwrap_or(line));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_dialect_has_its_escapes() {
+        for (literal, flowgate, compat) in [
+            (r#""a\n\d\"\\""#, "a\n\\d\"\\", r#"a\n\d"\\"#),
+            (r#"r"\n""#, "\\n", "\\n"),
+            ("'''\n  a\n    b'''", "\n  a\n    b", "\na\n  b"),
+        ] {
+            assert_eq!(unquote(literal, Dialect::Flowgate), flowgate, "{literal}");
+            assert_eq!(unquote(literal, Dialect::Compat), compat, "{literal}");
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Regular expressions as policies write them, which is as Python does.
+//!
+//! What needs no looking around is compiled to an automaton, whose time is linear in the text. Look-around and
+//! back-references need backtracking: these run under a limit, and a search that exceeds it has no answer.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use regex::RegexBuilder;
+
+use crate::eval::EvalError;
+
+/// The most memory that one compiled regular expression may take, in bytes.
+pub(crate) const SIZE: usize = 1 << 20;
+/// How many steps back a search may take.
+const BACKTRACKS: usize = 100_000;
+
+/// A compiled regular expression.
+#[derive(Debug, Clone)]
+pub(crate) enum Pattern {
+    Linear(regex::Regex),
+    Backtracking(fancy_regex::Regex),
+}
+
+/// Which part of a text a pattern must match.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// All of it, line breaks included.
+    Whole,
+    /// As the paper's analyzer has it: from the start, and the last alternative alone up to the end.
+    CompatWhole,
+    /// From the start.
+    Start,
+    /// Any part.
+    Anywhere,
+}
+
+impl Pattern {
+    /// Compiles a pattern.
+    ///
+    /// # Errors
+    /// What is wrong with it, on one line.
+    pub(crate) fn new(source: &str, extent: Extent) -> Result<Self, String> {
+        let translated = translate(source);
+        let (text, dot_all) = match extent {
+            Extent::Whole => (format!(r"\A(?:{translated})\z"), true),
+            Extent::CompatWhole => (format!(r"\A(?:{translated}(?:\n?\z))"), true),
+            Extent::Start => (format!(r"\A(?:{translated})"), false),
+            Extent::Anywhere => (translated.into_owned(), false),
+        };
+        let linear = RegexBuilder::new(&text).size_limit(SIZE).dot_matches_new_line(dot_all).build();
+        let error = match linear {
+            Ok(regex) => return Ok(Self::Linear(regex)),
+            Err(error) => describe(&error),
+        };
+        if !needs_backtracking(source) {
+            return Err(error);
+        }
+        let text = if dot_all { format!("(?s:{text})") } else { text };
+        let built = fancy_regex::RegexBuilder::new(&text)
+            .backtrack_limit(BACKTRACKS)
+            .delegate_size_limit(SIZE)
+            .build();
+        built.map(Self::Backtracking).map_err(|error| error.to_string().replace('\n', " "))
+    }
+
+    /// Whether the text matches.
+    ///
+    /// # Errors
+    /// If the search takes too many steps.
+    pub(crate) fn is_match(&self, text: &str) -> Result<bool, EvalError> {
+        match self {
+            Self::Linear(regex) => Ok(regex.is_match(text)),
+            Self::Backtracking(regex) => regex.is_match(text).map_err(|_| too_long()),
+        }
+    }
+
+    /// Every match, one behind the other, at most `limit` of them.
+    ///
+    /// # Errors
+    /// If the search takes too many steps.
+    pub(crate) fn find(&self, text: &str, limit: usize) -> Result<Vec<Range<usize>>, EvalError> {
+        match self {
+            Self::Linear(regex) => Ok(regex.find_iter(text).take(limit).map(|found| found.range()).collect()),
+            Self::Backtracking(regex) => regex
+                .find_iter(text)
+                .take(limit)
+                .map(|found| found.map(|found| found.range()).map_err(|_| too_long()))
+                .collect(),
+        }
+    }
+}
+
+fn too_long() -> EvalError {
+    EvalError::Type("the search for a pattern with look-around takes too many steps".to_owned())
+}
+
+/// The last line of the library's message, which says what is wrong without repeating the pattern.
+pub(crate) fn describe(error: &regex::Error) -> String {
+    let text = error.to_string();
+    let last = text.lines().last().unwrap_or("malformed");
+    last.trim_start_matches("error: ").to_owned()
+}
+
+/// Whether a pattern has look-around, back-references or atomic groups.
+fn needs_backtracking(source: &str) -> bool {
+    let has_group = ["(?=", "(?!", "(?<=", "(?<!", "(?P=", "(?>"].iter().any(|group| source.contains(group));
+    let reference = |pair: &[u8]| matches!(pair, [b'\\', b'1'..=b'9']);
+    has_group || source.as_bytes().windows(2).any(reference)
+}
+
+/// Rewrites what Python spells differently: `\Z`, `\<`, a brace that begins no repetition, and brackets within a class.
+fn translate(source: &str) -> Cow<'_, str> {
+    let mut out = String::with_capacity(source.len());
+    let mut in_class = false;
+    let mut rest = source.char_indices().peekable();
+    while let Some((at, c)) = rest.next() {
+        let tail = source.get(at + c.len_utf8()..).unwrap_or_default();
+        match c {
+            '\\' => match rest.next() {
+                Some((_, 'Z')) if !in_class => out.push_str(r"\z"),
+                Some((_, c @ ('<' | '>'))) => out.push(c),
+                Some((_, c)) => out.extend(['\\', c]),
+                None => out.push('\\'),
+            },
+            '[' if in_class && tail.starts_with(':') => out.push('['),
+            '[' if in_class => out.push_str(r"\["),
+            '[' => {
+                in_class = true;
+                out.push('[');
+                // A bracket that comes first in a class is a member of it.
+                if let Some((_, '^')) = rest.peek() {
+                    rest.next();
+                    out.push('^');
+                }
+                if let Some((_, ']')) = rest.peek() {
+                    rest.next();
+                    out.push_str(r"\]");
+                }
+            }
+            ']' => {
+                in_class = false;
+                out.push(']');
+            }
+            '&' | '~' if in_class && tail.starts_with(c) => out.extend(['\\', c]),
+            '{' if !in_class && !is_repetition(tail) => out.push_str(r"\{"),
+            c => out.push(c),
+        }
+    }
+    if out == source { Cow::Borrowed(source) } else { Cow::Owned(out) }
+}
+
+/// Whether what stands behind a brace is `2}`, `2,}`, `,2}` or `2,3}`.
+fn is_repetition(tail: &str) -> bool {
+    let Some((inside, _)) = tail.split_once('}') else { return false };
+    let digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
+    match inside.split_once(',') {
+        Some((least, most)) => digits(least) && digits(most) && !least.is_empty(),
+        None => digits(inside) && !inside.is_empty(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_mean_what_they_mean_in_python() {
+        let check = |pattern: &str, extent: Extent, text: &str, expected: bool| {
+            let compiled = Pattern::new(pattern, extent).unwrap();
+            assert_eq!(compiled.is_match(text), Ok(expected), "{pattern} {text:?}");
+        };
+        check("^(?!Peter$).*$", Extent::Whole, "Attacker", true);
+        check("^(?!Peter$).*$", Extent::Whole, "Peter", false);
+        check("^(?!Peter$).*$", Extent::Whole, "Peter\nAttacker", true);
+        check(r"(a+)\1", Extent::Whole, "aaaa", true);
+        check("a|ab", Extent::Whole, "ab", true);
+        check("b|a", Extent::CompatWhole, "bxx", true);
+        check("b|a", Extent::CompatWhole, "axx", false);
+        check("a", Extent::CompatWhole, "a\n", true);
+        check("a.c", Extent::Whole, "a\nc", true);
+        check("a.c", Extent::Anywhere, "a\nc", false);
+        check(r"a\Z", Extent::Start, "a", true);
+        check(r"\<b\>", Extent::Anywhere, "<b>", true);
+        check("{a}", Extent::Whole, "{a}", true);
+        check("a{2}", Extent::Whole, "aa", true);
+        check("[[]", Extent::Whole, "[", true);
+        check("[]a]", Extent::Whole, "]", true);
+        check("[^]]", Extent::Whole, "]", false);
+        check("[a&&b]", Extent::Whole, "&", true);
+        check("(?P<x>a)", Extent::Whole, "a", true);
+    }
+
+    #[test]
+    fn mistakes_and_limits() {
+        assert_eq!(Pattern::new("(", Extent::Whole).unwrap_err(), "unclosed group");
+        assert!(Pattern::new("(?=a", Extent::Whole).is_err());
+        let bomb = Pattern::new("(?=(a+)+$)b", Extent::Anywhere).unwrap();
+        let _ = bomb.is_match(&"a".repeat(5_000));
+        let bomb = Pattern::new(r"^(a|aa)+\1c$", Extent::Whole).unwrap();
+        assert_eq!(bomb.is_match(&"a".repeat(5_000)), Err(too_long()));
+        assert_eq!(Pattern::new("a", Extent::Anywhere).unwrap().find("aaaa", 2).unwrap(), [0..1, 1..2]);
+    }
+}

@@ -1,0 +1,274 @@
+//! Rules over the trace, evaluated as it grows.
+//!
+//! For each variable over events, the events that satisfy the conditions on that variable alone are kept. A new event is
+//! looked up by its kind and the name of its tool, put in the place of each variable that it fits, and only the
+//! others range over what is kept; so each match is found once, when the last of its events arrives. A rule with a
+//! block (`count`, `forall`) is evaluated again when an event arrives that the block may count.
+//!
+//! [`naive`] does the same from scratch, slowly and plainly; tests hold the two equal.
+
+mod dispatch;
+pub(crate) mod naive;
+
+pub(crate) use dispatch::Dispatch;
+
+use crate::eval::{Candidates, EvalError, Evaluator, Frame, Missing, Parameters, Value, set};
+use crate::policy::plan::{Plan, Rule, Slot, Type};
+use crate::trace::{Body, EventId, Trace};
+
+/// Takes what rules find.
+pub(crate) trait Report {
+    /// A match; returns whether that is enough of this rule for this event.
+    fn found(&mut self, evaluator: &mut Evaluator<'_>, rule: usize, frame: &Frame) -> Result<bool, EvalError>;
+    /// A rule could not be evaluated for some events that nothing rules out.
+    fn failed(&mut self, rule: usize, error: EvalError);
+}
+
+/// What rules are evaluated over.
+#[derive(Clone, Copy)]
+pub(crate) struct Context<'a> {
+    pub(crate) plan: &'a Plan,
+    pub(crate) trace: &'a Trace,
+    pub(crate) parameters: &'a Parameters,
+}
+
+impl<'a> Context<'a> {
+    pub(crate) fn evaluator(self, fuel: &'a mut u64) -> Evaluator<'a> {
+        let mut evaluator = Evaluator::new(self.plan, self.trace, fuel, Missing::IsNone);
+        evaluator.parameters = self.parameters;
+        evaluator
+    }
+}
+
+/// Which rules a new event is held against.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Which {
+    /// All: the trace grows, and what is about to happen is judged.
+    All,
+    /// Those whose matches hold for good; the others are evaluated once, at the end of the trace.
+    Settled,
+}
+
+/// The events that fit the variables of each rule so far.
+#[derive(Debug, Default)]
+pub(crate) struct Rules {
+    fitting: Vec<Vec<Vec<EventId>>>,
+    /// The places in rules that the event at hand fits; kept to save allocations.
+    fits: Vec<(usize, usize)>,
+    /// The rules that have to be evaluated again.
+    stale: Vec<usize>,
+    frame: Frame,
+}
+
+impl Rules {
+    pub(crate) fn new(plan: &Plan) -> Self {
+        let fitting = plan.rules.iter().map(|rule| vec![Vec::new(); rule.events.len()]).collect();
+        Self { fitting, ..Self::default() }
+    }
+
+    /// Reports the matches that the event completes.
+    pub(crate) fn meet(
+        &mut self,
+        context: Context<'_>,
+        id: EventId,
+        which: Which,
+        fuel: &mut u64,
+        report: &mut impl Report,
+    ) {
+        let plan = context.plan;
+        self.fits.clear();
+        self.stale.clear();
+        let Some(kind) = kind(context.trace, id) else { return };
+        for (rule_index, place) in plan.dispatch.places(context.trace, id, kind) {
+            let Some(rule) = plan.rules.get(rule_index) else { continue };
+            if self.is_fitting(context, rule, place, id, fuel)
+                && let Some(events) = self.fitting.get_mut(rule_index).and_then(|rule| rule.get_mut(place))
+            {
+                events.push(id);
+                self.fits.push((rule_index, place));
+            }
+        }
+        self.fits.sort_unstable();
+        for index in 0..self.fits.len() {
+            let Some((rule_index, place)) = self.fits.get(index).copied() else { continue };
+            let Some(rule) = plan.rules.get(rule_index) else { continue };
+            let Some(variable) = rule.events.get(place) else { continue };
+            if !variable.is_outer {
+                if variable.matters_later {
+                    self.stale.push(rule_index);
+                }
+            } else if rule.is_settled {
+                if variable.can_be_last {
+                    self.anchored(context, rule_index, place, id, fuel, report);
+                }
+            } else if which == Which::All && !self.stale.contains(&rule_index) {
+                // Whether the block holds may change later, but it counts now.
+                let concerned = is_concerned(rule, kind) || self.fits_block(rule, rule_index);
+                if concerned {
+                    self.stale.push(rule_index);
+                } else if variable.can_be_last {
+                    self.anchored(context, rule_index, place, id, fuel, report);
+                }
+            }
+        }
+        if which == Which::Settled {
+            return;
+        }
+        let others = plan.dispatch.unsettled.iter().copied();
+        let concerned = others.filter(|index| plan.rules.get(*index).is_some_and(|rule| is_concerned(rule, kind)));
+        self.stale.extend(concerned);
+        self.stale.sort_unstable();
+        self.stale.dedup();
+        for rule_index in std::mem::take(&mut self.stale) {
+            self.from_index(context, rule_index, fuel, report);
+        }
+    }
+
+    /// Reports the matches of the rules with blocks, as things stand at the end of a trace.
+    pub(crate) fn finish(&mut self, context: Context<'_>, fuel: &mut u64, report: &mut impl Report) {
+        for rule_index in &context.plan.dispatch.unsettled {
+            self.from_index(context, *rule_index, fuel, report);
+        }
+    }
+
+    /// Forgets the last event.
+    pub(crate) fn forget(&mut self, id: EventId) {
+        for events in self.fitting.iter_mut().flatten() {
+            if events.last() == Some(&id) {
+                events.pop();
+            }
+        }
+    }
+
+    /// Whether the event at hand is one that a block of the rule may count later as well.
+    fn fits_block(&self, rule: &Rule, rule_index: usize) -> bool {
+        self.fits.iter().any(|(other, place)| {
+            *other == rule_index && rule.events.get(*place).is_some_and(|v| !v.is_outer && v.matters_later)
+        })
+    }
+
+    /// Whether the event satisfies the conditions on one variable alone. One that cannot be evaluated may hold.
+    fn is_fitting(
+        &mut self,
+        context: Context<'_>,
+        rule: &Rule,
+        place: usize,
+        id: EventId,
+        fuel: &mut u64,
+    ) -> bool {
+        let Some(variable) = rule.events.get(place) else { return false };
+        if variable.alone.is_empty() {
+            return true;
+        }
+        self.reset(rule);
+        set(&mut self.frame, variable.slot, Value::Event(id));
+        let mut evaluator = context.evaluator(fuel);
+        match evaluator.search(&variable.alone, &mut self.frame, &mut |_, _| Ok(true)) {
+            Ok(holds) => holds || !evaluator.failures.is_empty(),
+            // The rule is tried with the event, and says that there is no fuel.
+            Err(_) => true,
+        }
+    }
+
+    /// An empty frame for a rule.
+    fn reset(&mut self, rule: &Rule) {
+        self.frame.clear();
+        self.frame.resize(rule.query.slots, Value::Absent);
+    }
+
+    /// Finds the matches in which the event stands in one place, and reports them.
+    fn anchored(
+        &mut self,
+        context: Context<'_>,
+        rule_index: usize,
+        place: usize,
+        id: EventId,
+        fuel: &mut u64,
+        report: &mut impl Report,
+    ) {
+        let Some(rule) = context.plan.rules.get(rule_index) else { return };
+        let Some(variable) = rule.events.get(place) else { return };
+        self.reset(rule);
+        set(&mut self.frame, variable.slot, Value::Event(id));
+        let lists = self.fitting.get(rule_index).map_or(&[] as &[_], Vec::as_slice);
+        let fitting = Fitting { rule, lists, trace: context.trace, anchor: Some((place, id)) };
+        let mut evaluator = context.evaluator(fuel);
+        evaluator.candidates = &fitting;
+        run(evaluator, &variable.anchor, &mut self.frame, rule_index, report);
+    }
+
+    /// Finds all matches of a rule among the events that fit, and reports them.
+    fn from_index(
+        &mut self,
+        context: Context<'_>,
+        rule_index: usize,
+        fuel: &mut u64,
+        report: &mut impl Report,
+    ) {
+        let Some(rule) = context.plan.rules.get(rule_index) else { return };
+        self.reset(rule);
+        let lists = self.fitting.get(rule_index).map_or(&[] as &[_], Vec::as_slice);
+        let fitting = Fitting { rule, lists, trace: context.trace, anchor: None };
+        let mut evaluator = context.evaluator(fuel);
+        evaluator.candidates = &fitting;
+        run(evaluator, &rule.ops, &mut self.frame, rule_index, report);
+    }
+}
+
+fn run(
+    mut evaluator: Evaluator<'_>,
+    ops: &[crate::policy::plan::Op],
+    frame: &mut Frame,
+    rule_index: usize,
+    report: &mut impl Report,
+) {
+    let result = evaluator.search(ops, frame, &mut |evaluator, frame| report.found(evaluator, rule_index, frame));
+    for failure in std::mem::take(&mut evaluator.failures) {
+        report.failed(rule_index, failure);
+    }
+    if let Err(error) = result {
+        report.failed(rule_index, error);
+    }
+}
+
+/// The kind of an event.
+pub(crate) fn kind(trace: &Trace, id: EventId) -> Option<Type> {
+    Some(match trace.event(id)?.body {
+        Body::Message(_) => Type::Message,
+        Body::Call(_) => Type::ToolCall,
+        Body::Output(_) => Type::ToolOutput,
+        Body::Tool(_) => Type::Tool,
+    })
+}
+
+/// Whether a rule looks at events of a kind besides its variables, or at nothing, and so holds at any time.
+fn is_concerned(rule: &Rule, kind: Type) -> bool {
+    rule.looks_at.iter().any(|ty| *ty == kind || *ty == Type::Event)
+        || (rule.events.is_empty() && rule.looks_at.is_empty())
+}
+
+/// The events that the variables of a rule may stand for.
+struct Fitting<'a> {
+    rule: &'a Rule,
+    lists: &'a [Vec<EventId>],
+    trace: &'a Trace,
+    /// The place where the new event stands.
+    anchor: Option<(usize, EventId)>,
+}
+
+impl Candidates for Fitting<'_> {
+    fn events(&self, slot: Slot, frame: &Frame) -> Option<Vec<EventId>> {
+        let place = self.rule.events.iter().position(|variable| variable.slot == slot)?;
+        let (variable, events) = (self.rule.events.get(place)?, self.lists.get(place)?);
+        // In matches where the event stands in the place of an earlier variable, it was found there.
+        let is_new = |id: &EventId| match self.anchor {
+            Some((anchor, new)) if variable.is_outer => place > anchor || *id != new,
+            _ => true,
+        };
+        if let Some(Value::Event(next)) = variable.right_before.and_then(|slot| frame.get(slot)) {
+            let only = self.trace.previous(*next).filter(|id| events.binary_search(id).is_ok());
+            return Some(only.into_iter().filter(is_new).collect());
+        }
+        Some(events.iter().copied().filter(is_new).collect())
+    }
+}

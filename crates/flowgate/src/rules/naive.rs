@@ -1,0 +1,136 @@
+//! The obvious evaluator: every assignment of events to variables is tried, every condition is evaluated.
+//!
+//! It is the oracle for the one that is used: no indexes, no order of conditions, nothing kept. Its cost is the number
+//! of events to the power of the number of variables.
+
+use super::{Context, Report, is_concerned, kind};
+use crate::eval::{EvalError, Evaluator, Frame, Value, set};
+use crate::policy::plan::{Ex, Item, Rule, Type, Variable};
+use crate::trace::EventId;
+
+/// Reports all matches of all rules over the whole trace.
+pub(crate) fn analyze(context: Context<'_>, fuel: &mut u64, report: &mut impl Report) {
+    matches(context, None, fuel, report);
+}
+
+/// Reports the matches that the last event completes, or that a block makes of it.
+pub(crate) fn step(context: Context<'_>, id: EventId, fuel: &mut u64, report: &mut impl Report) {
+    matches(context, Some(id), fuel, report);
+}
+
+fn matches(context: Context<'_>, new: Option<EventId>, fuel: &mut u64, report: &mut impl Report) {
+    for (index, rule) in context.plan.rules.iter().enumerate() {
+        let mut evaluator = context.evaluator(fuel);
+        let is_of_block = new.is_some_and(|id| concerns_block(&mut evaluator, rule, id));
+        let mut frame = vec![Value::Absent; rule.query.slots];
+        let variables: Vec<&Variable> = rule.query.variables.iter().collect();
+        let outer: Vec<usize> = rule.events.iter().filter(|v| v.is_outer).map(|v| v.slot).collect();
+        let result = assign(&mut evaluator, &variables, &rule.query.items, 0, &mut frame, &mut |evaluator, frame| {
+            let is_of_match = |id: EventId| outer.iter().any(|slot| frame.get(*slot) == Some(&Value::Event(id)));
+            if new.is_some_and(|id| !is_of_block && !is_of_match(id)) {
+                return Ok(());
+            }
+            match satisfies(evaluator, &rule.query.items, frame) {
+                Ok(true) => report.found(evaluator, index, frame).map(|_| ()),
+                Ok(false) => Ok(()),
+                Err(EvalError::Fuel) => Err(EvalError::Fuel),
+                Err(error) => {
+                    report.failed(index, error);
+                    Ok(())
+                }
+            }
+        });
+        if let Err(error) = result {
+            report.failed(index, error);
+        }
+    }
+}
+
+/// Whether a block of the rule may count the event, or the rule holds at any time.
+fn concerns_block(evaluator: &mut Evaluator<'_>, rule: &Rule, id: EventId) -> bool {
+    let Some(kind) = kind(evaluator.trace, id) else { return false };
+    is_concerned(rule, kind)
+        || rule.events.iter().filter(|v| !v.is_outer && v.matters_later).any(|variable| {
+            let mut frame = vec![Value::Absent; rule.query.slots];
+            set(&mut frame, variable.slot, Value::Event(id));
+            let fits = variable.ty == kind || variable.ty == Type::Event;
+            fits && evaluator.solve(&variable.alone, &mut frame, &mut |_, _| Ok(true)).unwrap_or(true)
+        })
+}
+
+type OnAssignment<'f> = dyn FnMut(&mut Evaluator<'_>, &mut Frame) -> Result<(), EvalError> + 'f;
+
+/// Tries every value of every variable, in the order in which they can be had. `bound` are the slots with a value.
+fn assign(
+    evaluator: &mut Evaluator<'_>,
+    variables: &[&Variable],
+    items: &[Item],
+    bound: u64,
+    frame: &mut Frame,
+    found: &mut OnAssignment<'_>,
+) -> Result<(), EvalError> {
+    evaluator.spend(1)?;
+    let bound = name_values(evaluator, items, bound, frame)?;
+    let next = variables.iter().position(|v| v.domain.as_ref().is_none_or(|ex| ex.needs() & !bound == 0));
+    let Some(index) = next else { return found(evaluator, frame) };
+    let Some(variable) = variables.get(index) else { return Ok(()) };
+    let rest: Vec<&Variable> =
+        variables.iter().enumerate().filter(|(i, _)| *i != index).map(|(_, v)| *v).collect();
+    let values = match &variable.domain {
+        None => (0..evaluator.trace.len()).map(|id| Value::Event(EventId(id))).collect(),
+        Some(domain) => match evaluator.domain(domain, variable.ty, frame) {
+            Ok(values) => values,
+            Err(EvalError::Fuel) => return Err(EvalError::Fuel),
+            Err(error) => vec![Value::Failed(error.into())],
+        },
+    };
+    for value in values {
+        if evaluator.has_type(&value, variable.ty) {
+            let mut frame = frame.clone();
+            set(&mut frame, variable.slot, value);
+            assign(evaluator, &rest, items, bound | Ex::Slot(variable.slot).needs(), &mut frame, found)?;
+        }
+    }
+    Ok(())
+}
+
+/// Gives names their values as soon as these can be computed.
+fn name_values(
+    evaluator: &mut Evaluator<'_>,
+    items: &[Item],
+    mut bound: u64,
+    frame: &mut Frame,
+) -> Result<u64, EvalError> {
+    for item in items {
+        if let Item::Let(slot, ex) = item
+            && ex.needs() & !bound == 0
+        {
+            let value = match evaluator.evaluate(ex, frame) {
+                Ok(value) => value,
+                Err(EvalError::Fuel) => return Err(EvalError::Fuel),
+                Err(error) => Value::Failed(error.into()),
+            };
+            set(frame, *slot, value);
+            bound |= Ex::Slot(*slot).needs();
+        }
+    }
+    Ok(bound)
+}
+
+/// Whether all conditions hold. One that cannot be evaluated matters only if none rules the assignment out.
+fn satisfies(evaluator: &mut Evaluator<'_>, items: &[Item], frame: &mut Frame) -> Result<bool, EvalError> {
+    let mut trouble = frame.iter().find_map(|value| match value {
+        Value::Failed(error) => Some((**error).clone()),
+        _ => None,
+    });
+    for item in items {
+        let Item::Test(ex) = item else { continue };
+        match evaluator.holds(ex, frame) {
+            Ok(true) => {}
+            Ok(false) => return Ok(false),
+            Err(EvalError::Fuel) => return Err(EvalError::Fuel),
+            Err(error) => trouble = trouble.or(Some(error)),
+        }
+    }
+    trouble.map_or(Ok(true), Err)
+}

@@ -1,0 +1,163 @@
+//! Where an event stood in the list of messages that it was read from, and so the address of each of its parts:
+//! `messages.1.tool_calls.0.function.arguments.to`.
+//!
+//! Addresses are paths, computed from where a part *is*; the analyzer of the paper finds parts by the identity of their
+//! objects, and reports false places where two are equal.
+
+use std::fmt::Write as _;
+use std::ops::Range;
+
+use super::path::{Path, Step};
+
+/// Where an event stood.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Origin {
+    /// Which message, from 0.
+    pub message: usize,
+    /// Which part of the message.
+    pub part: Part,
+}
+
+/// A part of a message that is an event of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// The message itself, or a tool's answer.
+    Whole,
+    /// The n-th of `tool_calls`.
+    Call(usize),
+    /// The message is nothing but a call.
+    Bare,
+    /// `function_call`, which OpenAI had before `tool_calls`.
+    Legacy,
+    /// `params` of a JSON-RPC request.
+    Request,
+    /// `result` or `error` of a JSON-RPC response.
+    Response,
+    /// The n-th block of `content`: a call.
+    Use(usize),
+    /// The n-th block of `content`: an answer.
+    Result(usize),
+    /// The blocks of `content` from the n-th on: what was said between calls.
+    Blocks(usize),
+    /// The n-th of `tools`, described as in MCP, by Anthropic or by OpenAI.
+    Tool(usize, Described),
+}
+
+/// Whose words describe a tool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Described {
+    /// `inputSchema`
+    Mcp,
+    /// `input_schema`
+    Anthropic,
+    /// `function.parameters`
+    OpenAi,
+}
+
+impl Origin {
+    /// A message as a whole.
+    pub fn whole(message: usize) -> Self {
+        Self { message, part: Part::Whole }
+    }
+
+    /// The address of the event.
+    pub fn address(&self) -> String {
+        let message = self.message;
+        match self.part {
+            Part::Whole | Part::Bare | Part::Request | Part::Response | Part::Blocks(_) => {
+                format!("messages.{message}")
+            }
+            Part::Call(index) => format!("messages.{message}.tool_calls.{index}"),
+            Part::Legacy => format!("messages.{message}.function_call"),
+            Part::Use(index) | Part::Result(index) => format!("messages.{message}.content.{index}"),
+            Part::Tool(index, _) => format!("messages.{message}.tools.{index}"),
+        }
+    }
+
+    /// The address of the name of the tool that a call calls.
+    pub fn name_address(&self) -> String {
+        let event = self.address();
+        match self.part {
+            Part::Call(_) | Part::Bare => format!("{event}.function.name"),
+            Part::Request => format!("{event}.params.name"),
+            _ => format!("{event}.name"),
+        }
+    }
+
+    /// The address of what a path from the root of the event leads to.
+    ///
+    /// `is_sole_block` says that the content is the text of a list of one block, which stands for that list.
+    pub fn part_address(&self, path: &Path, is_sole_block: bool) -> String {
+        let mut address = self.address();
+        let mut steps = path.0.iter();
+        if let Some(Step::Key(first)) = steps.next() {
+            // What the format calls the fields that every event of ours has under one name.
+            let (before, name) = match (&**first, self.part) {
+                ("arguments", Part::Call(_) | Part::Bare) => (".function", "arguments"),
+                ("arguments", Part::Request) => (".params", "arguments"),
+                ("arguments", Part::Use(_)) => ("", "input"),
+                ("content", Part::Response) => (".result", "content"),
+                ("inputSchema", Part::Tool(_, Described::Anthropic)) => ("", "input_schema"),
+                ("inputSchema", Part::Tool(_, Described::OpenAi)) => (".function", "parameters"),
+                ("name" | "description", Part::Tool(_, Described::OpenAi)) => (".function", &**first),
+                (first, _) => ("", first),
+            };
+            let _ = write!(address, "{before}.{name}");
+            if is_sole_block && &**first == "content" {
+                let first = if let Part::Blocks(first) = self.part { first } else { 0 };
+                let _ = write!(address, ".{first}.text");
+            }
+        }
+        for (depth, step) in steps.enumerate() {
+            let _ = match (step, self.part) {
+                (Step::Index(index), Part::Blocks(first)) if depth == 0 => write!(address, ".{}", first + index),
+                (Step::Index(index), _) => write!(address, ".{index}"),
+                (Step::Key(key), _) => write!(address, ".{key}"),
+                (Step::Capture(_), _) => Ok(()),
+            };
+        }
+        address
+    }
+}
+
+/// The part of an address that names characters of a text: `:5-10`.
+pub(crate) fn characters(text: &str, bytes: &Range<usize>) -> String {
+    let before = |at: usize| text.get(..at).map_or(0, |text| text.chars().count());
+    format!(":{}-{}", before(bytes.start), before(bytes.end))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_paths_into_the_list_of_messages() {
+        let check = |part: Part, path: &[&str], sole: bool, expected: &str| {
+            let steps = path.iter().map(|step| match step.parse() {
+                Ok(index) => Step::Index(index),
+                Err(_) => Step::Key((*step).into()),
+            });
+            let path = Path(steps.collect());
+            assert_eq!(Origin { message: 3, part }.part_address(&path, sole), expected, "{part:?} {path}");
+        };
+        check(Part::Whole, &[], false, "messages.3");
+        check(Part::Whole, &["content"], false, "messages.3.content");
+        check(Part::Whole, &["content"], true, "messages.3.content.0.text");
+        check(Part::Whole, &["content", "1", "text"], false, "messages.3.content.1.text");
+        check(Part::Blocks(2), &["content"], true, "messages.3.content.2.text");
+        check(Part::Blocks(2), &["content", "1", "text"], false, "messages.3.content.3.text");
+        check(Part::Call(1), &[], false, "messages.3.tool_calls.1");
+        check(Part::Call(1), &["arguments", "to", "0"], false, "messages.3.tool_calls.1.function.arguments.to.0");
+        check(Part::Bare, &["arguments", "to"], false, "messages.3.function.arguments.to");
+        check(Part::Legacy, &["arguments", "to"], false, "messages.3.function_call.arguments.to");
+        check(Part::Request, &["arguments", "to"], false, "messages.3.params.arguments.to");
+        check(Part::Response, &["content", "to"], false, "messages.3.result.content.to");
+        check(Part::Use(1), &["arguments", "to"], false, "messages.3.content.1.input.to");
+        check(Part::Result(1), &["content"], false, "messages.3.content.1.content");
+        check(Part::Tool(1, Described::Mcp), &["inputSchema", "a"], false, "messages.3.tools.1.inputSchema.a");
+        check(Part::Tool(1, Described::OpenAi), &["inputSchema", "a"], false, "messages.3.tools.1.function.parameters.a");
+        check(Part::Tool(1, Described::OpenAi), &["description"], false, "messages.3.tools.1.function.description");
+        assert_eq!(Origin { message: 3, part: Part::Call(1) }.name_address(), "messages.3.tool_calls.1.function.name");
+        assert_eq!(characters("äöü", &(2..4)), ":1-2");
+    }
+}
