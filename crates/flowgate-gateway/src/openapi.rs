@@ -15,11 +15,79 @@ pub(crate) fn schema(name: &str) -> serde_json::Value {
     document()["components"]["schemas"][name].clone()
 }
 
+/// What is wrong with `value` by the keywords that our document uses; empty if nothing is.
+#[cfg(test)]
+pub(crate) fn mistakes(value: &serde_json::Value, schema: &serde_json::Value, place: &str) -> Vec<String> {
+    use serde_json::Value;
+    if let Some(reference) = schema["$ref"].as_str() {
+        let document = document();
+        return mistakes(value, document.pointer(reference.trim_start_matches('#')).unwrap(), place);
+    }
+    let kind = match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(number) if number.is_f64() => "number",
+        Value::Number(_) => "integer",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    };
+    let is = |expected: &Value| expected == kind || (expected == "number" && kind == "integer");
+    let mut found = Vec::new();
+    match &schema["type"] {
+        Value::Array(kinds) if kinds.iter().any(is) => {}
+        expected if is(expected) => {}
+        expected => found.push(format!("{place} is {kind}, not {expected}")),
+    }
+    if schema["enum"].as_array().is_some_and(|known| !known.contains(value)) {
+        found.push(format!("{place} is {value}, not one of {}", schema["enum"]));
+    }
+    for name in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        if value.get(name).is_none() {
+            found.push(format!("{place} has no {name}"));
+        }
+    }
+    for (name, field) in value.as_object().into_iter().flatten() {
+        let known = schema["properties"].get(name).or_else(|| schema.get("additionalProperties"));
+        match known {
+            Some(schema) => found.extend(mistakes(field, schema, &format!("{place}.{name}"))),
+            None if schema.get("properties").is_some() => found.push(format!("{place} has a field {name}")),
+            None => {}
+        }
+    }
+    for (index, item) in value.as_array().into_iter().flatten().enumerate() {
+        found.extend(mistakes(item, &schema["items"], &format!("{place}[{index}]")));
+    }
+    found
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::service::ROUTES;
-    use serde_json::Value;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn mistakes_are_found() {
+        let check = |name: &str, value: Value, expected: &[&str]| {
+            assert_eq!(mistakes(&value, &schema(name), "it"), expected, "{value}");
+        };
+        check("Failed", json!({"rule": 1, "kind": "fuel", "message": "m"}), &[]);
+        check(
+            "Failed",
+            json!({"rule": 1.5, "kind": "fuel", "message": "m"}),
+            &["it.rule is number, not \"integer\""],
+        );
+        check("Failed", json!({"rule": 1, "kind": "fuel"}), &["it has no message"]);
+        check("Detail", json!({"detail": "m", "more": 1}), &["it has a field more"]);
+        let kinds = schema("Failed")["properties"]["kind"]["enum"].clone();
+        let expected = format!("it.kind is \"x\", not one of {kinds}");
+        check("Failed", json!({"rule": 1, "kind": "x", "message": "m"}), &[&expected]);
+        let expected = "it.errors[0] is null, not \"object\"";
+        assert!(
+            mistakes(&json!({"errors": [null]}), &schema("Checked"), "it").contains(&expected.to_owned())
+        );
+    }
 
     #[test]
     fn it_describes_exactly_the_routes() {

@@ -257,4 +257,31 @@ mod tests {
         );
         assert_eq!(detail(&api.load(b"\"\xff\"")), r#"400 {"detail":"the body is not UTF-8 at byte 1"}"#);
     }
+
+    #[test]
+    fn the_description_tells_what_must_be_sent() {
+        let api = PolicyApi::new(Dialect::Flowgate, &Limits::default());
+        let check = |route: fn(&PolicyApi, &[u8]) -> Reply, path: &str, request: &str, answer: &str| {
+            let operation = &crate::openapi::document()["paths"][path]["post"];
+            let example = operation["requestBody"]["content"]["application/json"]["example"].clone();
+            let schema = crate::openapi::schema(request);
+            assert_eq!(crate::openapi::mistakes(&example, &schema, request), [""; 0]);
+            let reply = route(&api, example.to_string().as_bytes());
+            let answered = serde_json::from_str(&reply.text()).unwrap();
+            assert_eq!(crate::openapi::mistakes(&answered, &crate::openapi::schema(answer), answer), [""; 0]);
+            for (name, kind) in schema["properties"].as_object().unwrap() {
+                let required = schema["required"].as_array().unwrap().contains(&serde_json::json!(name));
+                let mut fields = example.as_object().unwrap().clone();
+                fields.remove(name);
+                let reply = route(&api, Value::from(fields.clone()).to_string().as_bytes());
+                assert_eq!(reply.status == StatusCode::OK, !required, "{path} without {name}");
+                fields.insert(name.clone(), Value::from(1));
+                let reply = route(&api, Value::from(fields).to_string().as_bytes());
+                assert_eq!(reply.status, StatusCode::BAD_REQUEST, "{path} with {name} that is not {kind}");
+            }
+        };
+        check(PolicyApi::load, "/api/v1/policy/load", "LoadRequest", "Loaded");
+        check(PolicyApi::check, "/api/v1/policy/check", "CheckRequest", "Checked");
+        check(PolicyApi::batch, "/api/v1/policy/check/batch", "BatchRequest", "Batched");
+    }
 }

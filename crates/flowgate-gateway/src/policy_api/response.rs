@@ -166,30 +166,35 @@ mod tests {
         }
     }
 
-    /// Every field that can be answered, so that the description can be held against it.
-    pub(crate) fn examples() -> Vec<(&'static str, Value)> {
+    /// A value of each type with every field.
+    fn examples() -> [(&'static str, Value); 9] {
         let policy = Policy::parse(SOURCE).unwrap();
         let failure =
             Failure { rule: 0, statement: 12..24, kind: FailureKind::Type, message: "m".to_owned() };
         let failed = || Failed::of(&failure, &policy);
+        let found = |action| Found::of(violation(action), &policy);
         let warning =
-            Warning { code: "c", line: 1, column: 1, message: String::new(), help: Some(String::new()) };
-        let checked =
-            || Checked { errors: vec![Found::of(violation(Action::Ask), &policy)], failures: vec![failed()] };
-        let mut judged = Judged::checked(SOURCE.to_owned(), checked());
-        judged.error_message = Some("m".to_owned());
-        let of = |value: &dyn Fn() -> Result<Value, serde_json::Error>| value().unwrap();
-        vec![
-            ("Loaded", of(&|| serde_json::to_value(Loaded { warnings: Vec::new() }))),
-            ("Warning", of(&|| serde_json::to_value(&warning))),
-            ("Checked", of(&|| serde_json::to_value(checked()))),
-            ("Found", of(&|| serde_json::to_value(Found::of(violation(Action::Deny), &policy)))),
-            ("Failed", of(&|| serde_json::to_value(failed()))),
-            ("Batched", of(&|| serde_json::to_value(Batched { result: Vec::new() }))),
-            ("Judged", of(&|| serde_json::to_value(&judged))),
-            ("Detail", of(&|| serde_json::to_value(crate::reply::Detail { detail: "m" }))),
-            ("Health", of(&|| serde_json::to_value(crate::service::Health::now()))),
+            || Warning { code: "c", line: 1, column: 1, message: "m".to_owned(), help: Some("h".to_owned()) };
+        let checked = || Checked { errors: vec![found(Action::Ask)], failures: vec![failed()] };
+        let judged = || Judged {
+            error_message: Some("m".to_owned()),
+            ..Judged::checked(SOURCE.to_owned(), checked())
+        };
+        [
+            ("Loaded", value(Loaded { warnings: vec![warning()] })),
+            ("Warning", value(warning())),
+            ("Checked", value(checked())),
+            ("Found", value(found(Action::Deny))),
+            ("Failed", value(failed())),
+            ("Batched", value(Batched { result: vec![judged()] })),
+            ("Judged", value(judged())),
+            ("Detail", value(crate::reply::Detail { detail: "m" })),
+            ("Health", value(crate::service::Health::now())),
         ]
+    }
+
+    fn value(of: impl Serialize) -> Value {
+        serde_json::to_value(of).unwrap()
     }
 
     #[test]
@@ -222,6 +227,7 @@ mod tests {
     fn the_description_has_the_fields_that_are_answered() {
         for (name, example) in examples() {
             let schema = crate::openapi::schema(name);
+            assert_eq!(crate::openapi::mistakes(&example, &schema, name), [""; 0]);
             let described: Vec<&String> = schema["properties"].as_object().unwrap().keys().collect();
             let answered: Vec<&String> = example.as_object().unwrap().keys().collect();
             assert_eq!(described, answered, "{name} in openapi.json");
