@@ -46,6 +46,9 @@ pub(crate) const ROUTES: [(Method, &str, Route); 7] = [
     (Method::GET, "/metrics", Route::Metrics),
 ];
 
+/// How many times too large a body may be to be received before it is refused.
+const TOO_LARGE: usize = 8;
+
 /// That the server is there.
 #[derive(Debug, Serialize)]
 pub(crate) struct Health {
@@ -165,22 +168,34 @@ impl Service {
     }
 
     async fn read(&self, mut body: Body, read: &mut Read) -> Result<(), Reply> {
+        let mut arrived = 0_usize;
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|_| {
                 Reply::detail(StatusCode::BAD_REQUEST, "the body ended before it was complete").close()
             })?;
             let Ok(data) = frame.into_data() else { continue };
-            if read.bytes.len() + data.len() > self.limits.body {
-                let detail = format!(
-                    "the body is larger than {} bytes: send fewer messages, or start the server with a larger --max-body",
-                    self.limits.body
-                );
-                return Err(Reply::detail(StatusCode::PAYLOAD_TOO_LARGE, &detail).close());
+            arrived = arrived.saturating_add(data.len());
+            if arrived > self.limits.body {
+                // A client that is still sending when the connection closes does not see the answer: what is a
+                // little too large is received and let go.
+                read.bytes = Vec::new();
+                read.held.split(read.held.num_permits());
+                if arrived > self.limits.body.saturating_mul(TOO_LARGE) {
+                    break;
+                }
+                continue;
             }
             let bytes = u32::try_from(data.len()).map_err(|_| busy().close())?;
             let more = Arc::clone(&self.bodies).try_acquire_many_owned(bytes);
             read.held.merge(more.map_err(|_| busy().close())?);
             read.bytes.extend_from_slice(&data);
+        }
+        if arrived > self.limits.body {
+            let detail = format!(
+                "the body is larger than {} bytes: send fewer messages, or start the server with a larger --max-body",
+                self.limits.body
+            );
+            return Err(Reply::detail(StatusCode::PAYLOAD_TOO_LARGE, &detail).close());
         }
         Ok(())
     }

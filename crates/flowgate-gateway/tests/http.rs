@@ -294,6 +294,16 @@ async fn bytes_of_bodies_are_given_back() {
 }
 
 #[tokio::test]
+async fn a_client_that_sends_too_much_sees_why() {
+    let server = start(Limits { body: 4 << 20, ..Limits::default() }).await;
+    for mib in [5, 20] {
+        let body = json!({"policy": "#".repeat(mib << 20)});
+        let Ok(answer) = timeout(LONG, server.post(LOAD, &body)).await else { panic!("no answer") };
+        assert_eq!(answer.status, 413);
+    }
+}
+
+#[tokio::test]
 async fn slow_clients_lose_their_connection() {
     let limits = Limits { head_time: SHORT, body_time: SHORT, ..Limits::default() };
     let server = start(limits).await;
