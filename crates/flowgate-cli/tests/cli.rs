@@ -299,8 +299,8 @@ impl Serving {
         let mut line = String::new();
         std::io::BufReader::new(child.stderr.as_mut().unwrap()).read_line(&mut line).unwrap();
         let address = line.strip_prefix("note: listening on http://").and_then(|line| line.split_once(';'));
-        let address = address.unwrap_or_else(|| panic!("{line}")).0.to_owned();
-        Self(child, address)
+        assert!(address.is_some(), "{line}");
+        Self(child, address.unwrap().0.to_owned())
     }
 
     /// The first line of the answer.
@@ -314,9 +314,13 @@ impl Serving {
         answer.lines().next().unwrap_or_default().to_owned()
     }
 
-    fn end(mut self, signal: &str) -> Option<i32> {
+    fn signal(&self, signal: &str) {
         let process = self.0.id().to_string();
         assert!(Command::new("kill").args([signal, &process]).status().unwrap().success());
+    }
+
+    fn end(mut self, signal: &str) -> Option<i32> {
+        self.signal(signal);
         self.0.wait().unwrap().code()
     }
 }
@@ -330,6 +334,14 @@ fn a_server_says_where_it_is_and_ends_when_it_is_told() {
         assert_eq!(server.get("/metrics", ""), "HTTP/1.1 200 OK");
         assert_eq!(server.end(signal), Some(0), "{signal}");
     }
+    // Who does not want to wait for a slow client asks again.
+    let server = Serving::start(&["--drain-time", "3600", "--head-time", "3600"]);
+    let mut slow = std::net::TcpStream::connect(&server.1).unwrap();
+    slow.write_all(b"GET /health HTTP/1.1\r\n").unwrap();
+    assert_eq!(server.get("/health", ""), "HTTP/1.1 200 OK");
+    server.signal("-INT");
+    while std::net::TcpStream::connect(&server.1).is_ok() {}
+    assert_eq!(server.end("-INT"), Some(0));
     let token = file("token.txt", b"0123456789abcdef\n");
     let server = Serving::start(&["--compat", "--token-file", name(&token)]);
     assert_eq!(server.get("/metrics", ""), "HTTP/1.1 401 Unauthorized");

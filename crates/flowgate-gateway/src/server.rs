@@ -13,7 +13,7 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::time::{sleep, timeout};
 
 use crate::access::Access;
@@ -167,7 +167,8 @@ async fn connection(stream: TcpStream, router: Router, limits: Limits, mut closi
     let _ = connection.await;
 }
 
-/// Runs a server on threads of its own until Ctrl-C or SIGTERM; tells its address as soon as it listens.
+/// Runs a server on threads of its own until Ctrl-C or SIGTERM, a second of which ends the wait for open requests; tells
+/// its address as soon as it listens.
 ///
 /// # Errors
 /// If it cannot start.
@@ -179,33 +180,62 @@ pub fn serve(config: Config, ready: impl FnOnce(SocketAddr)) -> Result<Ended, Se
         .map_err(ServeError::Runtime)?;
     let ended = runtime.block_on(async {
         // Before anybody is told the address: who knows it may also send the signal.
-        let stop = stop().map_err(ServeError::Runtime)?;
+        let mut signals = Signals::new().map_err(ServeError::Runtime)?;
         let server = Server::bind(config).await?;
         ready(server.address());
-        Ok(server.run(stop).await)
+        let (stop, stopped) = oneshot::channel::<()>();
+        let mut running = pin!(server.run(async {
+            let _ = stopped.await;
+        }));
+        tokio::select! {
+            ended = running.as_mut() => return Ok(ended),
+            () = signals.next() => {}
+        }
+        let _ = stop.send(());
+        tokio::select! {
+            ended = running => Ok(ended),
+            // Who asks twice does not want to wait.
+            () = signals.next() => Ok(Ended::Cut),
+        }
     });
     // An evaluation for which nobody waits any more is not waited for either.
     runtime.shutdown_background();
     ended
 }
 
-/// Waits for Ctrl-C or SIGTERM.
+/// Ctrl-C and SIGTERM.
 #[cfg(unix)]
-fn stop() -> io::Result<impl Future<Output = ()>> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-    Ok(async move {
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
-    })
+struct Signals {
+    interrupt: tokio::signal::unix::Signal,
+    terminate: tokio::signal::unix::Signal,
 }
 
-/// Waits for Ctrl-C.
+#[cfg(unix)]
+impl Signals {
+    fn new() -> io::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+/// Ctrl-C.
 #[cfg(not(unix))]
-fn stop() -> io::Result<impl Future<Output = ()>> {
-    Ok(async {
+struct Signals;
+
+#[cfg(not(unix))]
+impl Signals {
+    fn new() -> io::Result<Self> {
+        Ok(Self)
+    }
+
+    async fn next(&mut self) {
         let _ = tokio::signal::ctrl_c().await;
-    })
+    }
 }
