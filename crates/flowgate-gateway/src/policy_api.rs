@@ -8,7 +8,7 @@ mod response;
 use std::sync::Arc;
 
 use axum::http::StatusCode;
-use flowgate::analysis::{self, FailureKind, Options};
+use flowgate::analysis::{self, Analysis, FailureKind, Options};
 use flowgate::policy::{Dialect, Policy};
 use flowgate::trace::{Entry, read};
 use serde_json::{Map, Value};
@@ -133,18 +133,23 @@ impl PolicyApi {
                 ))
             },
         )?;
-        for failure in &analysis.failures {
-            if self.dialect == Dialect::Compat || failure.kind == FailureKind::MissingParameter {
-                return Err(refusal(failure.kind, &failure.message));
-            }
+        self.conclude(analysis, &policy, messages.len())
+    }
+
+    /// What an analysis means for a client: a rule that cannot be evaluated is never passed over.
+    fn conclude(&self, analysis: Analysis, policy: &Policy, messages: usize) -> Result<Checked, Refusal> {
+        // The old service gave up at the first such rule. A parameter is the caller's to give in any dialect.
+        let ends = |kind| self.dialect == Dialect::Compat || kind == FailureKind::MissingParameter;
+        if let Some(failure) = analysis.failures.iter().find(|failure| ends(failure.kind)) {
+            return Err(refusal(failure.kind, &failure.message));
         }
         let mut errors: Vec<Found> =
-            analysis.violations.into_iter().map(|violation| Found::of(violation, &policy)).collect();
+            analysis.violations.into_iter().map(|violation| Found::of(violation, policy)).collect();
         let mut failures = Vec::new();
         for failure in analysis.failures {
-            let failed = Failed::of(&failure, &policy);
-            // A rule that cannot be evaluated denies: it is never passed over, and silences no other.
-            errors.push(Found::failure(&failed, failure.rule, messages.len()));
+            let failed = Failed::of(&failure, policy);
+            // It denies, beside what the other rules find.
+            errors.push(Found::failure(&failed, failure.rule, messages));
             failures.push(failed);
         }
         Ok(Checked { errors, failures })
@@ -188,6 +193,8 @@ fn message_of(event: usize, messages: &[Value]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use flowgate::analysis::{Failure, Violation};
+    use flowgate::policy::Action;
 
     fn detail(reply: &Reply) -> String {
         format!("{} {}", reply.status.as_u16(), reply.text())
@@ -203,6 +210,58 @@ mod tests {
         check(FailureKind::Attribute, r#"400 {"detail":"Invariant Attribute Error: m"}"#);
         check(FailureKind::Fuel, r#"500 {"detail":"Error during analysis: m"}"#);
         check(FailureKind::Type, r#"500 {"detail":"Error during analysis: m"}"#);
+    }
+
+    #[test]
+    fn a_rule_that_cannot_be_evaluated_is_never_passed_over() {
+        let policy =
+            Policy::parse("raise \"a\" if:\n    (m: Message)\nraise \"b\" if:\n    (m: Message)\n").unwrap();
+        let violation = Violation {
+            rule: 1,
+            statement: 31..44,
+            action: Action::Log,
+            args: vec![Value::from("b")],
+            kwargs: Map::new(),
+            ranges: vec!["messages.0".to_owned()],
+            key: "k".to_owned(),
+        };
+        let check = |dialect, kinds: &[FailureKind], expected: &str| {
+            let failure = |kind: &FailureKind| Failure {
+                rule: 0,
+                statement: 0..12,
+                kind: *kind,
+                message: "m".to_owned(),
+            };
+            let failures = kinds.iter().map(failure).collect();
+            let analysis = Analysis { violations: vec![violation.clone()], failures };
+            let api = PolicyApi::new(dialect, &Limits::default());
+            assert_eq!(detail(&answer(api.conclude(analysis, &policy, 7))), expected, "{kinds:?}");
+        };
+        let found = r#"{"key":"k","args":["b"],"kwargs":{},"ranges":["messages.0"],"action":"log","rule":3}"#;
+        let fuel = r#"{"key":"failure:0:fuel:7","args":["the rule at line 1 cannot be evaluated: m"],"kwargs":{},"ranges":[],"action":"deny","rule":1}"#;
+        let failures = r#"[{"rule":1,"kind":"fuel","message":"m"}]"#;
+        let (new, old) = (Dialect::Flowgate, Dialect::Compat);
+        for dialect in [new, old] {
+            check(dialect, &[], &format!(r#"200 {{"errors":[{found}]}}"#));
+            let missing = r#"400 {"detail":"Missing Policy Parameter: m"}"#;
+            check(dialect, &[FailureKind::MissingParameter], missing);
+        }
+        check(
+            new,
+            &[FailureKind::Fuel],
+            &format!(r#"200 {{"errors":[{found},{fuel}],"failures":{failures}}}"#),
+        );
+        check(
+            old,
+            &[FailureKind::Fuel, FailureKind::Attribute],
+            r#"500 {"detail":"Error during analysis: m"}"#,
+        );
+        check(old, &[FailureKind::Attribute], r#"400 {"detail":"Invariant Attribute Error: m"}"#);
+        check(
+            new,
+            &[FailureKind::Fuel, FailureKind::MissingParameter],
+            r#"400 {"detail":"Missing Policy Parameter: m"}"#,
+        );
     }
 
     #[test]
