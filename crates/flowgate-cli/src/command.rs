@@ -4,6 +4,8 @@ mod check;
 mod demo;
 mod explain;
 mod replay;
+#[cfg(feature = "gateway")]
+mod serve;
 
 use clap::CommandFactory;
 use flowgate_guard::influence;
@@ -39,6 +41,8 @@ pub(crate) fn run(command: Command, output: &mut Output) -> Result<u8, InputErro
             explain::run(&explain::Options { policy, trace, call, influence: &influence, content }, output)
         }
         Command::Demo => demo::run(output),
+        #[cfg(feature = "gateway")]
+        Command::Serve(options) => serve::run(&options, output),
         Command::Functions => {
             let rows = flowgate::policy::functions().map(|(name, (least, most), doc)| {
                 let arguments = if least == most { least.to_string() } else { format!("{least} to {most}") };

@@ -48,7 +48,7 @@ fn reason(error: &std::io::Error) -> String {
     }
 }
 
-/// Reads a policy.
+/// Reads a policy, or another short text.
 pub(crate) fn policy_source(path: &Path) -> Result<String, InputError> {
     let limit = u64::try_from(flowgate::policy::MAX_SOURCE).unwrap_or(u64::MAX) + 1;
     let mut bytes = Vec::new();

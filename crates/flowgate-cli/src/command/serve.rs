@@ -1,0 +1,66 @@
+//! `flowgate serve`: the policy API over HTTP.
+
+use std::path::Path;
+use std::time::Duration;
+
+use flowgate::policy::Dialect;
+use flowgate_gateway::access::{Access, Token};
+use flowgate_gateway::limits::Limits;
+use flowgate_gateway::server::{Config, Ended, serve};
+
+use crate::args::ServeArgs;
+use crate::input::{InputError, policy_source};
+use crate::output::Output;
+
+/// The name of the token in the environment.
+const TOKEN: &str = "FLOWGATE_TOKEN";
+
+/// Runs the command; returns the exit code.
+pub(crate) fn run(options: &ServeArgs, output: &mut Output) -> Result<u8, InputError> {
+    let token = token(options.token_file.as_deref())?;
+    let access = Access::of(options.listen, token, options.allow_anonymous)
+        .map_err(|error| InputError(format!("{}: {error}", options.listen)))?;
+    let dialect = if options.compat { Dialect::Compat } else { Dialect::Flowgate };
+    let config = Config { listen: options.listen, dialect, access, limits: limits(options) };
+    let ended = serve(config, |address| output.note(&format!("listening on http://{address}; Ctrl-C stops")))
+        .map_err(|error| InputError(error.to_string()))?;
+    if ended == Ended::Cut {
+        output.note("some connections were still open; they were cut");
+    }
+    Ok(0)
+}
+
+fn token(file: Option<&Path>) -> Result<Option<Token>, InputError> {
+    let (text, place) = match (file, std::env::var(TOKEN)) {
+        (Some(_), Ok(_)) => {
+            return Err(InputError(format!("there are two tokens: leave out --token-file or {TOKEN}")));
+        }
+        (Some(file), Err(_)) => (policy_source(file)?, file.display().to_string()),
+        (None, Ok(text)) => (text, TOKEN.to_owned()),
+        (None, Err(std::env::VarError::NotPresent)) => return Ok(None),
+        (None, Err(error)) => return Err(InputError(format!("{TOKEN}: {error}"))),
+    };
+    Token::new(&text).map(Some).map_err(|error| InputError(format!("{place}: {error}")))
+}
+
+fn limits(options: &ServeArgs) -> Limits {
+    let number = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
+    let mib = |mib: u32| number(mib).saturating_mul(1 << 20);
+    let seconds = |seconds: u32| Duration::from_secs(u64::from(seconds));
+    Limits {
+        body: mib(options.max_body),
+        bodies: mib(options.max_bodies.max(options.max_body)),
+        connections: number(options.max_connections),
+        workers: options.workers.map_or_else(|| Limits::default().workers, number),
+        queue: number(options.queue),
+        batch: number(options.max_batch),
+        fuel: options.fuel,
+        cached_policies: number(options.cached_policies),
+        cached_bytes: mib(options.cached_source),
+        head_time: seconds(options.head_time),
+        body_time: seconds(options.body_time),
+        answer_time: seconds(options.answer_time),
+        write_time: seconds(options.write_time),
+        drain_time: seconds(options.drain_time),
+    }
+}

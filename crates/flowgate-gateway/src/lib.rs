@@ -1,0 +1,20 @@
+//! Flowgate as a service: the policy API over HTTP.
+//!
+//! * [`server`]: sockets: what may connect, for how long, and how the server stops.
+//! * [`limits`]: every bound on what a client can make the server do, in one place.
+//! * [`access`]: who may ask.
+//! * [`openapi`]: the description that is served, and that the tests hold against what is served.
+//!
+//! The routes are those of Invariant's policy service, so that its clients work unchanged. A policy is judged by
+//! [`flowgate::analysis`]; nothing here decides anything, and nothing is kept between requests but compiled policies.
+
+pub mod access;
+pub mod limits;
+mod metrics;
+pub mod openapi;
+mod policy_api;
+mod reply;
+pub mod server;
+mod service;
+mod stalled;
+mod workers;

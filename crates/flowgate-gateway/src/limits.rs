@@ -1,0 +1,57 @@
+//! Every bound on what a client can make the server do.
+
+use std::time::Duration;
+
+/// Bounds in number, size and time. The defaults suit one service beside one fleet of agents.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of one body.
+    pub body: usize,
+    /// Bytes of all bodies that are being read or evaluated.
+    pub bodies: usize,
+    /// Open connections; more wait to be accepted.
+    pub connections: usize,
+    /// Evaluations at the same time.
+    pub workers: usize,
+    /// Evaluations that wait for a worker; more are refused.
+    pub queue: usize,
+    /// Policies of one batch.
+    pub batch: usize,
+    /// Steps of evaluation for one request; the policies of a batch share them evenly.
+    pub fuel: u64,
+    /// Compiled policies that are kept.
+    pub cached_policies: usize,
+    /// Bytes of source of the compiled policies that are kept.
+    pub cached_bytes: usize,
+    /// Time for the head of a request, and for the pause before the next request of a connection.
+    pub head_time: Duration,
+    /// Time for a body to arrive.
+    pub body_time: Duration,
+    /// Time for an answer, from the moment when the body is there.
+    pub answer_time: Duration,
+    /// Time for a client to take a part of the answer.
+    pub write_time: Duration,
+    /// Time for requests to end when the server stops.
+    pub drain_time: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            body: 8 << 20,
+            bodies: 64 << 20,
+            connections: 256,
+            workers: std::thread::available_parallelism().map_or(1, usize::from),
+            queue: 64,
+            batch: 256,
+            fuel: flowgate::analysis::Options::default().fuel,
+            cached_policies: 256,
+            cached_bytes: 16 << 20,
+            head_time: Duration::from_secs(10),
+            body_time: Duration::from_secs(20),
+            answer_time: Duration::from_secs(30),
+            write_time: Duration::from_secs(20),
+            drain_time: Duration::from_secs(10),
+        }
+    }
+}

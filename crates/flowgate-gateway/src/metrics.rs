@@ -1,0 +1,123 @@
+//! Figures for Prometheus, in its text format.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::Mutex;
+use std::time::Duration;
+
+/// Upper bounds of the latency histogram: in microseconds, and as Prometheus reads them.
+const BOUNDS: [(u64, &str); 12] = [
+    (500, "0.0005"),
+    (1_000, "0.001"),
+    (2_500, "0.0025"),
+    (5_000, "0.005"),
+    (10_000, "0.01"),
+    (25_000, "0.025"),
+    (50_000, "0.05"),
+    (100_000, "0.1"),
+    (250_000, "0.25"),
+    (1_000_000, "1"),
+    (5_000_000, "5"),
+    (30_000_000, "30"),
+];
+
+/// How long the requests of one route took.
+#[derive(Debug, Default, Clone, Copy)]
+struct Histogram {
+    buckets: [u64; BOUNDS.len()],
+    count: u64,
+    micros: u64,
+}
+
+/// What has been counted so far. Routes are ours, never what a client wrote: a client cannot make it grow.
+#[derive(Debug, Default)]
+pub(crate) struct Metrics {
+    counted: Mutex<Counted>,
+}
+
+#[derive(Debug, Default)]
+struct Counted {
+    requests: BTreeMap<(&'static str, u16), u64>,
+    latencies: BTreeMap<&'static str, Histogram>,
+}
+
+/// A figure that is measured when somebody asks: name, what it is, value, and whether it only grows.
+pub(crate) type Figure = (&'static str, &'static str, u64, bool);
+
+impl Metrics {
+    /// Counts a request that was answered.
+    pub(crate) fn count(&self, route: &'static str, status: u16, took: Duration) {
+        // A thread that panicked while counting leaves at worst one request uncounted.
+        let mut counted = self.counted.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        *counted.requests.entry((route, status)).or_default() += 1;
+        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        let histogram = counted.latencies.entry(route).or_default();
+        for (bucket, (bound, _)) in histogram.buckets.iter_mut().zip(BOUNDS) {
+            *bucket += u64::from(micros <= bound);
+        }
+        histogram.count += 1;
+        histogram.micros = histogram.micros.saturating_add(micros);
+    }
+
+    /// Everything, and `figures` besides.
+    pub(crate) fn text(&self, figures: &[Figure]) -> String {
+        let counted = self.counted.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut text = String::new();
+        head(&mut text, "flowgate_requests_total", "Requests that were answered.", "counter");
+        for ((route, status), count) in &counted.requests {
+            let _ =
+                writeln!(text, "flowgate_requests_total{{route=\"{route}\",status=\"{status}\"}} {count}");
+        }
+        let name = "flowgate_request_seconds";
+        head(&mut text, name, "Time from the head of a request to its answer.", "histogram");
+        for (route, histogram) in &counted.latencies {
+            for (count, (_, bound)) in histogram.buckets.iter().zip(BOUNDS) {
+                let _ = writeln!(text, "{name}_bucket{{route=\"{route}\",le=\"{bound}\"}} {count}");
+            }
+            let (count, micros) = (histogram.count, histogram.micros);
+            let _ = writeln!(text, "{name}_bucket{{route=\"{route}\",le=\"+Inf\"}} {count}");
+            let (seconds, rest) = (micros / 1_000_000, micros % 1_000_000);
+            let _ = writeln!(text, "{name}_sum{{route=\"{route}\"}} {seconds}.{rest:06}");
+            let _ = writeln!(text, "{name}_count{{route=\"{route}\"}} {count}");
+        }
+        for (name, help, value, grows) in figures {
+            head(&mut text, name, help, if *grows { "counter" } else { "gauge" });
+            let _ = writeln!(text, "{name} {value}");
+        }
+        text
+    }
+}
+
+fn head(text: &mut String, name: &str, help: &str, kind: &str) {
+    let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_are_cumulative() {
+        let metrics = Metrics::default();
+        metrics.count("/a", 200, Duration::from_micros(1_000));
+        metrics.count("/a", 400, Duration::from_secs(2));
+        metrics.count("other", 404, Duration::from_secs(100));
+        let text = metrics.text(&[("flowgate_cached_policies", "Compiled policies.", 3, false)]);
+        for line in [
+            "# TYPE flowgate_request_seconds histogram",
+            "flowgate_requests_total{route=\"/a\",status=\"200\"} 1",
+            "flowgate_requests_total{route=\"/a\",status=\"400\"} 1",
+            "flowgate_request_seconds_bucket{route=\"/a\",le=\"0.0005\"} 0",
+            "flowgate_request_seconds_bucket{route=\"/a\",le=\"0.001\"} 1",
+            "flowgate_request_seconds_bucket{route=\"/a\",le=\"1\"} 1",
+            "flowgate_request_seconds_bucket{route=\"/a\",le=\"5\"} 2",
+            "flowgate_request_seconds_bucket{route=\"other\",le=\"30\"} 0",
+            "flowgate_request_seconds_bucket{route=\"other\",le=\"+Inf\"} 1",
+            "flowgate_request_seconds_sum{route=\"/a\"} 2.001000",
+            "flowgate_request_seconds_count{route=\"/a\"} 2",
+            "flowgate_cached_policies 3",
+        ] {
+            assert!(text.lines().any(|printed| printed == line), "{line} is not in\n{text}");
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! The policy API: what is asked, what the analysis says, what is answered. Synchronous; runs on a worker.
+
+mod cache;
+mod report;
+mod request;
+mod response;
+
+use std::sync::Arc;
+
+use axum::http::StatusCode;
+use flowgate::analysis::{self, Analysis, FailureKind, Options};
+use flowgate::policy::{Dialect, Policy};
+use flowgate::trace::{Entry, read};
+use serde_json::{Map, Value};
+
+use crate::limits::Limits;
+use crate::metrics::Figure;
+use crate::reply::Reply;
+use cache::Cache;
+use request::{Batch, Check, Load};
+use response::{Batched, Checked, Failed, Found, Judged, Loaded};
+
+/// Judges traces by the policies that come with them.
+#[derive(Debug)]
+pub(crate) struct PolicyApi {
+    dialect: Dialect,
+    fuel: u64,
+    batch: usize,
+    cache: Cache,
+}
+
+/// Why a question has no answer. In a batch it is the answer for one policy, otherwise for the request.
+struct Refusal {
+    status: StatusCode,
+    detail: String,
+}
+
+impl Refusal {
+    fn bad(detail: impl Into<String>) -> Self {
+        Self { status: StatusCode::BAD_REQUEST, detail: detail.into() }
+    }
+}
+
+impl From<Refusal> for Reply {
+    fn from(refusal: Refusal) -> Self {
+        Self::detail(refusal.status, &refusal.detail)
+    }
+}
+
+impl PolicyApi {
+    pub(crate) fn new(dialect: Dialect, limits: &Limits) -> Self {
+        Self {
+            dialect,
+            fuel: limits.fuel,
+            batch: limits.batch,
+            cache: Cache::new(limits.cached_policies, limits.cached_bytes),
+        }
+    }
+
+    /// `POST /api/v1/policy/load`
+    pub(crate) fn load(&self, body: &[u8]) -> Reply {
+        let loaded = Load::read(body).and_then(|load| {
+            let policy = self.compiled(&load.policy).map_err(|(report, _)| Refusal::bad(report))?;
+            Ok(Loaded::of(&policy))
+        });
+        answer(loaded)
+    }
+
+    /// `POST /api/v1/policy/check`
+    pub(crate) fn check(&self, body: &[u8]) -> Reply {
+        let checked = Check::read(body).and_then(|check| {
+            let entries = entries(&check.messages)?;
+            self.judge(&check.policy, &check.messages, entries, check.parameters, self.fuel)
+        });
+        answer(checked)
+    }
+
+    /// `POST /api/v1/policy/check/batch`
+    pub(crate) fn batch(&self, body: &[u8]) -> Reply {
+        let batched = Batch::read(body).and_then(|batch| {
+            if batch.policies.len() > self.batch {
+                return Err(Refusal::bad(format!(
+                    "`policies` has {} policies, more than {}: send several requests",
+                    batch.policies.len(),
+                    self.batch
+                )));
+            }
+            let entries = entries(&batch.messages)?;
+            let shares = u64::try_from(batch.policies.len()).unwrap_or(u64::MAX).max(1);
+            let result = batch.policies.into_iter().map(|policy| {
+                let (entries, parameters) = (entries.clone(), batch.parameters.clone());
+                match self.judge(&policy, &batch.messages, entries, parameters, self.fuel / shares) {
+                    Ok(checked) => Judged::checked(policy, checked),
+                    Err(refusal) => Judged::refused(policy, refusal.detail),
+                }
+            });
+            Ok(Batched { result: result.collect() })
+        });
+        answer(batched)
+    }
+
+    /// Figures of the cache.
+    pub(crate) fn figures(&self) -> [Figure; 4] {
+        self.cache.figures()
+    }
+
+    /// A compiled policy, or the report of what is wrong with it, and what it asks for that nobody may have.
+    fn compiled(&self, source: &str) -> Result<Arc<Policy>, (String, Option<String>)> {
+        self.cache.get_or_insert(self.dialect, source).map_err(|diagnostics| {
+            let unavailable = diagnostics.iter().find(|diagnostic| diagnostic.code == "unavailable");
+            (report::report(source, &diagnostics), unavailable.map(|diagnostic| diagnostic.message.clone()))
+        })
+    }
+
+    /// What one policy says of a trace.
+    fn judge(
+        &self,
+        source: &str,
+        messages: &[Value],
+        entries: Vec<Entry>,
+        parameters: Map<String, Value>,
+        fuel: u64,
+    ) -> Result<Checked, Refusal> {
+        let policy = self.compiled(source).map_err(|(report, unavailable)| match unavailable {
+            Some(message) => Refusal::bad(format!("Excessive Policy: {message}\n\n{report}")),
+            None => Refusal::bad(report),
+        })?;
+        let analysis = analysis::analyze(&policy, entries, &Options { parameters, fuel }).map_err(
+            |(event, error)| {
+                Refusal::bad(format!(
+                    "Input Validation Error: messages[{}]: {error}",
+                    message_of(event, messages)
+                ))
+            },
+        )?;
+        self.conclude(analysis, &policy, messages.len())
+    }
+
+    /// What an analysis means for a client: a rule that cannot be evaluated is never passed over.
+    fn conclude(&self, analysis: Analysis, policy: &Policy, messages: usize) -> Result<Checked, Refusal> {
+        // The old service gave up at the first such rule. A parameter is the caller's to give in any dialect.
+        let ends = |kind| self.dialect == Dialect::Compat || kind == FailureKind::MissingParameter;
+        if let Some(failure) = analysis.failures.iter().find(|failure| ends(failure.kind)) {
+            return Err(refusal(failure.kind, &failure.message));
+        }
+        let mut errors: Vec<Found> =
+            analysis.violations.into_iter().map(|violation| Found::of(violation, policy)).collect();
+        let mut failures = Vec::new();
+        for failure in analysis.failures {
+            let failed = Failed::of(&failure, policy);
+            // It denies, beside what the other rules find.
+            errors.push(Found::failure(&failed, failure.rule, messages));
+            failures.push(failed);
+        }
+        Ok(Checked { errors, failures })
+    }
+}
+
+fn answer(result: Result<impl serde::Serialize, Refusal>) -> Reply {
+    result.map_or_else(Reply::from, |value| Reply::json(StatusCode::OK, &value))
+}
+
+/// The prefixes by which clients of the old service tell what is wrong.
+fn refusal(kind: FailureKind, message: &str) -> Refusal {
+    match kind {
+        FailureKind::MissingParameter => Refusal::bad(format!("Missing Policy Parameter: {message}")),
+        FailureKind::Unavailable => Refusal::bad(format!("Excessive Policy: {message}")),
+        FailureKind::Attribute => Refusal::bad(format!("Invariant Attribute Error: {message}")),
+        FailureKind::Fuel | FailureKind::Type => Refusal {
+            status: StatusCode::INTERNAL_SERVER_ERROR,
+            detail: format!("Error during analysis: {message}"),
+        },
+    }
+}
+
+fn entries(messages: &[Value]) -> Result<Vec<Entry>, Refusal> {
+    read::list(messages).map_err(|error| {
+        let place = error.message.map_or_else(|| "messages".to_owned(), |index| format!("messages[{index}]"));
+        Refusal::bad(format!("Input Validation Error: {place}: {}", error.problem))
+    })
+}
+
+/// The message that an event comes from: one message may be several events.
+fn message_of(event: usize, messages: &[Value]) -> usize {
+    let mut events = 0;
+    let found = messages.iter().position(|message| {
+        events += read::list(std::slice::from_ref(message)).map_or(0, |entries| entries.len());
+        event < events
+    });
+    found.unwrap_or(messages.len().saturating_sub(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flowgate::analysis::{Failure, Violation};
+    use flowgate::policy::Action;
+
+    fn detail(reply: &Reply) -> String {
+        format!("{} {}", reply.status.as_u16(), reply.text())
+    }
+
+    #[test]
+    fn failures_have_the_prefixes_that_clients_know() {
+        let check = |kind, expected: &str| {
+            assert_eq!(detail(&refusal(kind, "m").into()), expected);
+        };
+        check(FailureKind::MissingParameter, r#"400 {"detail":"Missing Policy Parameter: m"}"#);
+        check(FailureKind::Unavailable, r#"400 {"detail":"Excessive Policy: m"}"#);
+        check(FailureKind::Attribute, r#"400 {"detail":"Invariant Attribute Error: m"}"#);
+        check(FailureKind::Fuel, r#"500 {"detail":"Error during analysis: m"}"#);
+        check(FailureKind::Type, r#"500 {"detail":"Error during analysis: m"}"#);
+    }
+
+    #[test]
+    fn a_rule_that_cannot_be_evaluated_is_never_passed_over() {
+        let policy =
+            Policy::parse("raise \"a\" if:\n    (m: Message)\nraise \"b\" if:\n    (m: Message)\n").unwrap();
+        let violation = Violation {
+            rule: 1,
+            statement: 31..44,
+            action: Action::Log,
+            args: vec![Value::from("b")],
+            kwargs: Map::new(),
+            ranges: vec!["messages.0".to_owned()],
+            key: "k".to_owned(),
+        };
+        let check = |dialect, kinds: &[FailureKind], expected: &str| {
+            let failure = |kind: &FailureKind| Failure {
+                rule: 0,
+                statement: 0..12,
+                kind: *kind,
+                message: "m".to_owned(),
+            };
+            let failures = kinds.iter().map(failure).collect();
+            let analysis = Analysis { violations: vec![violation.clone()], failures };
+            let api = PolicyApi::new(dialect, &Limits::default());
+            assert_eq!(detail(&answer(api.conclude(analysis, &policy, 7))), expected, "{kinds:?}");
+        };
+        let found = r#"{"key":"k","args":["b"],"kwargs":{},"ranges":["messages.0"],"action":"log","rule":3}"#;
+        let fuel = r#"{"key":"failure:0:fuel:7","args":["the rule at line 1 cannot be evaluated: m"],"kwargs":{},"ranges":[],"action":"deny","rule":1}"#;
+        let failures = r#"[{"rule":1,"kind":"fuel","message":"m"}]"#;
+        let (new, old) = (Dialect::Flowgate, Dialect::Compat);
+        for dialect in [new, old] {
+            check(dialect, &[], &format!(r#"200 {{"errors":[{found}]}}"#));
+            let missing = r#"400 {"detail":"Missing Policy Parameter: m"}"#;
+            check(dialect, &[FailureKind::MissingParameter], missing);
+        }
+        check(
+            new,
+            &[FailureKind::Fuel],
+            &format!(r#"200 {{"errors":[{found},{fuel}],"failures":{failures}}}"#),
+        );
+        check(
+            old,
+            &[FailureKind::Fuel, FailureKind::Attribute],
+            r#"500 {"detail":"Error during analysis: m"}"#,
+        );
+        check(old, &[FailureKind::Attribute], r#"400 {"detail":"Invariant Attribute Error: m"}"#);
+        check(
+            new,
+            &[FailureKind::Fuel, FailureKind::MissingParameter],
+            r#"400 {"detail":"Missing Policy Parameter: m"}"#,
+        );
+    }
+
+    #[test]
+    fn an_event_is_traced_back_to_its_message() {
+        let call = serde_json::json!({"role": "assistant", "content": "", "tool_calls": [
+            {"id": "a", "function": {"name": "f", "arguments": {}}},
+            {"id": "b", "function": {"name": "f", "arguments": {}}},
+        ]});
+        let user = serde_json::json!({"role": "user", "content": "x"});
+        let messages = [user.clone(), call, user];
+        let found: Vec<usize> = (0..6).map(|event| message_of(event, &messages)).collect();
+        assert_eq!(found, [0, 1, 1, 1, 2, 2]);
+    }
+
+    #[test]
+    fn the_body_is_read_strictly() {
+        let api = PolicyApi::new(Dialect::Flowgate, &Limits { batch: 2, ..Limits::default() });
+        let check = |route: fn(&PolicyApi, &[u8]) -> Reply, body: &str, expected: &str| {
+            let expected = format!("400 {{\"detail\":\"{expected}\"}}");
+            assert_eq!(detail(&route(&api, body.as_bytes())), expected, "{body}");
+        };
+        check(
+            PolicyApi::load,
+            "",
+            "the body is no strict JSON: EOF while parsing a value at line 1 column 0",
+        );
+        check(
+            PolicyApi::load,
+            r#"{"policy":"","policy":""}"#,
+            "the body is no strict JSON: duplicate key at line 1 column 21",
+        );
+        check(PolicyApi::load, "[]", "the body is no object: send `policy`");
+        check(PolicyApi::load, "{}", "the body has no `policy`");
+        check(PolicyApi::load, r#"{"policy":1}"#, "`policy` is no text");
+        check(PolicyApi::check, r#"{"policy":""}"#, "the body has no `messages`");
+        check(PolicyApi::check, r#"{"policy":"","messages":{}}"#, "`messages` is no list");
+        check(
+            PolicyApi::check,
+            r#"{"policy":"","messages":[],"parameters":[]}"#,
+            "`parameters` is no object",
+        );
+        check(
+            PolicyApi::check,
+            r#"{"policy":"","messages":[{"role":"user","content":""},3]}"#,
+            "Input Validation Error: messages[1]: a message is a JSON object",
+        );
+        check(PolicyApi::batch, r#"{"messages":[],"policies":["",1]}"#, "`policies[1]` is no text");
+        check(
+            PolicyApi::batch,
+            r#"{"messages":[],"policies":["","",""]}"#,
+            "`policies` has 3 policies, more than 2: send several requests",
+        );
+        assert_eq!(detail(&api.load(b"\"\xff\"")), r#"400 {"detail":"the body is not UTF-8 at byte 1"}"#);
+    }
+
+    #[test]
+    fn the_description_tells_what_must_be_sent() {
+        let api = PolicyApi::new(Dialect::Flowgate, &Limits::default());
+        let check = |route: fn(&PolicyApi, &[u8]) -> Reply, path: &str, request: &str, answer: &str| {
+            let operation = &crate::openapi::document()["paths"][path]["post"];
+            let example = operation["requestBody"]["content"]["application/json"]["example"].clone();
+            let schema = crate::openapi::schema(request);
+            assert_eq!(crate::openapi::mistakes(&example, &schema, request), [""; 0]);
+            let reply = route(&api, example.to_string().as_bytes());
+            let answered = serde_json::from_str(&reply.text()).unwrap();
+            assert_eq!(crate::openapi::mistakes(&answered, &crate::openapi::schema(answer), answer), [""; 0]);
+            for (name, kind) in schema["properties"].as_object().unwrap() {
+                let required = schema["required"].as_array().unwrap().contains(&serde_json::json!(name));
+                let mut fields = example.as_object().unwrap().clone();
+                fields.remove(name);
+                let reply = route(&api, Value::from(fields.clone()).to_string().as_bytes());
+                assert_eq!(reply.status == StatusCode::OK, !required, "{path} without {name}");
+                fields.insert(name.clone(), Value::from(1));
+                let reply = route(&api, Value::from(fields).to_string().as_bytes());
+                assert_eq!(reply.status, StatusCode::BAD_REQUEST, "{path} with {name} that is not {kind}");
+            }
+        };
+        check(PolicyApi::load, "/api/v1/policy/load", "LoadRequest", "Loaded");
+        check(PolicyApi::check, "/api/v1/policy/check", "CheckRequest", "Checked");
+        check(PolicyApi::batch, "/api/v1/policy/check/batch", "BatchRequest", "Batched");
+    }
+}

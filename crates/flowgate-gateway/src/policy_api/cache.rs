@@ -1,0 +1,140 @@
+//! Compiled policies: clients send the policy with every request.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use flowgate::policy::{Diagnostic, Dialect, Policy};
+
+use crate::metrics::Figure;
+
+type Key = (Dialect, Arc<str>);
+
+/// The policies that were used last, bounded by their number and by the bytes of their sources.
+#[derive(Debug)]
+pub(super) struct Cache {
+    policies: usize,
+    bytes: usize,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    compiled: HashMap<Key, (Arc<Policy>, u64)>,
+    /// The keys by their last use, which is a number that only grows.
+    used: BTreeMap<u64, Key>,
+    uses: u64,
+    bytes: usize,
+    hits: u64,
+    misses: u64,
+}
+
+impl Cache {
+    /// Keeps so many policies with so many bytes of source.
+    pub(super) fn new(policies: usize, bytes: usize) -> Self {
+        Self { policies, bytes, kept: Mutex::default() }
+    }
+
+    /// The policy of `source`, compiled now if it is not kept.
+    pub(super) fn get_or_insert(
+        &self,
+        dialect: Dialect,
+        source: &str,
+    ) -> Result<Arc<Policy>, Vec<Diagnostic>> {
+        let key: Key = (dialect, Arc::from(source));
+        if let Some(policy) = self.kept().get(&key) {
+            return Ok(policy);
+        }
+        // Nobody waits for it: two clients that send a new policy at the same time compile it twice.
+        let policy = Arc::new(Policy::parse_as(source, dialect)?);
+        if source.len() <= self.bytes && self.policies > 0 {
+            self.kept().insert(key, Arc::clone(&policy), self.policies, self.bytes);
+        }
+        Ok(policy)
+    }
+
+    /// Its figures.
+    pub(super) fn figures(&self) -> [Figure; 4] {
+        let kept = self.kept();
+        let number = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
+        [
+            ("flowgate_policy_cache_hits_total", "Policies that were compiled already.", kept.hits, true),
+            ("flowgate_policy_cache_misses_total", "Policies that had to be compiled.", kept.misses, true),
+            ("flowgate_policy_cache_policies", "Compiled policies.", number(kept.compiled.len()), false),
+            (
+                "flowgate_policy_cache_bytes",
+                "Bytes of source of compiled policies.",
+                number(kept.bytes),
+                false,
+            ),
+        ]
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Kept {
+    fn get(&mut self, key: &Key) -> Option<Arc<Policy>> {
+        let Some((policy, used)) = self.compiled.get_mut(key) else {
+            self.misses += 1;
+            return None;
+        };
+        self.hits += 1;
+        self.uses += 1;
+        let before = std::mem::replace(used, self.uses);
+        if let Some(key) = self.used.remove(&before) {
+            self.used.insert(self.uses, key);
+        }
+        Some(Arc::clone(policy))
+    }
+
+    fn insert(&mut self, key: Key, policy: Arc<Policy>, policies: usize, bytes: usize) {
+        if self.compiled.contains_key(&key) {
+            return;
+        }
+        self.uses += 1;
+        self.bytes += key.1.len();
+        self.used.insert(self.uses, key.clone());
+        self.compiled.insert(key, (policy, self.uses));
+        while self.compiled.len() > policies || self.bytes > bytes {
+            let Some((_, oldest)) = self.used.pop_first() else { return };
+            self.compiled.remove(&oldest);
+            self.bytes -= oldest.1.len();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_used_last_is_kept() {
+        let source = |name: &str| format!("raise \"{name}\" if:\n    (m: Message)\n");
+        let bytes = source("a").len();
+        let check = |policies: usize, bytes: usize, asked: &[&str], expected: [u64; 4]| {
+            let cache = Cache::new(policies, bytes);
+            for name in asked {
+                cache.get_or_insert(Dialect::Flowgate, &source(name)).unwrap();
+            }
+            assert_eq!(cache.figures().map(|(_, _, value, _)| value), expected, "{asked:?}");
+        };
+        let two = bytes as u64 * 2;
+        check(2, 1000, &["a", "a", "b", "a"], [2, 2, 2, two]);
+        check(2, 1000, &["a", "b", "a", "c", "a"], [2, 3, 2, two]);
+        check(2, 1000, &["a", "b", "a", "c", "b"], [1, 4, 2, two]);
+        check(9, bytes * 2, &["a", "b", "c", "a"], [0, 4, 2, two]);
+        check(9, bytes - 1, &["a", "a"], [0, 2, 0, 0]);
+        check(0, 1000, &["a", "a"], [0, 2, 0, 0]);
+    }
+
+    #[test]
+    fn dialects_and_mistakes_are_told_apart() {
+        let cache = Cache::new(9, 1000);
+        cache.get_or_insert(Dialect::Flowgate, "").unwrap();
+        cache.get_or_insert(Dialect::Compat, "").unwrap();
+        assert!(cache.get_or_insert(Dialect::Flowgate, "raise").is_err());
+        assert_eq!(cache.figures().map(|(_, _, value, _)| value), [0, 3, 2, 0]);
+    }
+}

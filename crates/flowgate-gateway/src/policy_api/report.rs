@@ -1,0 +1,120 @@
+//! What is wrong with a policy, as text that a client can print: each line of the source with a caret under the place.
+//!
+//! The caret's line follows the source's line and is indented alike, by a gutter of the same width: clients look for
+//! the two together.
+
+use std::fmt::Write;
+
+use flowgate::policy::{Diagnostic, Severity};
+
+/// More findings than this are counted, not told.
+const MAX_FINDINGS: usize = 50;
+/// Characters of a line that are shown on either side of the place.
+const AROUND: usize = 120;
+
+/// The findings about `source`, in their order.
+pub(super) fn report(source: &str, diagnostics: &[Diagnostic]) -> String {
+    let errors = diagnostics.iter().filter(|diagnostic| diagnostic.severity == Severity::Error).count();
+    let mut report = format!("the policy has {errors} error{}", if errors == 1 { "" } else { "s" });
+    let lines: Vec<&str> = source.split('\n').collect();
+    let width = lines.len().to_string().len();
+    for diagnostic in diagnostics.iter().take(MAX_FINDINGS) {
+        let (line, column) = diagnostic.position(source);
+        let (shown, caret) = excerpt(lines.get(line - 1).unwrap_or(&""), column - 1);
+        let severity = match diagnostic.severity {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+        };
+        let _ = write!(
+            report,
+            "\n\n  {line:>width$} | {shown}\n  {:>width$} | {caret}^\n{severity} at line {line}, column {column}: {} [{}]",
+            "", diagnostic.message, diagnostic.code
+        );
+        if let Some(help) = &diagnostic.help {
+            let _ = write!(report, "\nhelp: {help}");
+        }
+    }
+    if let Some(more) = diagnostics.len().checked_sub(MAX_FINDINGS).filter(|more| *more > 0) {
+        let _ = write!(report, "\n\nand {more} more");
+    }
+    report
+}
+
+/// A line around a column from 0, and what stands before the caret under it.
+fn excerpt(line: &str, column: usize) -> (String, String) {
+    let line = line.strip_suffix('\r').unwrap_or(line);
+    let skipped = column.saturating_sub(AROUND);
+    let mut shown: String = if skipped == 0 { String::new() } else { "…".to_owned() };
+    let mut caret = " ".repeat(shown.chars().count());
+    let mut characters = line.chars().skip(skipped);
+    for (index, character) in characters.by_ref().take(2 * AROUND).enumerate() {
+        // A tab is as wide above as below.
+        let character = if character.is_control() && character != '\t' { '\u{fffd}' } else { character };
+        if skipped + index < column {
+            caret.push(if character == '\t' { '\t' } else { ' ' });
+        }
+        shown.push(character);
+    }
+    if characters.next().is_some() {
+        shown.push('…');
+    }
+    (shown, caret)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_caret_stands_under_the_column() {
+        let check = |source: &str, start: usize, expected: &[&str]| {
+            let diagnostic = Diagnostic::error("code", start..start + 1, "message").help("advice");
+            let report = report(source, &[diagnostic]);
+            let lines: Vec<&str> = report.lines().skip(2).collect();
+            assert_eq!(lines, expected, "{source:?}");
+        };
+        check(
+            "a := 1\nabc :=\n    12 + X",
+            23,
+            &[
+                "  3 |     12 + X",
+                "    |          ^",
+                "error at line 3, column 10: message [code]",
+                "help: advice",
+            ],
+        );
+        check(
+            "\té = x\r\n",
+            4,
+            &["  1 | \té = x", "    | \t  ^", "error at line 1, column 4: message [code]", "help: advice"],
+        );
+        check(
+            "ab",
+            2,
+            &["  1 | ab", "    |   ^", "error at line 1, column 3: message [code]", "help: advice"],
+        );
+        check("", 0, &["  1 | ", "    | ^", "error at line 1, column 1: message [code]", "help: advice"]);
+        check("", 9, &["  1 | ", "    | ^", "error at line 1, column 1: message [code]", "help: advice"]);
+        let nine = format!("{}x", "\n".repeat(9));
+        check(
+            &nine,
+            9,
+            &["  10 | x", "     | ^", "error at line 10, column 1: message [code]", "help: advice"],
+        );
+    }
+
+    #[test]
+    fn a_report_is_short_however_long_the_policy() {
+        let source = "x".repeat(1 << 20);
+        let diagnostics: Vec<Diagnostic> =
+            (0..1000).map(|index| Diagnostic::error("code", index * 1000..index * 1000 + 1, "m")).collect();
+        let report = report(&source, &diagnostics);
+        assert!(report.len() < 40_000, "{}", report.len());
+        assert!(report.starts_with("the policy has 1000 errors") && report.ends_with("and 950 more"));
+        let lines: Vec<&str> = report.lines().collect();
+        for pair in lines.windows(2).filter(|pair| pair[1].contains('^')) {
+            let column = pair[1].chars().position(|character| character == '^').unwrap();
+            assert_eq!(pair[0].chars().nth(column), Some('x'), "{pair:?}");
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! What is asked: strict JSON, whose mistakes are told with their place.
+
+use flowgate::json::{self, Numbers};
+use serde_json::{Map, Value};
+
+use super::Refusal;
+
+/// A policy to be read.
+pub(super) struct Load {
+    pub(super) policy: String,
+}
+
+/// A trace to be judged by a policy.
+pub(super) struct Check {
+    pub(super) messages: Vec<Value>,
+    pub(super) policy: String,
+    pub(super) parameters: Map<String, Value>,
+}
+
+/// A trace to be judged by several policies.
+pub(super) struct Batch {
+    pub(super) messages: Vec<Value>,
+    pub(super) policies: Vec<String>,
+    pub(super) parameters: Map<String, Value>,
+}
+
+impl Load {
+    pub(super) fn read(body: &[u8]) -> Result<Self, Refusal> {
+        let mut fields = Fields::read(body, "`policy`")?;
+        Ok(Self { policy: fields.text("policy")? })
+    }
+}
+
+impl Check {
+    pub(super) fn read(body: &[u8]) -> Result<Self, Refusal> {
+        let mut fields = Fields::read(body, "`messages`, `policy` and `parameters`")?;
+        Ok(Self {
+            messages: fields.list("messages")?,
+            policy: fields.text("policy")?,
+            parameters: fields.object("parameters")?,
+        })
+    }
+}
+
+impl Batch {
+    pub(super) fn read(body: &[u8]) -> Result<Self, Refusal> {
+        let mut fields = Fields::read(body, "`messages`, `policies` and `parameters`")?;
+        let messages = fields.list("messages")?;
+        let policies = fields.list("policies")?.into_iter().enumerate().map(|(index, policy)| match policy {
+            Value::String(policy) => Ok(policy),
+            _ => Err(Refusal::bad(format!("`policies[{index}]` is no text"))),
+        });
+        let policies = policies.collect::<Result<_, _>>()?;
+        let parameters = fields.object("parameters")?;
+        // For the books of other services; what it names is still held to be a name.
+        fields.optional_text("dataset_name")?;
+        Ok(Self { messages, policies, parameters })
+    }
+}
+
+/// The fields of a body. Fields that nobody asks for are let be: newer clients may send more.
+struct Fields(Map<String, Value>);
+
+impl Fields {
+    fn read(body: &[u8], expected: &str) -> Result<Self, Refusal> {
+        let text = std::str::from_utf8(body).map_err(|error| {
+            Refusal::bad(format!("the body is not UTF-8 at byte {}", error.valid_up_to()))
+        })?;
+        match json::parse(text, Numbers::Any) {
+            Ok(Value::Object(fields)) => Ok(Self(fields)),
+            Ok(_) => Err(Refusal::bad(format!("the body is no object: send {expected}"))),
+            Err(error) => Err(Refusal::bad(format!("the body is no strict JSON: {error}"))),
+        }
+    }
+
+    fn required(&mut self, name: &str) -> Result<Value, Refusal> {
+        self.0.swap_remove(name).ok_or_else(|| Refusal::bad(format!("the body has no `{name}`")))
+    }
+
+    fn text(&mut self, name: &str) -> Result<String, Refusal> {
+        match self.required(name)? {
+            Value::String(text) => Ok(text),
+            _ => Err(Refusal::bad(format!("`{name}` is no text"))),
+        }
+    }
+
+    fn list(&mut self, name: &str) -> Result<Vec<Value>, Refusal> {
+        match self.required(name)? {
+            Value::Array(items) => Ok(items),
+            _ => Err(Refusal::bad(format!("`{name}` is no list"))),
+        }
+    }
+
+    /// An object, which is empty if it is not there.
+    fn object(&mut self, name: &str) -> Result<Map<String, Value>, Refusal> {
+        match self.0.swap_remove(name) {
+            None | Some(Value::Null) => Ok(Map::new()),
+            Some(Value::Object(fields)) => Ok(fields),
+            Some(_) => Err(Refusal::bad(format!("`{name}` is no object"))),
+        }
+    }
+
+    fn optional_text(&mut self, name: &str) -> Result<(), Refusal> {
+        match self.0.swap_remove(name) {
+            None | Some(Value::Null | Value::String(_)) => Ok(()),
+            Some(_) => Err(Refusal::bad(format!("`{name}` is no text"))),
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! What is answered. These types are the wire format; `openapi.json` describes them, and tests hold the two together.
+
+use flowgate::analysis::{Failure, FailureKind, Violation};
+use flowgate::policy::{Action, Diagnostic, Policy};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+/// A policy could be read. It has no field `errors`: clients take that for a failure.
+#[derive(Debug, Serialize)]
+pub(crate) struct Loaded {
+    warnings: Vec<Warning>,
+}
+
+/// What is odd about a policy.
+#[derive(Debug, Serialize)]
+struct Warning {
+    code: &'static str,
+    line: usize,
+    column: usize,
+    message: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    help: Option<String>,
+}
+
+impl Loaded {
+    pub(super) fn of(policy: &Policy) -> Self {
+        let warning = |diagnostic: &Diagnostic| {
+            let (line, column) = diagnostic.position(policy.source());
+            let Diagnostic { code, message, help, .. } = diagnostic.clone();
+            Warning { code, line, column, message, help }
+        };
+        Self { warnings: policy.warnings().iter().map(warning).collect() }
+    }
+}
+
+/// What a policy says of a trace.
+#[derive(Debug, Serialize)]
+pub(crate) struct Checked {
+    pub(super) errors: Vec<Found>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) failures: Vec<Failed>,
+}
+
+/// One match of one rule.
+#[derive(Debug, Serialize)]
+pub(crate) struct Found {
+    key: String,
+    args: Vec<Value>,
+    kwargs: Map<String, Value>,
+    ranges: Vec<String>,
+    action: &'static str,
+    rule: usize,
+}
+
+impl Found {
+    pub(super) fn of(violation: Violation, policy: &Policy) -> Self {
+        let action = match violation.action {
+            Action::Deny => "deny",
+            Action::Ask => "ask",
+            Action::Log => "log",
+        };
+        Self {
+            key: violation.key,
+            args: violation.args.into_iter().map(argument).collect(),
+            kwargs: violation.kwargs.into_iter().map(|(name, value)| (name, argument(value))).collect(),
+            ranges: violation.ranges,
+            action,
+            rule: policy.line(&violation.statement),
+        }
+    }
+
+    /// A rule that cannot be evaluated denies.
+    ///
+    /// The key has the length of the trace: clients that tell only what is new must be told again.
+    pub(super) fn failure(failed: &Failed, rule: usize, messages: usize) -> Self {
+        let message = format!("the rule at line {} cannot be evaluated: {}", failed.rule, failed.message);
+        Self {
+            key: format!("failure:{rule}:{}:{messages}", failed.kind),
+            args: vec![Value::String(message)],
+            kwargs: Map::new(),
+            ranges: Vec::new(),
+            action: "deny",
+            rule: failed.rule,
+        }
+    }
+}
+
+/// Clients know text, numbers, truth values and objects; anything else becomes its JSON.
+fn argument(value: Value) -> Value {
+    match value {
+        Value::Null | Value::Array(_) => Value::String(value.to_string()),
+        value => value,
+    }
+}
+
+/// A rule that could not be evaluated.
+#[derive(Debug, Serialize)]
+pub(crate) struct Failed {
+    rule: usize,
+    kind: &'static str,
+    message: String,
+}
+
+impl Failed {
+    pub(super) fn of(failure: &Failure, policy: &Policy) -> Self {
+        let kind = match failure.kind {
+            FailureKind::MissingParameter => "missing-parameter",
+            FailureKind::Fuel => "fuel",
+            FailureKind::Unavailable => "unavailable",
+            FailureKind::Attribute => "attribute",
+            FailureKind::Type => "type",
+        };
+        Self { rule: policy.line(&failure.statement), kind, message: failure.message.clone() }
+    }
+}
+
+/// What each of several policies says of a trace, in their order.
+#[derive(Debug, Serialize)]
+pub(crate) struct Batched {
+    pub(super) result: Vec<Judged>,
+}
+
+/// What one of several policies says.
+///
+/// A client of the old service that sees an `error_message` looks at nothing else: it is there only if there is
+/// nothing else.
+#[derive(Debug, Serialize)]
+pub(crate) struct Judged {
+    policy: String,
+    success: bool,
+    errors: Vec<Found>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    failures: Vec<Failed>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error_message: Option<String>,
+}
+
+impl Judged {
+    pub(super) fn checked(policy: String, checked: Checked) -> Self {
+        let Checked { errors, failures } = checked;
+        Self { policy, success: failures.is_empty(), errors, failures, error_message: None }
+    }
+
+    pub(super) fn refused(policy: String, message: String) -> Self {
+        let (errors, failures) = (Vec::new(), Vec::new());
+        Self { policy, success: false, errors, failures, error_message: Some(message) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const SOURCE: &str = "# a comment\nraise \"x\" if:\n    (m: Message)\n";
+
+    fn violation(action: Action) -> Violation {
+        Violation {
+            rule: 0,
+            statement: 12..24,
+            action,
+            args: vec![json!("x"), json!(null), json!([1, "a"]), json!({"role": "user"}), json!(2.5)],
+            kwargs: Map::from_iter([("n".to_owned(), json!(1))]),
+            ranges: vec!["messages.0.content:0-1".to_owned()],
+            key: "k".to_owned(),
+        }
+    }
+
+    /// A value of each type with every field.
+    fn examples() -> [(&'static str, Value); 9] {
+        let policy = Policy::parse(SOURCE).unwrap();
+        let failure =
+            Failure { rule: 0, statement: 12..24, kind: FailureKind::Type, message: "m".to_owned() };
+        let failed = || Failed::of(&failure, &policy);
+        let found = |action| Found::of(violation(action), &policy);
+        let warning =
+            || Warning { code: "c", line: 1, column: 1, message: "m".to_owned(), help: Some("h".to_owned()) };
+        let checked = || Checked { errors: vec![found(Action::Ask)], failures: vec![failed()] };
+        let judged = || Judged {
+            error_message: Some("m".to_owned()),
+            ..Judged::checked(SOURCE.to_owned(), checked())
+        };
+        [
+            ("Loaded", value(Loaded { warnings: vec![warning()] })),
+            ("Warning", value(warning())),
+            ("Checked", value(checked())),
+            ("Found", value(found(Action::Deny))),
+            ("Failed", value(failed())),
+            ("Batched", value(Batched { result: vec![judged()] })),
+            ("Judged", value(judged())),
+            ("Detail", value(crate::reply::Detail { detail: "m" })),
+            ("Health", value(crate::service::Health::now())),
+        ]
+    }
+
+    fn value(of: impl Serialize) -> Value {
+        serde_json::to_value(of).unwrap()
+    }
+
+    #[test]
+    fn a_violation_keeps_what_old_clients_read() {
+        let policy = Policy::parse(SOURCE).unwrap();
+        for (action, word) in [(Action::Deny, "deny"), (Action::Ask, "ask"), (Action::Log, "log")] {
+            let found = serde_json::to_value(Found::of(violation(action), &policy)).unwrap();
+            let expected = json!({
+                "key": "k", "args": ["x", "null", "[1,\"a\"]", {"role": "user"}, 2.5], "kwargs": {"n": 1},
+                "ranges": ["messages.0.content:0-1"], "action": word, "rule": 2,
+            });
+            assert_eq!(found, expected);
+        }
+    }
+
+    #[test]
+    fn a_rule_that_cannot_be_evaluated_denies() {
+        let policy = Policy::parse(SOURCE).unwrap();
+        let failure =
+            Failure { rule: 0, statement: 12..24, kind: FailureKind::Fuel, message: "too long".to_owned() };
+        let found = Found::failure(&Failed::of(&failure, &policy), 0, 3);
+        let expected = json!({
+            "key": "failure:0:fuel:3", "args": ["the rule at line 2 cannot be evaluated: too long"], "kwargs": {},
+            "ranges": [], "action": "deny", "rule": 2,
+        });
+        assert_eq!(serde_json::to_value(found).unwrap(), expected);
+    }
+
+    #[test]
+    fn the_description_has_the_fields_that_are_answered() {
+        for (name, example) in examples() {
+            let schema = crate::openapi::schema(name);
+            assert_eq!(crate::openapi::mistakes(&example, &schema, name), [""; 0]);
+            let described: Vec<&String> = schema["properties"].as_object().unwrap().keys().collect();
+            let answered: Vec<&String> = example.as_object().unwrap().keys().collect();
+            assert_eq!(described, answered, "{name} in openapi.json");
+        }
+    }
+}

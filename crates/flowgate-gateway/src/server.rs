@@ -1,0 +1,241 @@
+//! Sockets: how many, for how long, and how the server stops.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use flowgate::policy::Dialect;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, oneshot, watch};
+use tokio::time::{sleep, timeout};
+
+use crate::access::Access;
+use crate::limits::Limits;
+use crate::service::Service;
+use crate::stalled::Stalled;
+
+/// Fields of a head.
+const MAX_FIELDS: usize = 64;
+/// Bytes of a head.
+const MAX_HEAD: usize = 32 << 10;
+
+/// What a server is started with.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Where it listens; port 0 takes any that is free.
+    pub listen: SocketAddr,
+    /// How it reads policies.
+    pub dialect: Dialect,
+    /// Who may ask.
+    pub access: Access,
+    /// What a client can make it do.
+    pub limits: Limits,
+}
+
+/// Why a server cannot run.
+#[derive(Debug)]
+pub enum ServeError {
+    /// It cannot listen.
+    Listen(SocketAddr, io::Error),
+    /// It cannot start its threads, or learn that it should stop.
+    Runtime(io::Error),
+}
+
+impl fmt::Display for ServeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Listen(address, error) if error.kind() == io::ErrorKind::AddrInUse => {
+                write!(
+                    f,
+                    "{address} is taken by another program: choose another port, or 0 for any that is free"
+                )
+            }
+            Self::Listen(address, error) => write!(f, "cannot listen on {address}: {error}"),
+            Self::Runtime(error) => write!(f, "the server cannot run: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for ServeError {}
+
+/// How a server ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// Every request was answered.
+    Drained,
+    /// Some connections were still open when the time for them was over.
+    Cut,
+}
+
+/// A server that listens.
+#[derive(Debug)]
+pub struct Server {
+    listener: TcpListener,
+    address: SocketAddr,
+    service: Arc<Service>,
+    limits: Limits,
+}
+
+impl Server {
+    /// Listens.
+    ///
+    /// # Errors
+    /// If the address cannot be had.
+    pub async fn bind(config: Config) -> Result<Self, ServeError> {
+        let Config { listen, dialect, access, limits } = config;
+        let failed = |error| ServeError::Listen(listen, error);
+        let listener = TcpListener::bind(listen).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        Ok(Self {
+            listener,
+            address,
+            service: Arc::new(Service::new(dialect, access, limits.clone())),
+            limits,
+        })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Answers until `stop`; then takes no more, and lets end what has begun.
+    pub async fn run(self, stop: impl Future<Output = ()>) -> Ended {
+        let all = self.limits.connections.clamp(1, Semaphore::MAX_PERMITS);
+        let places = Arc::new(Semaphore::new(all));
+        let router = self.service.router();
+        let (close, closing) = watch::channel(false);
+        let mut stop = pin!(stop);
+        loop {
+            // A connection is accepted only if it has a place: the others wait in the kernel.
+            let accepted = async {
+                let place = Arc::clone(&places).acquire_owned().await;
+                (place, self.listener.accept().await)
+            };
+            let (place, accepted) = tokio::select! {
+                biased;
+                () = &mut stop => break,
+                accepted = accepted => accepted,
+            };
+            match (place, accepted) {
+                (Ok(place), Ok((stream, _))) => {
+                    let counted = self.service.connection();
+                    let connection = connection(stream, router.clone(), self.limits.clone(), closing.clone());
+                    tokio::spawn(async move {
+                        connection.await;
+                        drop((counted, place));
+                    });
+                }
+                // The process has no more file descriptors, or the client is gone already.
+                _ => sleep(Duration::from_millis(20)).await,
+            }
+        }
+        drop(self.listener);
+        let _ = close.send(true);
+        let all = u32::try_from(all).unwrap_or(u32::MAX);
+        match timeout(self.limits.drain_time, places.acquire_many(all)).await {
+            Ok(_) => Ended::Drained,
+            Err(_) => Ended::Cut,
+        }
+    }
+}
+
+/// Serves one connection until it ends, stalls, or the server stops.
+async fn connection(stream: TcpStream, router: Router, limits: Limits, mut closing: watch::Receiver<bool>) {
+    let _ = stream.set_nodelay(true);
+    let stream = TokioIo::new(Stalled::new(stream, limits.write_time));
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.head_time)
+        .max_headers(MAX_FIELDS)
+        .max_buf_size(MAX_HEAD)
+        .serve_connection(stream, TowerToHyperService::new(router));
+    let mut connection = pin!(connection);
+    tokio::select! {
+        // A client that breaks off is no concern of ours.
+        _ = connection.as_mut() => return,
+        _ = closing.wait_for(|closing| *closing) => {}
+    }
+    connection.as_mut().graceful_shutdown();
+    let _ = connection.await;
+}
+
+/// Runs a server on threads of its own until Ctrl-C or SIGTERM, a second of which ends the wait for open requests; tells
+/// its address as soon as it listens.
+///
+/// # Errors
+/// If it cannot start.
+pub fn serve(config: Config, ready: impl FnOnce(SocketAddr)) -> Result<Ended, ServeError> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .max_blocking_threads(config.limits.workers.clamp(1, 1024))
+        .build()
+        .map_err(ServeError::Runtime)?;
+    let ended = runtime.block_on(async {
+        // Before anybody is told the address: who knows it may also send the signal.
+        let mut signals = Signals::new().map_err(ServeError::Runtime)?;
+        let server = Server::bind(config).await?;
+        ready(server.address());
+        let (stop, stopped) = oneshot::channel::<()>();
+        let mut running = pin!(server.run(async {
+            let _ = stopped.await;
+        }));
+        tokio::select! {
+            ended = running.as_mut() => return Ok(ended),
+            () = signals.next() => {}
+        }
+        let _ = stop.send(());
+        tokio::select! {
+            ended = running => Ok(ended),
+            // Who asks twice does not want to wait.
+            () = signals.next() => Ok(Ended::Cut),
+        }
+    });
+    // An evaluation for which nobody waits any more is not waited for either.
+    runtime.shutdown_background();
+    ended
+}
+
+/// Ctrl-C and SIGTERM.
+#[cfg(unix)]
+struct Signals {
+    interrupt: tokio::signal::unix::Signal,
+    terminate: tokio::signal::unix::Signal,
+}
+
+#[cfg(unix)]
+impl Signals {
+    fn new() -> io::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+/// Ctrl-C.
+#[cfg(not(unix))]
+struct Signals;
+
+#[cfg(not(unix))]
+impl Signals {
+    fn new() -> io::Result<Self> {
+        Ok(Self)
+    }
+
+    async fn next(&mut self) {
+        let _ = tokio::signal::ctrl_c().await;
+    }
+}

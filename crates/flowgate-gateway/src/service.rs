@@ -1,0 +1,271 @@
+//! Routes: from a request to a reply, with everything that may refuse it on the way.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodFilter, on};
+use flowgate::policy::Dialect;
+use http_body_util::BodyExt;
+use serde::Serialize;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+use crate::access::Access;
+use crate::limits::Limits;
+use crate::metrics::Metrics;
+use crate::openapi;
+use crate::policy_api::PolicyApi;
+use crate::reply::Reply;
+use crate::workers::{Refused, Workers};
+
+/// What can be asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Route {
+    Load,
+    Check,
+    Batch,
+    OpenApi,
+    Health,
+    Metrics,
+}
+
+/// Every route: what is served, what the description describes, and what a lost client is told.
+pub(crate) const ROUTES: [(Method, &str, Route); 7] = [
+    (Method::POST, "/api/v1/policy/load", Route::Load),
+    (Method::POST, "/api/v1/policy/check", Route::Check),
+    (Method::POST, "/api/v1/policy/check/batch", Route::Batch),
+    (Method::GET, "/api/openapi.json", Route::OpenApi),
+    (Method::GET, "/api/v1/gateway/health", Route::Health),
+    (Method::GET, "/health", Route::Health),
+    (Method::GET, "/metrics", Route::Metrics),
+];
+
+/// How many times too large a body may be to be received before it is refused.
+const TOO_LARGE: usize = 8;
+
+/// That the server is there.
+#[derive(Debug, Serialize)]
+pub(crate) struct Health {
+    status: &'static str,
+    version: &'static str,
+}
+
+impl Health {
+    pub(crate) fn now() -> Self {
+        Self { status: "ok", version: env!("CARGO_PKG_VERSION") }
+    }
+}
+
+/// What all connections share.
+#[derive(Debug)]
+pub(crate) struct Service {
+    access: Access,
+    limits: Limits,
+    api: Arc<PolicyApi>,
+    workers: Workers,
+    /// Bytes of bodies that may still be read.
+    bodies: Arc<Semaphore>,
+    metrics: Metrics,
+    connections: AtomicU64,
+}
+
+impl Service {
+    pub(crate) fn new(dialect: Dialect, access: Access, limits: Limits) -> Self {
+        Self {
+            access,
+            api: Arc::new(PolicyApi::new(dialect, &limits)),
+            workers: Workers::new(limits.workers, limits.queue),
+            bodies: Arc::new(Semaphore::new(limits.bodies.min(Semaphore::MAX_PERMITS))),
+            metrics: Metrics::default(),
+            connections: AtomicU64::new(0),
+            limits,
+        }
+    }
+
+    /// Counts a connection until the guard is dropped.
+    pub(crate) fn connection(self: &Arc<Self>) -> Connection {
+        self.connections.fetch_add(1, Ordering::Relaxed);
+        Connection(Arc::clone(self))
+    }
+
+    /// The routes.
+    pub(crate) fn router(self: &Arc<Self>) -> Router {
+        let mut router = Router::new();
+        for (method, path, route) in ROUTES {
+            let filter = if method == Method::POST { MethodFilter::POST } else { MethodFilter::GET };
+            let answer = move |State(service): State<Arc<Self>>, request: Request| async move {
+                service.count(path, service.route(route, request)).await
+            };
+            router = router.route(path, on(filter, answer));
+        }
+        let unknown = |State(service): State<Arc<Self>>, headers: HeaderMap| async move {
+            service.count("other", service.unknown(&headers)).await
+        };
+        let wrong_method = |State(service): State<Arc<Self>>, headers: HeaderMap, uri: Uri| async move {
+            service.count("other", service.wrong_method(&headers, uri.path())).await
+        };
+        router.fallback(unknown).method_not_allowed_fallback(wrong_method).with_state(Arc::clone(self))
+    }
+
+    async fn count(&self, path: &'static str, reply: impl Future<Output = Result<Reply, Reply>>) -> Response {
+        let begun = Instant::now();
+        let reply = reply.await.unwrap_or_else(|refusal| refusal);
+        self.metrics.count(path, reply.status.as_u16(), begun.elapsed());
+        reply.into_response()
+    }
+
+    async fn route(&self, route: Route, request: Request) -> Result<Reply, Reply> {
+        // That the server is there, and how it is spoken to, is no secret.
+        if !matches!(route, Route::Health | Route::OpenApi) {
+            self.access.check(request.headers())?;
+        }
+        match route {
+            Route::Health => Ok(Reply::json(StatusCode::OK, &Health::now())),
+            Route::OpenApi => Ok(Reply::json_document(openapi::DOCUMENT)),
+            Route::Metrics => Ok(Reply::document("text/plain; version=0.0.4; charset=utf-8", self.figures())),
+            Route::Load => self.work(request, PolicyApi::load).await,
+            Route::Check => self.work(request, PolicyApi::check).await,
+            Route::Batch => self.work(request, PolicyApi::batch).await,
+        }
+    }
+
+    /// Reads the body and lets a worker answer.
+    async fn work(&self, request: Request, answer: fn(&PolicyApi, &[u8]) -> Reply) -> Result<Reply, Reply> {
+        let (head, body) = request.into_parts();
+        is_json(&head.headers)?;
+        let held = Arc::clone(&self.bodies).try_acquire_many_owned(0).map_err(|_| busy())?;
+        let mut read = Read { bytes: Vec::new(), held };
+        let limit = self.limits.body_time;
+        timeout(limit, self.read(body, &mut read)).await.map_err(|_| {
+            let detail = format!("the body did not arrive within {} s", limit.as_secs_f32());
+            Reply::detail(StatusCode::REQUEST_TIMEOUT, &detail).close()
+        })??;
+        let api = Arc::clone(&self.api);
+        // The worker has the bytes, and gives them back when it is done with them, also if nobody waits any more.
+        let work = self.workers.run(move || answer(&api, &read.bytes));
+        let limit = self.limits.answer_time;
+        match timeout(limit, work).await {
+            Ok(Ok(reply)) => Ok(reply),
+            Ok(Err(Refused::Busy)) => Err(busy()),
+            Ok(Err(Refused::Broken)) => Err(Reply::detail(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "Error during analysis: the evaluation ended unexpectedly; this is a mistake of the server",
+            )),
+            Err(_) => {
+                let detail = format!(
+                    "the answer was not there within {} s: send fewer messages or simpler rules, or try again later",
+                    limit.as_secs_f32()
+                );
+                Err(Reply::detail(StatusCode::SERVICE_UNAVAILABLE, &detail).header(header::RETRY_AFTER, "5"))
+            }
+        }
+    }
+
+    async fn read(&self, mut body: Body, read: &mut Read) -> Result<(), Reply> {
+        let mut arrived = 0_usize;
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|_| {
+                Reply::detail(StatusCode::BAD_REQUEST, "the body ended before it was complete").close()
+            })?;
+            let Ok(data) = frame.into_data() else { continue };
+            arrived = arrived.saturating_add(data.len());
+            if arrived > self.limits.body {
+                // A client that is still sending when the connection closes does not see the answer: what is a
+                // little too large is received and let go.
+                read.bytes = Vec::new();
+                read.held.split(read.held.num_permits());
+                if arrived > self.limits.body.saturating_mul(TOO_LARGE) {
+                    break;
+                }
+                continue;
+            }
+            let bytes = u32::try_from(data.len()).map_err(|_| busy().close())?;
+            let more = Arc::clone(&self.bodies).try_acquire_many_owned(bytes);
+            read.held.merge(more.map_err(|_| busy().close())?);
+            read.bytes.extend_from_slice(&data);
+        }
+        if arrived > self.limits.body {
+            let detail = format!(
+                "the body is larger than {} bytes: send fewer messages, or start the server with a larger --max-body",
+                self.limits.body
+            );
+            return Err(Reply::detail(StatusCode::PAYLOAD_TOO_LARGE, &detail).close());
+        }
+        Ok(())
+    }
+
+    async fn unknown(&self, headers: &HeaderMap) -> Result<Reply, Reply> {
+        self.access.check(headers)?;
+        let routes: Vec<String> = ROUTES.iter().map(|(method, path, _)| format!("{method} {path}")).collect();
+        let detail = format!("there is no such route; there are {}", routes.join(", "));
+        Err(Reply::detail(StatusCode::NOT_FOUND, &detail))
+    }
+
+    async fn wrong_method(&self, headers: &HeaderMap, path: &str) -> Result<Reply, Reply> {
+        self.access.check(headers)?;
+        let route = ROUTES.iter().find(|(_, known, _)| *known == path);
+        let detail = route.map_or_else(
+            || "this route has another method".to_owned(),
+            |(method, path, _)| format!("{path} is asked by {method}"),
+        );
+        Err(Reply::detail(StatusCode::METHOD_NOT_ALLOWED, &detail))
+    }
+
+    fn figures(&self) -> String {
+        let held = self.limits.bodies.saturating_sub(self.bodies.available_permits());
+        let mut figures = self.api.figures().to_vec();
+        figures.push((
+            "flowgate_connections",
+            "Open connections.",
+            self.connections.load(Ordering::Relaxed),
+            false,
+        ));
+        figures.push((
+            "flowgate_body_bytes",
+            "Bytes of bodies that are being read or evaluated.",
+            u64::try_from(held).unwrap_or(u64::MAX),
+            false,
+        ));
+        self.metrics.text(&figures)
+    }
+}
+
+/// A body, and the bytes of all bodies that it takes up.
+struct Read {
+    bytes: Vec<u8>,
+    held: tokio::sync::OwnedSemaphorePermit,
+}
+
+/// An open connection.
+#[derive(Debug)]
+pub(crate) struct Connection(Arc<Service>);
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn busy() -> Reply {
+    Reply::detail(StatusCode::SERVICE_UNAVAILABLE, "the server has too much to do: try again in a second")
+        .header(header::RETRY_AFTER, "1")
+}
+
+/// A body that a web page can send to another site without being asked is no question.
+fn is_json(headers: &HeaderMap) -> Result<(), Reply> {
+    let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
+    let essence = content_type.split(';').next().unwrap_or("").trim();
+    if essence.eq_ignore_ascii_case("application/json") {
+        return Ok(());
+    }
+    Err(Reply::detail(
+        StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        "the body must be JSON: send `Content-Type: application/json`",
+    ))
+}
