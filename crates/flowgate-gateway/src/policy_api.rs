@@ -125,12 +125,10 @@ impl PolicyApi {
             Some(message) => Refusal::bad(format!("Excessive Policy: {message}\n\n{report}")),
             None => Refusal::bad(report),
         })?;
-        let analysis = analysis::analyze(&policy, entries, &Options { parameters, fuel }).map_err(
-            |(event, error)| {
-                Refusal::bad(format!(
-                    "Input Validation Error: messages[{}]: {error}",
-                    message_of(event, messages)
-                ))
+        let analysis = analysis::analyze(&policy, entries, &Options { parameters, fuel, ..Options::default() }).map_err(
+            |error| {
+                let message = message_of(error.event, messages);
+                Refusal::bad(format!("Input Validation Error: messages[{message}]: {}", error.problem))
             },
         )?;
         self.conclude(analysis, &policy, messages.len())
@@ -166,7 +164,7 @@ fn refusal(kind: FailureKind, message: &str) -> Refusal {
         FailureKind::MissingParameter => Refusal::bad(format!("Missing Policy Parameter: {message}")),
         FailureKind::Unavailable => Refusal::bad(format!("Excessive Policy: {message}")),
         FailureKind::Attribute => Refusal::bad(format!("Invariant Attribute Error: {message}")),
-        FailureKind::Fuel | FailureKind::Type => Refusal {
+        FailureKind::Fuel | FailureKind::TooMany | FailureKind::Type => Refusal {
             status: StatusCode::INTERNAL_SERVER_ERROR,
             detail: format!("Error during analysis: {message}"),
         },

@@ -64,6 +64,8 @@ pub enum FailureKind {
     MissingParameter,
     /// It took too long.
     Fuel,
+    /// It matches more often than can be listed.
+    TooMany,
     /// It asks a value for a method or a field that nobody may have.
     Unavailable,
     /// It asks an event for a field that events of its kind do not have.
@@ -91,11 +93,13 @@ pub struct Options {
     pub parameters: Map<String, Value>,
     /// Steps of evaluation, for all events together.
     pub fuel: u64,
+    /// How many violations are listed. A rule that has more is a failure as well.
+    pub violations: usize,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { parameters: Map::new(), fuel: 500_000_000 }
+        Self { parameters: Map::new(), fuel: 500_000_000, violations: 100_000 }
     }
 }
 
@@ -147,7 +151,7 @@ pub fn analyze_trace(policy: &Policy, trace: &Trace, options: &Options) -> Analy
     let parameters = Parameters::new(&options.parameters);
     let context = Context { plan: &policy.plan, trace, parameters: &parameters };
     let mut fuel = options.fuel;
-    let mut report = Violations::new(&policy.plan, trace);
+    let mut report = Violations::new(&policy.plan, trace, options.violations);
     let mut rules = Rules::new(&policy.plan);
     for id in 0..trace.len() {
         rules.meet(context, EventId(id), Which::Settled, &mut fuel, &mut report);
@@ -166,7 +170,7 @@ pub fn analyze_naively(policy: &Policy, entries: Vec<Entry>, options: &Options) 
     let parameters = Parameters::new(&options.parameters);
     let context = Context { plan: &policy.plan, trace: &trace, parameters: &parameters };
     let mut fuel = options.fuel;
-    let mut report = Violations::new(&policy.plan, &trace);
+    let mut report = Violations::new(&policy.plan, &trace, options.violations);
     naive::analyze(context, &mut fuel, &mut report);
     Ok(report.finish())
 }

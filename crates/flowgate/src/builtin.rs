@@ -3,11 +3,13 @@
 //! Each family is one file; a function is a row with its name, its arguments and a sentence that says what
 //! it does. What gets a missing value gives a missing value, so that one absent key does not stop a rule.
 
+mod access;
 mod collection;
 mod date;
 mod event;
 mod kind;
 mod net;
+mod sequence;
 mod text;
 
 use std::fmt;
@@ -60,7 +62,9 @@ pub(crate) const MATCHERS: [&str; 7] =
     ["EMAIL_ADDRESS", "PHONE_NUMBER", "LOCATION", "PERSON", "MODERATED", "SECRET", "DUMMY"];
 
 fn all() -> impl Iterator<Item = &'static Spec> {
-    [text::TABLE, collection::TABLE, event::TABLE, kind::TABLE, net::TABLE].into_iter().flatten()
+    [text::TABLE, collection::TABLE, sequence::TABLE, event::TABLE, kind::TABLE, net::TABLE, access::TABLE]
+        .into_iter()
+        .flatten()
 }
 
 /// The name, the arguments and the description of every function, for the reference page.

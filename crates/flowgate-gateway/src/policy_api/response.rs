@@ -106,6 +106,7 @@ impl Failed {
         let kind = match failure.kind {
             FailureKind::MissingParameter => "missing-parameter",
             FailureKind::Fuel => "fuel",
+            FailureKind::TooMany => "too-many",
             FailureKind::Unavailable => "unavailable",
             FailureKind::Attribute => "attribute",
             FailureKind::Type => "type",

@@ -15,6 +15,8 @@ use crate::trace::{Body, Content, EventId, NodeId, Origin, Trace, characters};
 pub(super) struct Violations<'a> {
     plan: &'a Plan,
     trace: &'a Trace,
+    /// How many violations are listed.
+    limit: usize,
     analysis: Analysis,
     /// How often each key has been given.
     keys: HashMap<String, usize>,
@@ -24,9 +26,16 @@ pub(super) struct Violations<'a> {
 }
 
 impl<'a> Violations<'a> {
-    pub(super) fn new(plan: &'a Plan, trace: &'a Trace) -> Self {
+    pub(super) fn new(plan: &'a Plan, trace: &'a Trace, limit: usize) -> Self {
         let (analysis, compat_indices) = (Analysis::default(), Vec::new());
-        Self { plan, trace, analysis, keys: HashMap::new(), failed: HashSet::new(), compat_indices }
+        Self { plan, trace, limit, analysis, keys: HashMap::new(), failed: HashSet::new(), compat_indices }
+    }
+
+    fn fail(&mut self, index: usize, rule: &Rule, kind: FailureKind, message: String) {
+        if self.failed.insert((index, message.clone())) {
+            let statement = rule.span.clone();
+            self.analysis.failures.push(Failure { rule: index, statement, kind, message });
+        }
     }
 
     /// Everything found, in the order of the rules.
@@ -102,6 +111,10 @@ impl<'a> Violations<'a> {
 impl Report for Violations<'_> {
     fn found(&mut self, evaluator: &mut Evaluator<'_>, index: usize, frame: &Frame) -> Result<bool, EvalError> {
         let Some(rule) = self.plan.rules.get(index) else { return Ok(true) };
+        if self.analysis.violations.len() >= self.limit {
+            self.fail(index, rule, FailureKind::TooMany, format!("there are more than {} violations", self.limit));
+            return Ok(true);
+        }
         let mut scratch = frame.clone();
         let mut said = |ex| -> Result<Json, EvalError> {
             let value = evaluator.evaluate(ex, &mut scratch)?;
@@ -133,10 +146,7 @@ impl Report for Violations<'_> {
             EvalError::MissingParameter(name) => name.clone(),
             error => error.to_string(),
         };
-        if self.failed.insert((index, message.clone())) {
-            let (statement, kind) = (rule.span.clone(), FailureKind::from(&error));
-            self.analysis.failures.push(Failure { rule: index, statement, kind, message });
-        }
+        self.fail(index, rule, FailureKind::from(&error), message);
     }
 }
 

@@ -97,13 +97,12 @@ fn found(
     detect: impl Fn(&str) -> Vec<detect::Finding>,
 ) -> Result<Value> {
     let mut kinds = Vec::new();
-    for value in a.first() {
-        for piece in e.pieces(value)? {
-            e.spend(piece.text.len() / 4)?;
-            for finding in detect(&piece.text) {
-                kinds.push(Value::text(finding.kind));
-                e.mark_bytes(piece.place, finding.span);
-            }
+    let pieces = a.first().map_or(Ok(Vec::new()), |value| e.pieces(value))?;
+    for piece in pieces {
+        e.spend(piece.text.len() / 4)?;
+        for finding in detect(&piece.text) {
+            kinds.push(Value::text(finding.kind));
+            e.mark_bytes(piece.place, finding.span);
         }
     }
     Ok(Value::list(kinds))

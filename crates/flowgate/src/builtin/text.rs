@@ -63,15 +63,22 @@ pub(super) const TABLE: &[Spec] = &[
         let parts: Vec<String> = items.iter().filter_map(|item| item.as_text().map(str::to_owned)).collect();
         on_text(e, a, "join", |separator| Value::text(parts.join(separator)))
     }),
-    row("str", (1, 1), "The value as text.", |e, a| {
+    method("format", (1, 64), "The text with the other arguments in place of `{}`, `{0}` and so on.", |e, a| {
+        let mut values = Vec::new();
+        for index in 1..a.len() {
+            values.push(plain(e, a, index)?);
+        }
+        on_text(e, a, "format", |t| format(t, &values))
+    }),
+    row("str", (1, 1), "The value as text: lists and maps as JSON.", |e, a| {
         Ok(match plain(e, a, 0)? {
-            Value::Str(text) => Value::Str(text),
-            Value::Int(n) => Value::text(n.to_string()),
-            Value::Float(x) => Value::text(x.to_string()),
-            Value::Bool(b) => Value::text(if b { "True" } else { "False" }),
-            Value::None => Value::text("None"),
             Value::Absent => Value::Absent,
-            other => return type_error(format!("{} is not printed", other.type_name())),
+            value => {
+                let mut text = String::new();
+                value.print(&mut text);
+                e.spend(text.len() / 16)?;
+                Value::text(text)
+            }
         })
     }),
     row("int", (1, 1), "The whole number that a text spells, or missing.", |e, a| {
@@ -91,6 +98,41 @@ pub(super) const TABLE: &[Spec] = &[
         })
     }),
 ];
+
+/// Python's `str.format` as far as it takes values by place; other braces stay as they stand.
+fn format(template: &str, values: &[Value]) -> Value {
+    let mut text = String::new();
+    let mut next = 0;
+    let mut rest = template;
+    while let Some(brace) = rest.find(['{', '}']) {
+        text.push_str(rest.get(..brace).unwrap_or_default());
+        rest = rest.get(brace..).unwrap_or_default();
+        let doubled = ["{{", "}}"].into_iter().find_map(|pair| Some((pair, rest.strip_prefix(pair)?)));
+        if let Some((pair, behind)) = doubled {
+            text.push_str(pair.get(1..).unwrap_or_default());
+            rest = behind;
+            continue;
+        }
+        let hole = rest.strip_prefix('{').and_then(|inner| inner.split_once('}'));
+        let value = hole.and_then(|(name, _)| {
+            let index = if name.is_empty() { Some(next) } else { name.parse().ok() };
+            values.get(index?)
+        });
+        match (hole, value) {
+            (Some((name, behind)), Some(value)) => {
+                next += usize::from(name.is_empty());
+                value.print(&mut text);
+                rest = behind;
+            }
+            _ => {
+                text.push_str(rest.get(..1).unwrap_or_default());
+                rest = rest.get(1..).unwrap_or_default();
+            }
+        }
+    }
+    text.push_str(rest);
+    Value::text(text)
+}
 
 fn count(n: usize) -> Value {
     Value::Int(i64::try_from(n).unwrap_or(i64::MAX))
@@ -117,6 +159,9 @@ mod tests {
         check("join", r#"", ", ["a", "b"]"#, r#""a, b""#);
         check("splitlines", r#""a\nb""#, r#"["a", "b"]"#);
         check("str", "1.5", r#""1.5""#);
+        check("str", r#"["a", 1]"#, r#""[\"a\",1]""#);
+        check("format", r#""{} {{}} {1} {x} {""#, r#""{} {} {1} {x} {""#);
+        check("format", r#""{}-{1}", "a", 2"#, r#""a-2""#);
         check("int", r#"" 12 ""#, "12");
         check("int", r#""x""#, "absent");
         check("float", r#""1e999""#, "absent");

@@ -32,6 +32,7 @@ impl Evaluator<'_> {
             }
             Value::Event(event) => self.event_member(*event, name),
             Value::Function(event) => match name {
+                "name" if self.missing == Missing::IsNone => Ok(Value::ToolName(*event)),
                 "name" => self.event_member(*event, "name"),
                 "arguments" => Ok(self.child(*event, 0, "arguments")),
                 _ => self.no_field("Function", &["name", "arguments"], name),

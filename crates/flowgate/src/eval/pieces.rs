@@ -104,6 +104,10 @@ impl Evaluator<'_> {
         self.spend(end - id)?;
         while next < end {
             let Some(node) = document.node(next) else { break };
+            if next != id && is_image(document, next) {
+                next = node.end;
+                continue;
+            }
             // A text that spells a list or a map is one text; several blocks of text are several.
             let spelled = node.text.as_ref().filter(|_| !is_blocks(document, next));
             let text = match (&node.content, spelled) {
@@ -248,6 +252,18 @@ impl Evaluator<'_> {
             }
         }
         Ok(())
+    }
+}
+
+/// Whether a node is a block that holds an image, whose bytes or address are no text.
+fn is_image(document: &crate::trace::Document, id: NodeId) -> bool {
+    let kind = document.key(id, "type").map(|kind| document.to_value(kind));
+    let kind = kind.as_ref().and_then(serde_json::Value::as_str);
+    let holds = |key| document.key(id, key).is_some();
+    match kind {
+        Some("image_url") => holds("image_url"),
+        Some("image") => holds("source") || holds("data"),
+        _ => false,
     }
 }
 

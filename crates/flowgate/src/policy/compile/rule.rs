@@ -35,7 +35,7 @@ impl Compiler<'_> {
         }
         let looks_at = self.looks_at(&query);
         let has_block = events.iter().any(|event| !event.is_outer);
-        let is_settled = !has_block && looks_at.is_empty() && !counts(&query);
+        let is_settled = !events.is_empty() && !has_block && looks_at.is_empty() && !counts(&query);
         self.warn_of_cost(&span, &events, &query);
         let ops = query.order(0);
         self.plan.rules.push(Rule {

@@ -1,0 +1,50 @@
+//! Access control by roles.
+
+use super::{Spec, plain, row};
+use crate::eval::{Evaluator, Result, Value};
+
+pub(super) const TABLE: &[Spec] = &[Spec {
+    parameters: &["data", "scope", "user", "user_roles", "role_grants"],
+    ..row(
+        "should_allow_rbac",
+        (5, 5),
+        "Whether a role of the user (`user_roles[user]`) is granted the scope (`role_grants[role][scope]`).",
+        should_allow,
+    )
+}];
+
+fn should_allow(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
+    let (scope, user) = (plain(e, a, 1)?, plain(e, a, 2)?);
+    let (roles, grants) = (plain(e, a, 3)?, plain(e, a, 4)?);
+    let roles = field(&roles, &user).map_or_else(Vec::new, |roles| match roles {
+        Value::List(roles) => roles.to_vec(),
+        _ => Vec::new(),
+    });
+    e.spend(roles.len())?;
+    let is_granted =
+        |role: &Value| field(&grants, role).and_then(|scopes| field(&scopes, &scope)).is_some_and(|g| g.is_true());
+    Ok(Value::Bool(roles.iter().any(is_granted)))
+}
+
+fn field(map: &Value, key: &Value) -> Option<Value> {
+    match (map, key) {
+        (Value::Dict(entries), Value::Str(key)) => {
+            entries.iter().find(|(known, _)| known == key).map(|(_, value)| value.clone())
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::check;
+
+    #[test]
+    fn a_role_must_be_granted_the_scope() {
+        let tables = r#"{"ann": ["user"], "bob": ["admin", "user"]}, {"admin": {"internal": true}, "user": {"internal": false}}"#;
+        check("should_allow_rbac", &format!(r#"{{}}, "internal", "bob", {tables}"#), "true");
+        check("should_allow_rbac", &format!(r#"{{}}, "internal", "ann", {tables}"#), "false");
+        check("should_allow_rbac", &format!(r#"{{}}, "internal", "eve", {tables}"#), "false");
+        check("should_allow_rbac", &format!(r#"{{}}, null, "bob", {tables}"#), "false");
+    }
+}

@@ -1,0 +1,96 @@
+//! Sequences and numbers: `sorted`, `range`, `abs` and their like.
+
+use super::{Spec, plain, row, type_error};
+use crate::eval::{Result, Value};
+
+/// How many numbers `range` gives at most.
+const MAX_RANGE: i64 = 100_000;
+
+pub(super) const TABLE: &[Spec] = &[
+    row("tuple", (0, 64), "The arguments as a list; of one list, its items.", |e, a| match a {
+        [only @ (Value::List(_) | Value::Texts(_) | Value::Answers(_) | Value::Node(..))] => {
+            Ok(Value::list(e.items(only)?))
+        }
+        all => Ok(Value::list(all.iter().cloned())),
+    }),
+    row("sorted", (1, 1), "The items in order: numbers by size, texts by their letters.", |e, a| {
+        let list = a.first().cloned().unwrap_or(Value::Absent);
+        let items = e.items(&list)?;
+        let mut items = items.iter().map(|item| e.resolve(item)).collect::<Result<Vec<_>>>()?;
+        e.spend(items.len())?;
+        let numbers = items.iter().all(|item| item.as_number().is_some());
+        if !numbers && !items.iter().all(|item| item.as_text().is_some()) {
+            return type_error("only numbers or only texts can be sorted".to_owned());
+        }
+        items.sort_by(|a, b| match (a.as_number(), b.as_number()) {
+            (Some(a), Some(b)) => a.total_cmp(&b),
+            _ => a.as_text().cmp(&b.as_text()),
+        });
+        Ok(Value::list(items))
+    }),
+    row("range", (1, 3), "The whole numbers from the first argument, or 0, up to the next, which is left out.", |e, a| {
+        let mut bounds = Vec::new();
+        for index in 0..a.len() {
+            match plain(e, a, index)? {
+                Value::Int(n) => bounds.push(n),
+                other => return type_error(format!("`range` needs whole numbers, not {}", other.type_name())),
+            }
+        }
+        let (from, to, step) = match bounds.as_slice() {
+            [to] => (0, *to, 1),
+            [from, to] => (*from, *to, 1),
+            [from, to, step] => (*from, *to, *step),
+            _ => return Ok(Value::Absent),
+        };
+        if step == 0 {
+            return type_error("the step of `range` is 0".to_owned());
+        }
+        let numbers = std::iter::successors(Some(from), |n| n.checked_add(step));
+        if from.abs_diff(to) / step.unsigned_abs() > MAX_RANGE.unsigned_abs() {
+            return type_error(format!("`range` gives at most {MAX_RANGE} numbers"));
+        }
+        let within = numbers.take_while(|n| if step > 0 { *n < to } else { *n > to });
+        let listed: Vec<Value> = within.map(Value::Int).collect();
+        e.spend(listed.len())?;
+        Ok(Value::list(listed))
+    }),
+    row("abs", (1, 1), "The number without its sign.", |e, a| {
+        Ok(match plain(e, a, 0)? {
+            Value::Int(n) => n.checked_abs().map_or(Value::Float((n as f64).abs()), Value::Int),
+            Value::Float(x) => Value::Float(x.abs()),
+            Value::Absent | Value::None => Value::Absent,
+            other => return type_error(format!("{} is no number", other.type_name())),
+        })
+    }),
+    row("round", (1, 1), "The nearest whole number.", |e, a| {
+        Ok(match plain(e, a, 0)? {
+            Value::Int(n) => Value::Int(n),
+            Value::Float(x) if x.abs() < 9e15 => Value::Int(x.round_ties_even() as i64),
+            Value::Absent | Value::None => Value::Absent,
+            other => return type_error(format!("{} is no number", other.type_name())),
+        })
+    }),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::check;
+
+    #[test]
+    fn sequences_and_numbers() {
+        check("tuple", "1, \"a\"", "[1, \"a\"]");
+        check("tuple", "[1, 2]", "[1, 2]");
+        check("sorted", "[3, 1.5, 2]", "[1.5, 2, 3]");
+        check("sorted", r#"["b", "a"]"#, r#"["a", "b"]"#);
+        check("sorted", r#"["b", 1]"#, "only numbers or only texts can be sorted");
+        check("range", "3", "[0, 1, 2]");
+        check("range", "1, 3", "[1, 2]");
+        check("range", "3, 0, -2", "[3, 1]");
+        check("range", "0, 1, 0", "the step of `range` is 0");
+        check("range", "10000000", "`range` gives at most 100000 numbers");
+        check("abs", "-1.5", "1.5");
+        check("abs", "-9223372036854775808", "9.223372036854776e18");
+        check("round", "2.5", "2");
+        check("round", "\"x\"", "str is no number");
+    }
+}
