@@ -126,16 +126,20 @@ impl std::error::Error for TraceError {}
 /// If an event names a parent that is not there, or bears a name that is taken.
 pub fn trace(entries: impl IntoIterator<Item = Entry>) -> Result<Trace, TraceError> {
     let mut trace = Trace::new();
-    for (event, entry) in entries.into_iter().enumerate() {
-        let place = trace.place(&entry).map_err(|problem| TraceError { event, problem })?;
-        let document = Document::new(&entry.body, Label::BOTTOM);
-        let call = match &entry.body {
-            Body::Output(output) => trace.calls_with_id(&output.call_id).next(),
-            _ => None,
-        };
-        trace.append(entry, place, document, Status::Done, call, Influence::All);
-    }
+    entries.into_iter().try_for_each(|entry| append(&mut trace, entry))?;
     Ok(trace)
+}
+
+fn append(trace: &mut Trace, entry: Entry) -> Result<(), TraceError> {
+    let event = trace.len();
+    let place = trace.place(&entry).map_err(|problem| TraceError { event, problem })?;
+    let document = Document::new(&entry.body, Label::BOTTOM);
+    let call = match &entry.body {
+        Body::Output(output) => trace.calls_with_id(&output.call_id).next(),
+        _ => None,
+    };
+    trace.append(entry, place, document, Status::Done, call, Influence::All);
+    Ok(())
 }
 
 /// Finds what the rules of a policy say of a trace.
@@ -173,4 +177,55 @@ pub fn analyze_naively(policy: &Policy, entries: Vec<Entry>, options: &Options) 
     let mut report = Violations::new(&policy.plan, &trace, options.violations);
     naive::analyze(context, &mut fuel, &mut report);
     Ok(report.finish())
+}
+
+/// What each event of a trace completes, as a monitor reports it while the trace grows: a match that ends with the event,
+/// or a block that counts it.
+///
+/// # Errors
+/// As [`trace`].
+pub fn analyze_steps(
+    policy: &Policy,
+    entries: Vec<Entry>,
+    options: &Options,
+) -> Result<Vec<Analysis>, TraceError> {
+    let mut rules = Rules::new(&policy.plan);
+    steps(policy, entries, options, &mut |context, id, fuel, report| {
+        rules.meet(context, id, Which::All, fuel, report);
+    })
+}
+
+/// The same by the evaluator that tries everything: the oracle of [`analyze_steps`].
+///
+/// # Errors
+/// As [`trace`].
+pub fn analyze_steps_naively(
+    policy: &Policy,
+    entries: Vec<Entry>,
+    options: &Options,
+) -> Result<Vec<Analysis>, TraceError> {
+    steps(policy, entries, options, &mut |context, id, fuel, report| naive::step(context, id, fuel, report))
+}
+
+/// Evaluates one event.
+type Step<'s> = dyn FnMut(Context<'_>, EventId, &mut u64, &mut Violations<'_>) + 's;
+
+fn steps(
+    policy: &Policy,
+    entries: Vec<Entry>,
+    options: &Options,
+    step: &mut Step<'_>,
+) -> Result<Vec<Analysis>, TraceError> {
+    let parameters = Parameters::new(&options.parameters);
+    let mut fuel = options.fuel;
+    let mut trace = Trace::new();
+    let mut analyses = Vec::with_capacity(entries.len());
+    for entry in entries {
+        append(&mut trace, entry)?;
+        let context = Context { plan: &policy.plan, trace: &trace, parameters: &parameters };
+        let mut report = Violations::new(&policy.plan, &trace, options.violations);
+        step(context, EventId(trace.len() - 1), &mut fuel, &mut report);
+        analyses.push(report.finish());
+    }
+    Ok(analyses)
 }

@@ -1,0 +1,61 @@
+//! The evaluator that is used and the one that tries everything find the same, over generated policies and traces: at the
+//! end of a trace, and after each of its events.
+
+#[path = "generate/mod.rs"]
+mod generate;
+
+use std::collections::BTreeSet;
+
+use flowgate::analysis::{Analysis, Options, analyze, analyze_naively, analyze_steps, analyze_steps_naively};
+use flowgate::policy::Policy;
+use flowgate::trace::read;
+use generate::Choices;
+
+/// What was found, in no order: keys tell matches apart. Which of several conditions is said to have failed may differ.
+fn found(analysis: &Analysis) -> (BTreeSet<String>, BTreeSet<usize>) {
+    let violations = analysis.violations.iter().map(|v| format!("{} {:?} {:?}", v.key, v.args, v.kwargs)).collect();
+    (violations, analysis.failures.iter().map(|failure| failure.rule).collect())
+}
+
+/// Returns whether anything was found.
+fn check(bytes: &[u8]) -> bool {
+    let mut choices = Choices::new(bytes);
+    let source = generate::policy(&mut choices);
+    let messages = generate::trace(&mut choices);
+    let policy = match Policy::parse(&source) {
+        Ok(policy) => policy,
+        Err(diagnostics) => panic!("{source}\n{}", diagnostics[0]),
+    };
+    let entries = read::list(&messages).unwrap();
+    let options = Options::default();
+    let shown = || format!("{source}\n{}", serde_json::to_string_pretty(&messages).unwrap());
+    let fast = analyze(&policy, entries.clone(), &options).unwrap();
+    let slow = analyze_naively(&policy, entries.clone(), &options).unwrap();
+    assert_eq!(found(&fast), found(&slow), "at the end of\n{}", shown());
+    let fast_steps = analyze_steps(&policy, entries.clone(), &options).unwrap();
+    let slow_steps = analyze_steps_naively(&policy, entries, &options).unwrap();
+    for (index, (fast, slow)) in fast_steps.iter().zip(&slow_steps).enumerate() {
+        assert_eq!(found(fast), found(slow), "at event {index} of\n{}", shown());
+    }
+    !fast.violations.is_empty()
+}
+
+/// A generator of numbers for which every run is the same.
+fn bytes(seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(1);
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 24) as u8
+    };
+    (0..256).map(|_| next()).collect()
+}
+
+#[test]
+fn evaluators_agree() {
+    let runs = std::env::var("FLOWGATE_EVALUATOR_RUNS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(4_000);
+    let matching = (0..runs).filter(|seed| check(&bytes(*seed))).count();
+    // The comparison says nothing of policies that find nothing.
+    assert!(matching * 5 > usize::try_from(runs).unwrap(), "only {matching} of {runs} policies found anything");
+}
