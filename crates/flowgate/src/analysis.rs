@@ -93,7 +93,11 @@ impl Default for Options {
 ///
 /// # Errors
 /// If an event has no place in the trace; the index is the event's.
-pub fn analyze(policy: &Policy, entries: Vec<Entry>, options: &Options) -> Result<Analysis, (usize, PlaceError)> {
+pub fn analyze(
+    policy: &Policy,
+    entries: Vec<Entry>,
+    options: &Options,
+) -> Result<Analysis, (usize, PlaceError)> {
     let _ = (policy, entries, options);
     Ok(Analysis::default())
 }
