@@ -6,6 +6,7 @@
 mod access;
 mod collection;
 mod date;
+mod detector;
 mod event;
 mod kind;
 mod net;
@@ -18,6 +19,7 @@ use serde_json::Value as Json;
 
 pub(crate) use date::seconds;
 
+use crate::detect;
 use crate::eval::{EvalError, Evaluator, Result, Value};
 
 /// One row of the table of functions.
@@ -62,7 +64,7 @@ pub(crate) const MATCHERS: [&str; 7] =
     ["EMAIL_ADDRESS", "PHONE_NUMBER", "LOCATION", "PERSON", "MODERATED", "SECRET", "DUMMY"];
 
 fn all() -> impl Iterator<Item = &'static Spec> {
-    [text::TABLE, collection::TABLE, sequence::TABLE, event::TABLE, kind::TABLE, net::TABLE, access::TABLE]
+    [text::TABLE, collection::TABLE, sequence::TABLE, event::TABLE, kind::TABLE, net::TABLE, access::TABLE, detector::TABLE]
         .into_iter()
         .flatten()
 }
@@ -82,8 +84,9 @@ pub(crate) fn finds(evaluator: &mut Evaluator<'_>, kind: &str, value: &Value) ->
         evaluator.spend(piece.text.len() / 4)?;
         let found = match kind {
             "DUMMY" => &*piece.text == "__DUMMY__",
-            "SECRET" => crate::detect::secrets(&piece.text).next().is_some(),
-            kind => crate::detect::personal_data(&piece.text).any(|finding| finding.kind == kind),
+            "SECRET" => detect::secrets(&piece.text).next().is_some(),
+            "MODERATED" => !detect::moderation::find(&piece.text).is_empty(),
+            kind => detect::personal::all(&piece.text).iter().any(|finding| finding.kind == kind),
         };
         if found {
             return Ok(true);

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value as Json};
 
-pub(crate) use pieces::{Mark, Place};
+pub(crate) use pieces::{Mark, Piece, Place};
 pub(crate) use value::{Part, Value};
 
 use crate::label::Label;

@@ -1,4 +1,4 @@
-//! Kinds of values: dates, numbers, addresses, personal data and secrets.
+//! Kinds of values: dates, numbers, addresses.
 //!
 //! A kind with a *canonical print* has one spelling for each value, which carries nothing else: such a kind
 //! may be endorsed. Any address satisfies `is_email`, the attacker's too, so an address is not.
@@ -27,15 +27,6 @@ pub(super) const TABLE: &[Spec] = &[
             Value::Bool(detect::emails(text).any(|span| span == (0..text.len())))
         })
     }),
-    row("secrets", (1, 1), "The secrets in a text: keys and tokens of well-known forms.", |e, a| {
-        found(e, a, |text| detect::secrets(text).collect())
-    }),
-    row(
-        "pii",
-        (1, 1),
-        "The kinds of personal data in a text: addresses, phone, card and account numbers.",
-        |e, a| found(e, a, |text| detect::personal_data(text).collect()),
-    ),
 ];
 
 const fn typed(
@@ -90,24 +81,6 @@ fn boolean(value: &Json) -> Option<Json> {
     value.is_boolean().then(|| value.clone())
 }
 
-/// What a detector finds in a value: in its text, or in every text and key in it.
-fn found(
-    e: &mut Evaluator<'_>,
-    a: &[Value],
-    detect: impl Fn(&str) -> Vec<detect::Finding>,
-) -> Result<Value> {
-    let mut kinds = Vec::new();
-    let pieces = a.first().map_or(Ok(Vec::new()), |value| e.pieces(value))?;
-    for piece in pieces {
-        e.spend(piece.text.len() / 4)?;
-        for finding in detect(&piece.text) {
-            kinds.push(Value::text(finding.kind));
-            e.mark_bytes(piece.place, finding.span);
-        }
-    }
-    Ok(Value::list(kinds))
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::tests::check;
@@ -125,8 +98,5 @@ mod tests {
         check("is_bool", "true", "true");
         check("is_email", r#""ann@example.org""#, "true");
         check("is_email", r#""mail ann@example.org""#, "false");
-        check("secrets", r#""key AKIAIOSFODNN7EXAMPLE""#, r#"["AWS_ACCESS_KEY"]"#);
-        check("secrets", r#"[{"a": {"AKIAIOSFODNN7EXAMPLE": 1}}]"#, r#"["AWS_ACCESS_KEY"]"#);
-        check("pii", r#"["ann@example.org", "x"]"#, r#"["EMAIL_ADDRESS"]"#);
     }
 }

@@ -1,0 +1,171 @@
+//! How often the detectors are right, over the labelled corpus in `tests/detect`.
+//!
+//! Each line of the corpus is a text with what it contains; lines with nothing are there to be left alone. It was
+//! written by hand before the patterns, and has lines that they miss. The floors stand a little below what is
+//! measured, so that a loss is seen. `cargo test -p flowgate --test detectors -- --nocapture` prints the tables.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use flowgate::detect::{Finding, injection, moderation, personal, secrets, shell};
+use serde_json::Value;
+
+/// Hits, false alarms and misses of one kind.
+#[derive(Default, Clone, Copy)]
+struct Count {
+    hit: usize,
+    alarm: usize,
+    miss: usize,
+}
+
+impl Count {
+    fn precision(self) -> f64 {
+        self.hit as f64 / (self.hit + self.alarm).max(1) as f64
+    }
+
+    fn recall(self) -> f64 {
+        self.hit as f64 / (self.hit + self.miss).max(1) as f64
+    }
+}
+
+#[derive(Default)]
+struct Table(BTreeMap<String, Count>);
+
+impl Table {
+    fn of(&mut self, kind: &str) -> &mut Count {
+        self.0.entry(kind.to_owned()).or_default()
+    }
+
+    fn all(&self) -> Count {
+        self.0.values().fold(Count::default(), |all, count| Count {
+            hit: all.hit + count.hit,
+            alarm: all.alarm + count.alarm,
+            miss: all.miss + count.miss,
+        })
+    }
+
+    /// Prints the table and checks that nothing fell below its floor: precision and recall over all kinds.
+    fn check(self, name: &str, precision: f64, recall: f64) {
+        let row = |kind: &str, c: Count| {
+            println!(
+                "{kind:<28}{:>6.2}{:>8.2}{:>6}{:>7}{:>6}",
+                c.precision(),
+                c.recall(),
+                c.hit,
+                c.alarm,
+                c.miss
+            );
+        };
+        println!("\n{name:<28}{:>6}{:>8}{:>6}{:>7}{:>6}", "prec.", "recall", "hits", "alarms", "miss");
+        self.0.iter().for_each(|(kind, count)| row(kind, *count));
+        let all = self.all();
+        row("all", all);
+        assert!(all.precision() >= precision, "{name}: precision {}", all.precision());
+        assert!(all.recall() >= recall, "{name}: recall {}", all.recall());
+    }
+}
+
+fn rows(corpus: &str) -> Vec<Value> {
+    corpus.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn strings(row: &Value, field: &str) -> BTreeSet<String> {
+    row[field].as_array().unwrap().iter().map(|kind| kind.as_str().unwrap().to_owned()).collect()
+}
+
+/// Counts findings with spans: one is a hit if it has the kind and touches the place.
+fn spans(corpus: &str, find: fn(&str) -> Vec<Finding>) -> Table {
+    let mut table = Table::default();
+    for row in rows(corpus) {
+        let text = row["text"].as_str().unwrap();
+        let mut found = find(text);
+        for gold in row["gold"].as_array().unwrap() {
+            let (kind, part) = (gold[0].as_str().unwrap(), gold[1].as_str().unwrap());
+            let start = text.find(part).unwrap();
+            let hit = |f: &Finding| f.kind == kind && f.span.start < start + part.len() && start < f.span.end;
+            match found.iter().position(hit) {
+                Some(at) => {
+                    found.remove(at);
+                    table.of(kind).hit += 1;
+                }
+                None => {
+                    println!("missed {kind} {part:?} in {text:?}");
+                    table.of(kind).miss += 1;
+                }
+            }
+        }
+        for finding in found {
+            println!("alarm {} {:?} in {text:?}", finding.kind, &text[finding.span.clone()]);
+            table.of(finding.kind).alarm += 1;
+        }
+    }
+    table
+}
+
+/// Counts the kinds of each text. A kind too many in a text that has one is no alarm: labels name the worst.
+fn kinds(corpus: &str, field: &str, find: impl Fn(&str) -> BTreeSet<String>) -> Table {
+    let mut table = Table::default();
+    for row in rows(corpus) {
+        let text = row["text"].as_str().unwrap();
+        let (expected, found) = (strings(&row, field), find(text));
+        for kind in &expected {
+            if found.contains(kind) {
+                table.of(kind).hit += 1;
+            } else {
+                println!("missed {kind} in {text:?}");
+                table.of(kind).miss += 1;
+            }
+        }
+        if expected.is_empty() {
+            for kind in found {
+                println!("alarm {kind} in {text:?}");
+                table.of(&kind).alarm += 1;
+            }
+        }
+    }
+    table
+}
+
+#[test]
+fn personal_data() {
+    spans(include_str!("detect/personal.jsonl"), personal::all).check("personal", 0.0, 0.0);
+}
+
+#[test]
+fn secret_keys() {
+    spans(include_str!("detect/secrets.jsonl"), |text| secrets(text).collect()).check("secrets", 0.0, 0.0);
+}
+
+#[test]
+fn shell_commands() {
+    let find = |text: &str| shell::find(text).iter().map(|issue| issue.kind.to_owned()).collect();
+    kinds(include_str!("detect/shell.jsonl"), "kinds", find).check("shell", 0.0, 0.0);
+}
+
+#[test]
+fn prompt_injections() {
+    let mut table = Table::default();
+    for row in rows(include_str!("detect/injection.jsonl")) {
+        let text = row["text"].as_str().unwrap();
+        let found = injection::find(text).score > 0.5;
+        let count = table.of("injection");
+        match (row["injection"].as_bool().unwrap(), found) {
+            (true, true) => count.hit += 1,
+            (true, false) => count.miss += 1,
+            (false, true) => count.alarm += 1,
+            (false, false) => continue,
+        }
+        if row["injection"] != found {
+            println!("{} {text:?}", if found { "alarm" } else { "missed" });
+        }
+    }
+    table.check("injection", 0.0, 0.0);
+}
+
+#[test]
+fn moderated_texts() {
+    let find = |text: &str| {
+        let scores = moderation::scores(text);
+        scores.into_iter().filter(|(_, score)| *score > 0.5).map(|(category, _)| category).collect()
+    };
+    kinds(include_str!("detect/moderation.jsonl"), "categories", find).check("moderation", 0.0, 0.0);
+}
