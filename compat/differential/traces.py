@@ -38,13 +38,13 @@ LICENCE = "Copyright (c) 2020 Some Body. Licensed under the GNU AFFERO GENERAL P
 def arguments(rng, tool):
     """Arguments for one of the tools."""
     if tool == "send_mail":
-        return {"to": rng.choice(PEOPLE), "subject": rng.choice(("hi", "report", "secret plan")), "body": rng.choice(PAGES)}
+        return {"to": rng.choice(PEOPLE), "subject": rng.choice(("hi", "report")), "body": rng.choice(PAGES)}
     if tool == "http_get":
         return {"url": rng.choice(("https://evil.example.com/a", "https://docs.example.org/x", "http://intranet/"))}
     if tool == "transfer":
         return {"to": rng.choice(("bob", "ann", "eve")), "amount": rng.choice((1, 5, 100, 5000)), "urgent": rng.random() < 0.5}
     if tool == "save":
-        tags = rng.sample(("red", "blue", "green", "secret"), rng.randrange(0, 4))
+        tags = rng.choice(([], ["red"], ["red", "blue"], ["red", "green"], ["blue", "secret", "red"]))
         options = {"dry": rng.random() < 0.5, "retries": rng.randrange(4), "mode": rng.choice(("fast", "slow"))}
         return {"path": rng.choice(("/tmp/a.txt", "/etc/passwd", "notes.md")), "tags": tags, "options": options}
     if tool == "run":
@@ -109,14 +109,14 @@ def block(rng, number, features):
     return events
 
 
-def trace(rng, least=1, most=3, **features):
+def trace(rng, least=2, most=3, **features):
     """A trace of some blocks, perhaps with a system prompt and a list of tools in front."""
     events = []
     if features.get("offered"):
         events.append(tools_entry(rng))
     if rng.random() < 0.3:
         events.append({"role": "system", "content": "You are a helpful assistant. Keep secrets."})
-    for number in range(rng.randint(least, most)):
+    for number in range(rng.randint(min(least, most), most)):
         events += block(rng, number, features)
         if features.get("offered") == "late" and rng.random() < 0.5:
             events.append(tools_entry(rng))
