@@ -105,14 +105,16 @@ def candidates(original, pair):
     everything = set(REPAIRS) | shown
     fired = set(shown)
     # A repair can hide another; so all are tried, then all without those that did something.
-    for base in (everything, everything - {"D8"}, everything - shown, everything - {"D3", "D30"}, everything - {"D5", "D23", "D32"}):
+    hiding = ({"D8"}, shown, {"D30"}, {"D3", "D30"}, {"D5", "D23", "D32"}, {"D15"})
+    for base in (everything, *(everything - hidden for hidden in hiding)):
         found = original.ask(written(pair, base), pair, base & set(REPAIRS))
         fired |= set(found.get("fired", []))
     found = repaired(original, pair, fired)
     if found["errors"] or any("tools" in message for message in pair["messages"]):
         fired |= {"D13"} if sides.event_places(pair["messages"]) != [str(i) for i in range(len(pair["messages"]))] else set()
         fired |= {"D9"} if any(error.get("doubtful") for error in found["errors"]) else set()
-    return sorted(fired, key=lambda fix: int(fix[1:]))
+    # Where a line that begins with a parenthesis is the whole trouble, that is what is said.
+    return sorted(fired, key=lambda fix: (fix != "D34", int(fix[1:])))
 
 
 def reads_alike(server, pair, our, fixes):

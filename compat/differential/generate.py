@@ -128,6 +128,24 @@ def family_tool_pattern(rng):
     return rules(rng, [line], "x"), traces.trace(rng, tools=[tool, rng.choice(traces.TOOLS)])
 
 
+def family_regex_for_a_whole_value(rng):
+    pattern = rng.choice(('run({code: "import os|eval"})', 'send_mail({subject: "hi|report"})', 'save({tags: ["re|blue"]})', 'transfer({to: "b|ann"})', 'save({options: {mode: "fas|slow"}})', 'http_get({url: "https|http://intranet/"})', 'send_mail({body: ""})'))
+    return rules(rng, ["(x: ToolCall)", f"x is tool:{pattern}"], "x"), traces.trace(rng, tools=[pattern.split("(")[0]])
+
+
+def family_numbers_in_patterns(rng):
+    pattern = rng.choice(("transfer({urgent: 1})", "transfer({urgent: 0})", "transfer({amount: 5})", "transfer({amount: 1.0})", "save({options: {retries: 1}})", "save({options: {dry: 0}})", "get_inbox({n: 3})"))
+    return rules(rng, ["(x: ToolCall)", f"x is tool:{pattern}"], "x"), traces.trace(rng, tools=[pattern.split("(")[0]])
+
+
+def family_detectors_asked_twice(rng):
+    call = rng.choice(('unicode(x.content, ["Cf", "So"])', "unicode(x)", 'fuzzy_contains(x.content, "secrot", use_semantic=False)', "secrets(x)"))
+    name, test = call.split("(")[0], call if call.startswith("fuzzy") else f"any({call})"
+    first = Rule('"first"', ("(x: ToolOutput)", test))
+    second = Rule('"second"', ("(x: ToolOutput)", test, some_output(rng, "x")))
+    return [f"from invariant.detectors import {name}", first, second], traces.trace(rng, pages=[traces.PAGES[7], traces.PAGES[8], traces.PAGES[4]])
+
+
 def family_not_a_tool(rng):
     body = ["(x: ToolCall)", Not(Cmp(f"x is tool:{rng.choice(PATTERNS)}")), some_call(rng, "x")]
     return rules(rng, body, "x"), traces.trace(rng)
@@ -331,7 +349,7 @@ def family_text_of(rng):
 
 def family_chunks(rng):
     body = rng.choice((
-        ["(x: Message)", '"secret" in x.content'], ["(x: Message)", '"World" in x.content', 'x.role == "user"'], ["(x: TextChunk)", '"secret" in x.text'],
+        ["(x: Message)", '"secret" in x.content'], ["(x: Message)", '"e" in x.content', 'x.role == "user"'], ["(x: Message)", '"a" in x.content'], ["(x: TextChunk)", '"secret" in x.text'],
         ["(x: Message)", "(t: TextChunk) in x.content", 'len(t.text) > 20'], ["(x: TextChunk)", 'any(find("[A-Z][a-z]+", x.text))'], ["(x: ToolOutput)", '"a" in x.content'],
         ["(x: Message)", "len(x.content) > 1"], ["(x: Message)", 'x.content[0].text == "Hello World"'],
     ))

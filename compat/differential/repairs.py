@@ -425,7 +425,7 @@ def none_has_no_parts(repairs, number):
 def marks_stay_with_their_match(repairs, number):
     """D24: what `find` marks for one match is reported for another, because all of them share one stack."""
     current = contextvars.ContextVar("stack", default=())
-    running = []
+    running, shared = [], []
     mark = Interpreter.mark
 
     class Stack:
@@ -438,15 +438,19 @@ def marks_stay_with_their_match(repairs, number):
             return len(current.get())
 
         def __getitem__(self, index):
+            if shared and shared[-1] is not current.get()[-1]:
+                repairs.note(number)
             return current.get()[index]
 
         def append(self, item):
             current.set((*current.get(), item))
             running.append(asyncio.current_task())
+            shared.append(item)
 
         def pop(self):
             current.set(current.get()[:-1])
             running.remove(asyncio.current_task())
+            shared.pop()
 
     def marked(self, *args, **kwargs):
         if len({id(task) for task in running}) > 1:

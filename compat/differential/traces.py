@@ -38,7 +38,7 @@ LICENCE = "Copyright (c) 2020 Some Body. Licensed under the GNU AFFERO GENERAL P
 def arguments(rng, tool):
     """Arguments for one of the tools."""
     if tool == "send_mail":
-        return {"to": rng.choice(PEOPLE), "subject": rng.choice(("hi", "report")), "body": rng.choice(PAGES)}
+        return {"to": rng.choice(PEOPLE), "subject": rng.choice(("hi", "report", "hi there")), "body": rng.choice(PAGES)}
     if tool == "http_get":
         return {"url": rng.choice(("https://evil.example.com/a", "https://docs.example.org/x", "http://intranet/"))}
     if tool == "transfer":
