@@ -24,9 +24,17 @@ def moved(address, places):
     return f"messages.{places[int(found[1])]}{found[2]}"
 
 
+def lean(value):
+    """An argument of a finding; of an event only what the trace says, not the original's notes beside it."""
+    if isinstance(value, dict):
+        kept = {name: lean(inner) for name, inner in value.items() if name not in ("metadata", "server")}
+        return {name: inner for name, inner in kept.items() if inner not in (None, [])}
+    return [lean(inner) for inner in value] if isinstance(value, list) else value
+
+
 def finding(error):
     """What a finding says, without its places."""
-    return json.dumps([error["args"], error["kwargs"]], sort_keys=True)
+    return json.dumps(lean([error["args"], error["kwargs"]]), sort_keys=True)
 
 
 def places(error):

@@ -592,6 +592,35 @@ def lists_are_items(repairs, number):
     repairs.put(Interpreter, "visit_BinaryExpr", visit)
 
 
+def count_counts_everything(repairs, number):
+    """D22: `count(min=n)` stops at the n-th match, so that later ones have no places."""
+    call = Interpreter.visit_FunctionCall
+
+    async def visit(self, node):
+        result = await call(self, node)
+        if type(result).__name__ == "count" and result.min is not None and result.max is None:
+            repairs.note(number)
+            result.max = 10**9
+        return result
+
+    repairs.put(Interpreter, "visit_FunctionCall", visit)
+
+
+def numbers_are_equal_by_value(repairs, number):
+    """D27: the constant 100.0 in a pattern does not match 100, nor 100 the value 100.0."""
+    match = patterns.ConstantMatcher.match
+
+    async def by_value(self, value):
+        result = await match(self, value)
+        numbers = all(isinstance(side, (int, float)) and not isinstance(side, bool) for side in (value, self.value))
+        if numbers and result != (value == self.value):
+            repairs.note(number)
+            return value == self.value
+        return result
+
+    repairs.put(patterns.ConstantMatcher, "match", by_value)
+
+
 REPAIRS = {
     "D3": rule_errors_stay_apart,
     "D4": text_in_text_is_literal,
@@ -607,9 +636,11 @@ REPAIRS = {
     "D19": flow_of_other_values,
     "D20": bad_json_is_none,
     "D21": methods_of_json_texts,
+    "D22": count_counts_everything,
     "D23": none_has_no_parts,
     "D24": marks_stay_with_their_match,
     "D26": failed_attempts_leave_no_marks,
+    "D27": numbers_are_equal_by_value,
     "D28": caching_keeps_marks,
     "D29": bare_calls_may_have_text,
     "D30": assignment_errors_stay_apart,
