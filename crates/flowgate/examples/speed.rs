@@ -58,7 +58,10 @@ fn median<I, O>(mut input: impl FnMut() -> I, mut run: impl FnMut(I) -> O) -> f6
 }
 
 fn report(what: &str, workload: &str, messages: usize, time: f64, found: usize) {
-    println!("{}", json!({"what": what, "workload": workload, "messages": messages, "us": time, "found": found}));
+    println!(
+        "{}",
+        json!({"what": what, "workload": workload, "messages": messages, "us": time, "found": found})
+    );
 }
 
 fn entries(json: &str) -> Vec<Entry> {
