@@ -104,12 +104,16 @@ def candidates(original, pair):
     """The defects that show on this pair, each known by its repair having changed something."""
     shown = {fix for fix in TEXT_FIXES if fix in pair["variants"]}
     everything = set(REPAIRS) | shown
-    fired = set(shown)
-    # A repair can hide another; so all are tried, then all without those that did something.
-    hiding = ({"D8"}, shown, {"D30"}, {"D3", "D30"}, {"D5", "D23", "D32"}, {"D15"})
-    for base in (everything, *(everything - hidden for hidden in hiding)):
-        found = original.ask(written(pair, base), pair, base & set(REPAIRS))
-        fired |= set(found.get("fired", []))
+
+    def fired_with(fixes):
+        return set(original.ask(written(pair, fixes), pair, fixes & set(REPAIRS)).get("fired", []))
+
+    # One repair can hide another; above all, an error that is repaired is no error that is kept apart.
+    fired = shown | fired_with(everything)
+    for base in (everything - shown, shown | {"D3"}, shown | {"D30"}, {"D3"}, {"D30"}):
+        fired |= fired_with(base)
+    for fix in sorted(fired - shown):
+        fired |= fired_with(everything - {fix})
     found = repaired(original, pair, fired)
     if found["errors"] or any("tools" in message for message in pair["messages"]):
         fired |= {"D13"} if sides.event_places(pair["messages"]) != [str(i) for i in range(len(pair["messages"]))] else set()

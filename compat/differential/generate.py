@@ -106,7 +106,8 @@ def family_right_after(rng):
 
 
 def family_flow_bare_calls(rng):
-    body = [f"(a: ToolCall) {rng.choice(('->', '~>'))} (b: {rng.choice(('ToolCall', 'ToolOutput'))})", some_call(rng, "a")]
+    kind = rng.choice(("ToolCall", "ToolOutput", "Message"))
+    body = [f"(a: ToolCall) {rng.choice(('->', '~>'))} (b: {kind})", rng.choice((some_call(rng, "a"), KINDS[kind](rng, "b")))]
     return rules(rng, body, "b"), traces.trace(rng, bare=True)
 
 
@@ -200,8 +201,8 @@ def family_ternary(rng):
 
 def family_comprehension(rng):
     body = rng.choice((
-        ["(x: Message)", 'words := [w for w in x.content.split(" ") if len(w) > 5]', "len(words) > 2"],
-        ["(x: ToolCall)", "x is tool:save", 'any([t == "red" for t in x.function.arguments.tags])'],
+        ["(x: Message)", 'words := [w for w in x.content.split(" ") if len(w) > 3]', "len(words) > 1"],
+        ["(x: ToolCall)", 'x.function.name == "save"', 'any([t == "red" for t in x.function.arguments.tags])'],
         ["(x: Message)", 'lower := [w.lower() for w in x.content.split(" ")]', '"hello" in lower'],
         ["(x: Message)", 'any(["secret" in c.function.name for c in x.tool_calls])'],
         ["(x: Message)", 'names := [c.function.name for c in x.tool_calls]', '"send_mail" in names'],
@@ -222,7 +223,9 @@ def family_count(rng):
 
 
 def family_forall(rng):
-    return ["from invariant import forall", *rules(rng, [Block("forall", quantifier(rng))])], traces.trace(rng)
+    always = (("(c: ToolCall)", 'c.type == "function"'), ("(c: Message)", "c.content != None"), ("(c: ToolOutput)", 'c.role == "tool"'))
+    body = rng.choice(always) if rng.random() < 0.5 else quantifier(rng)
+    return ["from invariant import forall", *rules(rng, [Block("forall", body)])], traces.trace(rng)
 
 
 def family_negated_quantifier(rng):
@@ -231,9 +234,9 @@ def family_negated_quantifier(rng):
 
 
 def family_quantifier_with_closure(rng):
-    body = ("(d: ToolCall)", rng.choice(("x -> d", "d.function.name == x.function.name", "d.id != x.id")), some_call(rng, "d"))
+    body = ("(d: ToolCall)", rng.choice(("x -> d", "d.function.name == x.function.name", "d.id != x.id")), rng.choice((some_call(rng, "d"), 'd.type == "function"')))
     block = Block(rng.choice(("count(min=1)", "count(min=1, max=2)", "forall", "not count(min=1)", "count(max=1)")), body)
-    return ["from invariant import count, forall", *rules(rng, ["(x: ToolCall)", some_call(rng, "x"), block], "x")], traces.trace(rng)
+    return ["from invariant import count, forall", *rules(rng, ["(x: ToolCall)", rng.choice((some_call(rng, "x"), 'x.type == "function"')), block], "x")], traces.trace(rng)
 
 
 def family_nested_quantifier(rng):
@@ -253,7 +256,7 @@ def family_predicate(rng):
 def family_predicate_with_variables(rng):
     line = rng.choice(('"secret" in m.content', 'm.role == "user"', 'any(find("[A-Z]{4,}", m.content))'))
     body = f"    (m: Message)\n    m -> e\n    {line}"
-    return [f"after(e: ToolCall) :=\n{body}", *rules(rng, ["(x: ToolCall)", "after(x)", some_call(rng, "x")], "x")], traces.trace(rng)
+    return [f"after(e: ToolCall) :=\n{body}", *rules(rng, ["(x: ToolCall)", "after(x)", rng.choice((some_call(rng, "x"), Not(Cmp("x is tool:run"))))], "x")], traces.trace(rng)
 
 
 def family_predicate_of_two(rng):
@@ -265,7 +268,7 @@ def family_predicate_of_two(rng):
 def family_constants(rng):
     names = 'TOOLS := ["send_mail", "transfer"]\nLIMIT := 10\nALL := TOOLS + ["run"]\nWORD := "secret"'
     line = rng.choice(("x.function.name in TOOLS", "x.function.name in ALL", "len(x.id) > LIMIT - 4", "WORD in x.function.arguments.values()", "not empty(TOOLS)"))
-    return [names, *rules(rng, ["(x: ToolCall)", line, some_call(rng, "x")], "x")], traces.trace(rng)
+    return [names, *rules(rng, ["(x: ToolCall)", line], "x")], traces.trace(rng)
 
 
 def family_names(rng):
@@ -365,7 +368,7 @@ def family_images(rng):
 
 
 def family_bare_calls(rng):
-    return rules(rng, ["(x: ToolCall)", some_call(rng, "x"), some_call(rng, "x")], "x"), traces.trace(rng, bare=True)
+    return rules(rng, ["(x: ToolCall)", some_call(rng, "x")], "x"), traces.trace(rng, bare=True)
 
 
 def family_bare_calls_with_text(rng):
@@ -439,7 +442,7 @@ def family_parameters(rng):
 
 
 def family_in_and_ranges(rng):
-    line = rng.choice(('"secret" in x.content', '"e" in x.content', '"a.c" in x.content', '"." in x.content', '"a+b" in x.content', '"🎉" in x.content', '"o W" in x.content', '"" in x.content'))
+    line = rng.choice(('"secret" in x.content', '"e" in x.content', '"." in x.content', '"l.n" in x.content', '"a+b" in x.content', '"ö" in x.content', '"🎉" in x.content', '"a" in x.content', '"o W" in x.content', '"" in x.content'))
     return rules(rng, [f"(x: {rng.choice(('Message', 'ToolOutput'))})", line], "x"), traces.trace(rng)
 
 
@@ -540,7 +543,7 @@ def family_line_in_parentheses(rng):
 
 
 def family_text_arguments(rng):
-    return rules(rng, ["(x: ToolCall)", some_call(rng, "x"), some_call(rng, "x")], "x"), traces.trace(rng, text_arguments=True)
+    return rules(rng, ["(x: ToolCall)", some_call(rng, "x")], "x"), traces.trace(rng, text_arguments=True)
 
 
 def families():
