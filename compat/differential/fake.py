@@ -66,7 +66,8 @@ def main():
     parser.add_argument("--repairs", type=lambda text: text.split(","), default=[], help="defects to repair, as D1,D2")
     parser.add_argument("--lie", type=int, default=0, help="drop a finding of about one in so many answers")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes that run the original")
-    options = parser.parse_args()
+    # It is started as the real server is, with arguments that mean nothing to it.
+    options, _ = parser.parse_known_args()
     texts = repaired_texts(options.repairs)
     with Pool(options.workers, 20) as pool:
         server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler(pool, texts, options))

@@ -3,7 +3,12 @@
 //! The workload is a file of JSON: `{"flow": {"policy", "traces": [[message, ...], ...], "call": message}, "many":
 //! {"policy", "trace"}}`.
 
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a program to measure with")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a program to measure with"
+)]
 
 use std::hint::black_box;
 use std::sync::Arc;
