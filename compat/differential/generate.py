@@ -525,7 +525,7 @@ def family_lists(rng):
 
 
 def family_raised_values(rng):
-    raised, declaration = rng.choice((('Violation("a" + x.role)', "(x: Message)"), ('Violation("call", name=x.function.name)', "(x: ToolCall)"), ("PolicyViolation(x.content)", "(x: ToolOutput)"), ('Violation("n", n=len(x.content), first=True)', "(x: Message)"), ('Violation("event", x)', "(x: ToolCall)"), (Either("D11", 'Violation(f"role {x.role}!")', 'Violation("role " + x.role + "!")'), "(x: Message)"), ('Violation("a", "b", 3, 1.5)', "(x: ToolCall)"), ('Violation("list", [1, 2])', "(x: ToolCall)")))
+    raised, declaration = rng.choice((('Violation("a" + x.role)', "(x: Message)"), ('Violation("call", name=x.function.name)', "(x: ToolCall)"), ("PolicyViolation(x.content)", "(x: ToolOutput)"), ('Violation("n", n=len(x.content), first=True)', "(x: Message)"), ('Violation("event", x)', "(x: ToolCall)"), (Either("D11", 'Violation(f"role {x.role}!")', 'Violation("role " + x.role + "!")'), "(x: Message)"), ('Violation("a", "b", 3, 1.5)', "(x: ToolCall)"), ('Violation("list", [1, 2])', "(x: ToolCall)"), ('Violation("map", x.function.arguments)', "(x: ToolCall)")))
     kind = declaration.split(": ")[1].rstrip(")")
     return [Rule(raised, (declaration, KINDS[kind](rng, "x")))], traces.trace(rng)
 

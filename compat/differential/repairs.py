@@ -15,6 +15,7 @@ from invariant.analyzer.language import ast
 from invariant.analyzer.runtime import evaluation, function_cache, nodes, patterns, rule
 from invariant.analyzer.runtime import input as runtime_input
 from invariant.analyzer.runtime.evaluation import NOP, Interpreter, Unknown
+from pydantic import RootModel
 
 METHODS = {"strip", "lower", "upper", "splitlines", "split", "format", "join"}
 NOTHING = (TypeError, AttributeError, KeyError, IndexError)
@@ -621,6 +622,34 @@ def numbers_are_equal_by_value(repairs, number):
     repairs.put(patterns.ConstantMatcher, "match", by_value)
 
 
+class Map(RootModel):
+    """A map as an argument of a finding."""
+
+    root: dict
+
+
+def findings_may_say_anything(repairs, number):
+    """D37: a list or None as an argument of a finding ends the analysis, and a map loses all that is in it."""
+    call = rule.InputEvaluationContext.acall_function
+
+    async def called(self, func, *args, **kwargs):
+        if getattr(func, "__name__", "") not in ("Violation", "PolicyViolation"):
+            return await call(self, func, *args, **kwargs)
+        maps = {index: arg for index, arg in enumerate(args) if isinstance(arg, dict)}
+        named = {name: arg for name, arg in kwargs.items() if isinstance(arg, dict)}
+        shown = lambda arg: json.dumps(arg) if arg is None or isinstance(arg, list) else arg
+        if maps or named or any(shown(arg) is not arg for arg in (*args, *kwargs.values())):
+            repairs.note(number)
+        result = await call(self, func, *map(shown, args), **{name: shown(arg) for name, arg in kwargs.items()})
+        for index, arg in maps.items():
+            result.args[index] = Map(arg)
+        for name, arg in named.items():
+            result.kwargs[name] = Map(arg)
+        return result
+
+    repairs.put(rule.InputEvaluationContext, "acall_function", called)
+
+
 REPAIRS = {
     "D3": rule_errors_stay_apart,
     "D4": text_in_text_is_literal,
@@ -649,4 +678,5 @@ REPAIRS = {
     "D33": derived_values_have_no_place,
     "D35": contains_only_looks_the_right_way,
     "D36": lists_are_items,
+    "D37": findings_may_say_anything,
 }
