@@ -1,0 +1,277 @@
+"""Compares Flowgate with invariant-ai on generated pairs of a policy and a trace, and explains every difference.
+
+A difference is explained by a set of defects of the original (DEFECTS.md) if the original, with exactly these defects
+repaired, gives what Flowgate gives; the smallest such set counts. A defect in how policies are read is repaired by
+writing the policy without the ambiguity; Flowgate must then read both ways of writing alike. What no set explains is
+printed, and the program exits with 1.
+"""
+
+import argparse
+import collections
+import contextlib
+import hashlib
+import itertools
+import json
+import os
+import re
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import generate
+import outcome as sides
+from original import Pool
+from render import TEXT_FIXES
+from repairs import REPAIRS
+
+HERE = Path(__file__).resolve().parent
+
+
+def ask_server(url, policy, pair, seconds=60):
+    """Our outcome for one pair."""
+    body = {"messages": pair["messages"], "policy": policy, "parameters": pair["parameters"]}
+    request = urllib.request.Request(
+        f"{url}/api/v1/policy/check", json.dumps(body).encode(), {"Content-Type": "application/json"}
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=seconds) as response:
+            return ours(json.load(response))
+    except urllib.error.HTTPError as error:
+        text = error.read().decode(errors="replace")
+        with contextlib.suppress(ValueError):
+            text = json.loads(text).get("detail", text)
+        return {"errors": [], "refused": {"phase": "server", "class": str(error.code), "text": str(text)[:300]}}
+
+
+def ours(answer):
+    """An answer of our server as an outcome; the findings that only say that a rule failed are counted apart."""
+    errors = [error for error in answer["errors"] if not str(error.get("key")).startswith("failure:")]
+    failures = answer.get("failures") or []
+    return {"errors": errors, "refused": None, "failures": len(failures), "said": failures}
+
+
+class Original:
+    """The original's outcomes, kept in a file between runs."""
+
+    def __init__(self, pool, path):
+        self.pool = pool
+        self.path = path
+        self.known = json.loads(path.read_text()) if path and path.exists() else {}
+
+    def ask(self, policy, pair, repairs=()):
+        """The outcome for a policy on a pair's trace, with some defects repaired."""
+        request = {
+            "policy": policy,
+            "messages": pair["messages"],
+            "parameters": pair["parameters"],
+            "repairs": sorted(repairs),
+        }
+        key = hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
+        if key not in self.known:
+            self.known[key] = self.pool.ask(request)
+        return self.known[key]
+
+    def save(self):
+        """Keeps what was asked."""
+        if self.path:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.write_text(json.dumps(self.known))
+
+
+def written(pair, fixes):
+    """The pair's policy with some ambiguities resolved."""
+    matter = [fix for fix in TEXT_FIXES if fix in fixes and fix in pair["variants"]]
+    return pair["variants"].get("+".join(matter), pair["policy"])
+
+
+def repaired(original, pair, fixes):
+    """The original's outcome with some defects repaired."""
+    found = original.ask(written(pair, fixes), pair, set(fixes) & set(REPAIRS))
+    return sides.with_moved_places(found, pair["messages"]) if "D13" in fixes else found
+
+
+def agrees(found, our, fixes, with_places):
+    """Whether the repaired original gives what we give."""
+    if "D9" in fixes:
+        found, our = sides.without_doubtful_places(found, our)
+    return sides.same(found, our, with_places)
+
+
+def candidates(original, pair):
+    """The defects that show on this pair, each known by its repair having changed something."""
+    shown = {fix for fix in TEXT_FIXES if fix in pair["variants"]}
+    everything = set(REPAIRS) | shown
+
+    def fired_with(fixes):
+        return set(original.ask(written(pair, fixes), pair, fixes & set(REPAIRS)).get("fired", []))
+
+    # One repair can hide another; above all, an error that is repaired is no error that is kept apart.
+    fired = shown | fired_with(everything)
+    for base in (everything - shown, shown | {"D3"}, shown | {"D30"}, {"D3"}, {"D30"}):
+        fired |= fired_with(base)
+    for fix in sorted(fired - shown):
+        fired |= fired_with(everything - {fix})
+    found = repaired(original, pair, fired)
+    if found["errors"] or any("tools" in message for message in pair["messages"]):
+        fired |= {"D13"} if sides.event_places(pair["messages"]) != [str(i) for i in range(len(pair["messages"]))] else set()
+        fired |= {"D9"} if any(error.get("doubtful") for error in found["errors"]) else set()
+    # Where a line that begins with a parenthesis is the whole trouble, that is what is said.
+    return sorted(fired, key=lambda fix: (fix != "D34", int(fix[1:])))
+
+
+def reads_alike(server, pair, our, fixes):
+    """Whether we read the policy with its ambiguities resolved as we read it without."""
+    text = written(pair, set(fixes) & {"D1", "D2", "D17", "D34"})
+    return text == pair["policy"] or sides.same(server(text, pair), our)
+
+
+def explain(original, server, pair, our, with_places, most=5):
+    """The smallest set of defects that explains a difference, or None."""
+    shown = candidates(original, pair)
+    for size in range(1, min(most, len(shown)) + 1):
+        for fixes in itertools.combinations(shown, size):
+            if agrees(repaired(original, pair, fixes), our, fixes, with_places) and reads_alike(server, pair, our, fixes):
+                return fixes
+    fixes = tuple(shown)
+    if len(shown) > most and agrees(repaired(original, pair, fixes), our, fixes, with_places):
+        return fixes
+    return None
+
+
+def judge(original, server, pair, compat, with_places):
+    """What is to be said of one pair: the verdict, the defects, and both outcomes."""
+    found, our = original.ask(pair["policy"], pair), server(pair["policy"], pair)
+    if found["refused"] and found["refused"]["phase"] == "time":
+        return "late", (), found, our
+    if sides.same(found, our, with_places):
+        if compat and not found["refused"] and not sides.same_keys(found, our):
+            return "keys", (), found, our
+        return "agreed", (), found, our
+    fixes = explain(original, server, pair, our, with_places)
+    if fixes is not None:
+        return "explained", fixes, found, our
+    if with_places and (sides.same_findings(found, our) or explain(original, server, pair, our, False)):
+        return "places", (), found, our
+    return "unexplained", (), found, our
+
+
+def show(pair, found, our):
+    """Prints a pair that is not explained."""
+    strip = lambda outcome: {name: value for name, value in outcome.items() if name not in ("fired",) and value}
+    print(f"\n---- {pair['id']}\n{pair['policy']}")
+    print(f"messages:   {json.dumps(pair['messages'], ensure_ascii=False)}")
+    if pair["parameters"]:
+        print(f"parameters: {json.dumps(pair['parameters'])}")
+    print(f"original:   {json.dumps(strip(found), ensure_ascii=False)}")
+    print(f"ours:       {json.dumps(strip(our), ensure_ascii=False)}")
+
+
+def titles():
+    """The defects by number, as DEFECTS.md heads them."""
+    heads = re.findall(r"^## (D\d+) (.*)$", (HERE / "DEFECTS.md").read_text(), re.MULTILINE)
+    return dict(heads)
+
+
+def table(results, unexplained):
+    """Prints the numbers."""
+    counts = collections.Counter(verdict for _, verdict, _, _, _ in results)
+    print(f"{len(results):6}  pairs of a policy and a trace")
+    print(f"{counts['agreed']:6}  agreed")
+    print(f"{counts['explained']:6}  differ by defects of the original:")
+    by_defect = collections.Counter(fix for _, _, fixes, _, _ in results for fix in fixes)
+    alone = collections.Counter(fixes[0] for _, _, fixes, _, _ in results if len(fixes) == 1)
+    names = titles()
+    for fix in sorted(by_defect, key=lambda fix: int(fix[1:])):
+        print(f"{by_defect[fix]:14}  {fix:4} {names.get(fix, '')} (alone: {alone[fix]})")
+    if counts["late"]:
+        print(f"{counts['late']:6}  left out: the original took too long")
+    for verdict, words in (("keys", "keys"), ("places", "places")):
+        if counts[verdict]:
+            print(f"{counts[verdict]:6}  UNEXPLAINED, only in their {words}")
+    print(f"{counts['unexplained']:6}  UNEXPLAINED")
+    kinds = collections.Counter(pair["construct"] for pair, verdict, *_ in results if verdict in unexplained)
+    if kinds:
+        print("        by construct: " + ", ".join(f"{name} {number}" for name, number in kinds.most_common()))
+
+
+@contextlib.contextmanager
+def started(command):
+    """Our server, started; its address is in the first line that names one."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        for line in process.stdout:
+            found = re.search(r"(?:http://)?((?:127\.0\.0\.1|localhost|\[::1\]):[1-9]\d*)", line)
+            if found:
+                break
+        else:
+            sys.exit(f"the server ended: {' '.join(command)}")
+        with ThreadPoolExecutor(1) as drain:
+            drain.submit(lambda: collections.deque(process.stdout, maxlen=0))
+            try:
+                yield f"http://{found[1]}"
+            finally:
+                process.terminate()
+    finally:
+        process.kill()
+        process.wait()
+
+
+def parse_arguments():
+    """The options of the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--seed", type=int, default=1, help="which pairs are made (default: 1)")
+    parser.add_argument("--each", type=int, default=14, help="pairs of each construct (default: 14)")
+    parser.add_argument("--only", default="", help="only pairs whose id begins with this")
+    parser.add_argument("--server", help="address of a running server; without it, --binary is started")
+    parser.add_argument("--binary", default="target/release/flowgate", help="the flowgate program (default: %(default)s)")
+    parser.add_argument("--compat", action="store_true", help="start the server with --compat, and compare keys")
+    parser.add_argument("--places", choices=("check", "ignore"), default="check", help="whether places must agree (default: check)")
+    parser.add_argument("--cache", type=Path, help="folder for the original's outcomes")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes that run the original")
+    parser.add_argument("--seconds", type=float, default=20.0, help="longest time of the original for a pair (default: 20)")
+    parser.add_argument("--show", type=int, default=20, help="how many unexplained pairs are printed (default: 20)")
+    parser.add_argument("--report", type=Path, help="file for one line of JSON a pair")
+    return parser.parse_args()
+
+
+def write_report(path, results):
+    """One line of JSON a pair."""
+    with path.open("w") as file:
+        for pair, verdict, fixes, found, our in results:
+            line = {"id": pair["id"], "verdict": verdict, "defects": fixes, "pair": pair, "original": found, "ours": our}
+            file.write(json.dumps(line) + "\n")
+
+
+def main():
+    """Compares, prints the table, and exits with 1 if anything is unexplained."""
+    options = parse_arguments()
+    made = [pair for pair in generate.pairs(options.seed, options.each) if pair["id"].startswith(options.only)]
+    command = [options.binary, "serve", *(["--compat"] if options.compat else []), "--listen", "127.0.0.1:0"]
+    serving = contextlib.nullcontext(options.server) if options.server else started(command)
+    cache = options.cache and options.cache / f"outcomes-{options.seed}-{generate.VERSION}.json"
+    with_places = options.places == "check"
+    with serving as url, Pool(options.workers, options.seconds) as pool, ThreadPoolExecutor(options.workers) as threads:
+        original = Original(pool, cache)
+        server = lambda policy, pair: ask_server(url.rstrip("/"), policy, pair)
+        verdicts = threads.map(lambda pair: judge(original, server, pair, options.compat, with_places), made)
+        results = [(pair, *verdict) for pair, verdict in zip(made, verdicts)]
+        original.save()
+    unexplained = {"unexplained", "places", "keys"}
+    left = [(pair, found, our) for pair, verdict, _, found, our in results if verdict in unexplained]
+    for pair, found, our in left[: options.show]:
+        show(pair, found, our)
+    table(results, unexplained)
+    if options.report:
+        write_report(options.report, results)
+    late = sum(verdict == "late" for _, verdict, *_ in results)
+    explained = sum(verdict == "explained" for _, verdict, *_ in results)
+    compared = len(results) - late
+    print(f"differential: {compared} pairs, {compared - explained - len(left)} agreed, {explained} explained, {len(left)} unexplained")
+    sys.exit(1 if left or not compared else 0)
+
+
+if __name__ == "__main__":
+    main()

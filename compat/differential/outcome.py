@@ -1,0 +1,97 @@
+"""Outcomes of either side in one form, and whether two of them are the same."""
+
+import collections
+import json
+import re
+
+
+def event_places(messages):
+    """Where in the list of messages each event of the original stands: a `tools` entry makes an event of every tool."""
+    places = []
+    for index, message in enumerate(messages):
+        if "role" not in message and "type" not in message and "tools" in message:
+            places += [f"{index}.tools.{tool}" for tool in range(len(message["tools"]))]
+        else:
+            places.append(str(index))
+    return places
+
+
+def moved(address, places):
+    """An address of the original as one in the list of messages."""
+    found = re.match(r"messages\.(\d+)(.*)", address, re.DOTALL)
+    if not found or int(found[1]) >= len(places):
+        return address
+    return f"messages.{places[int(found[1])]}{found[2]}"
+
+
+def lean(value):
+    """An argument of a finding; of an event only what the trace says, not the original's notes beside it."""
+    if isinstance(value, dict):
+        kept = {name: lean(inner) for name, inner in value.items() if name not in ("metadata", "server")}
+        return {name: inner for name, inner in kept.items() if inner not in (None, [])}
+    return [lean(inner) for inner in value] if isinstance(value, list) else value
+
+
+def finding(error):
+    """What a finding says, without its places."""
+    return json.dumps(lean([error["args"], error["kwargs"]]), sort_keys=True)
+
+
+def places(error):
+    """The places of a finding."""
+    return tuple(sorted(set(error.get("ranges") or [])))
+
+
+def refused(outcome):
+    """Whether the analysis, or a rule of it, gave no answer."""
+    return bool(outcome["refused"]) or bool(outcome.get("failures"))
+
+
+def findings(outcome):
+    """All that is found, without places and order."""
+    return collections.Counter(finding(error) for error in outcome["errors"])
+
+
+def same_findings(original, ours):
+    """Whether both sides find the same, and fail or not."""
+    return refused(original) == refused(ours) and findings(original) == findings(ours)
+
+
+def same_places(original, ours):
+    """Whether all findings have the same sets of places."""
+    count = lambda outcome: collections.Counter((finding(error), places(error)) for error in outcome["errors"])
+    return count(original) == count(ours)
+
+
+def same(original, ours, with_places=True):
+    """Whether two outcomes are the same; the order of findings never matters, keys are not compared."""
+    return same_findings(original, ours) and (not with_places or same_places(original, ours))
+
+
+def same_keys(original, ours):
+    """Whether two outcomes have the same keys."""
+    count = lambda outcome: collections.Counter(error.get("key") for error in outcome["errors"])
+    return count(original) == count(ours)
+
+
+def with_moved_places(outcome, messages):
+    """D13: an outcome whose addresses count messages, not events."""
+    counted = event_places(messages)
+    change = lambda addresses: [moved(address, counted) for address in addresses]
+    errors = [
+        {**error, "ranges": change(error["ranges"]), "doubtful": change(error.get("doubtful", []))} for error in outcome["errors"]
+    ]
+    return {**outcome, "errors": errors}
+
+
+def without(error, doubtful):
+    """A finding without the places in `doubtful`, with or without a span behind them."""
+    kept = [address for address in error["ranges"] if re.sub(r":\d+-\d+$", "", address) not in doubtful]
+    return {**error, "ranges": kept}
+
+
+def without_doubtful_places(original, ours):
+    """D9: both outcomes without the places whose object stands in several places, or is one that Python shares."""
+    doubtful = {address for error in original["errors"] for address in error.get("doubtful", [])}
+    drop = lambda outcome: {**outcome, "errors": [without(error, doubtful) for error in outcome["errors"]]}
+    return drop(original), drop(ours)

@@ -1,0 +1,682 @@
+"""The defects of the original, each as a repair that can be switched on while the original runs.
+
+A repair is a wrapper around one function of invariant-ai that changes nothing unless the defect shows; when it shows,
+the repair notes its number in `fired`. A difference between the original and Flowgate is put down to a set of defects
+only if the original with exactly these repairs gives what Flowgate gives.
+"""
+
+import asyncio
+import contextvars
+import json
+import re
+import types
+
+from invariant.analyzer.language import ast
+from invariant.analyzer.runtime import evaluation, function_cache, nodes, patterns, rule
+from invariant.analyzer.runtime import input as runtime_input
+from invariant.analyzer.runtime.evaluation import NOP, Interpreter, Unknown
+from pydantic import RootModel
+
+METHODS = {"strip", "lower", "upper", "splitlines", "split", "format", "join"}
+NOTHING = (TypeError, AttributeError, KeyError, IndexError)
+
+
+def marks(interpreter):
+    """What an interpreter and those around it have noted so far."""
+    counts = []
+    while interpreter is not None:
+        counts.append((interpreter, len(interpreter.ranges)))
+        interpreter = interpreter.parent
+    return counts
+
+
+def forget(counts):
+    """Drops what the innermost interpreter noted since `marks`, here and around it; says whether there was anything."""
+    inner, length = counts[0]
+    dropped = inner.ranges[length:]
+    for interpreter, _ in counts:
+        for noted in dropped:
+            for index in range(len(interpreter.ranges) - 1, -1, -1):
+                if interpreter.ranges[index] == noted:
+                    del interpreter.ranges[index]
+                    break
+    return bool(dropped)
+
+
+def declared(node, found=None):
+    """The variables that a body declares, outside of the quantifiers in it."""
+    found = [] if found is None else found
+    if isinstance(node, (list, tuple)):
+        for item in node:
+            declared(item, found)
+    elif isinstance(node, ast.TypedIdentifier):
+        found.append(node.id)
+    elif isinstance(node, ast.Node) and not isinstance(node, ast.Quantifier):
+        for name, value in vars(node).items():
+            if name not in ("id", "location", "scope", "parent", "type"):
+                declared(value, found)
+    return found
+
+
+def mentioned(node, found=None):
+    """The variables that anything but a declaration speaks of."""
+    found = set() if found is None else found
+    if isinstance(node, (list, tuple)):
+        for item in node:
+            mentioned(item, found)
+    elif isinstance(node, ast.BinaryExpr) and node.op in ("->", "~>"):
+        found.update(side.id for side in (node.left, node.right))
+    elif isinstance(node, ast.TypedIdentifier):
+        pass
+    elif isinstance(node, ast.Identifier):
+        found.add(node.id)
+    elif isinstance(node, ast.Node):
+        for name, value in vars(node).items():
+            if name not in ("id", "location", "scope", "parent", "type"):
+                mentioned(value, found)
+    return found
+
+
+class Repairs:
+    """Switches repairs on around one analysis."""
+
+    def __init__(self, numbers):
+        self.numbers = set(numbers)
+        self.fired = set()
+        self.failures = 0
+        self._undo = []
+
+    def __enter__(self):
+        for number in sorted(self.numbers & set(REPAIRS)):
+            REPAIRS[number](self, number)
+        return self
+
+    def __exit__(self, *_):
+        for owner, name, old in reversed(self._undo):
+            setattr(owner, name, old)
+
+    def note(self, number):
+        """The defect showed."""
+        self.fired.add(number)
+
+    def put(self, owner, name, value):
+        """Replaces an attribute until the analysis is over."""
+        self._undo.append((owner, name, owner.__dict__[name]))
+        setattr(owner, name, value)
+
+
+def rule_errors_stay_apart(repairs, number):
+    """D3: a rule that fails loses the findings of the others."""
+    apply = rule.Rule.apply
+
+    async def isolated(self, input_data, evaluation_context=None):
+        try:
+            return await apply(self, input_data, evaluation_context)
+        except Exception:
+            repairs.failures += 1
+            repairs.note(number)
+            return rule.RuleApplication(self, [])
+
+    repairs.put(rule.Rule, "apply", isolated)
+
+
+def assignment_errors_stay_apart(repairs, number):
+    """D30: an error for one assignment loses the matches of all others of the same rule."""
+    evaluate, apply = Interpreter.eval, rule.Rule.apply
+    bodies = set()
+
+    async def applied(self, *args, **kwargs):
+        bodies.add(id(self.condition))
+        return await apply(self, *args, **kwargs)
+
+    async def isolated(*args, **kwargs):
+        try:
+            return await evaluate(*args, **kwargs)
+        except Exception:
+            if not kwargs.get("return_ranges") or id(args[0]) not in bodies:
+                raise
+            repairs.failures += 1
+            repairs.note(number)
+            return False, {}, []
+
+    repairs.put(rule.Rule, "apply", applied)
+    repairs.put(Interpreter, "eval", staticmethod(isolated))
+
+
+def text_in_text_is_literal(repairs, number):
+    """D4: the left side of `in` is run as a regular expression over the right side."""
+
+    def finditer(left, right):
+        literal = list(re.finditer(re.escape(left), right))
+        try:
+            same = [m.span() for m in re.finditer(left, right)] == [m.span() for m in literal]
+        except re.error:
+            same = False
+        if not same:
+            repairs.note(number)
+        return literal
+
+    repairs.put(evaluation, "re", types.SimpleNamespace(finditer=finditer))
+
+
+def absent(obj, key):
+    """Whether `obj` is a map, or a text that is a map in JSON, and lacks `key`."""
+    if isinstance(obj, str):
+        try:
+            obj = json.loads(obj)
+        except ValueError:
+            return False
+        return not isinstance(obj, dict) or key not in obj
+    return isinstance(obj, dict) and key not in obj
+
+
+def missing_keys_are_none(repairs, number):
+    """D5: asking for a key that is not there ends the analysis."""
+    member, index = Interpreter.visit_MemberAccess, Interpreter.visit_KeyAccess
+
+    async def visit_member(self, node):
+        try:
+            return await member(self, node)
+        except Exception:
+            if not absent(await self.visit(node.expr), node.member):
+                raise
+            repairs.note(number)
+            return None
+
+    async def visit_index(self, node):
+        try:
+            return await index(self, node)
+        except Exception:
+            obj, key = await self.visit(node.expr), await self.visit(node.key)
+            past = isinstance(obj, (str, list, nodes.Contents)) and isinstance(key, int)
+            if not past and not absent(obj, key):
+                raise
+            repairs.note(number)
+            return None
+
+    repairs.put(Interpreter, "visit_MemberAccess", visit_member)
+    repairs.put(Interpreter, "visit_KeyAccess", visit_index)
+
+
+def all_variables_are_bound(repairs, number):
+    """D6: a body that is true before its variables have values fires without them."""
+    assignments = Interpreter.assignments
+
+    def bound(expr_or_list, input_data, globals, verbose=False, extra_check=None, evaluation_context=None):
+        names = declared(expr_or_list)
+
+        async def check(values, context):
+            enough = extra_check is None or await extra_check(values, context)
+            if enough and any(name not in values and name not in globals for name in names):
+                repairs.note(number)
+                return False
+            return enough
+
+        return assignments(expr_or_list, input_data, globals, verbose, check, evaluation_context)
+
+    repairs.put(Interpreter, "assignments", staticmethod(bound))
+
+
+def bodies_are_judged_by_truth(repairs, number):
+    """D7: a line that gives something other than True or False keeps its rule from ever firing."""
+
+    async def conjunction(self, exprs):
+        results = []
+        for expr in exprs:
+            result = await self.visit(expr)
+            if result is not NOP and result is not Unknown and not isinstance(result, bool):
+                repairs.note(number)
+                result = bool(result)
+            results.append(result)
+            if result is False:
+                break
+        return results
+
+    repairs.put(Interpreter, "visit_ShortCircuitedConjunction", conjunction)
+
+
+def unneeded_variables_do_not_multiply(repairs, number):
+    """D8: a variable that nothing speaks of multiplies the findings."""
+    apply = rule.Rule.apply
+
+    async def once(self, input_data, evaluation_context=None):
+        result = await apply(self, input_data, evaluation_context)
+        needed = mentioned(self.condition) | mentioned(self.action.exception_or_constructor)
+        kept = {}
+        for model in result.models:
+            key = tuple(sorted((k.name, id(v)) for k, v in model.variable_assignments.items() if k in needed))
+            kept.setdefault(key, model)
+        if len(kept) < len(result.models):
+            repairs.note(number)
+        result.models = list(kept.values())
+        return result
+
+    repairs.put(rule.Rule, "apply", once)
+
+
+def patterns_match_the_whole_value(repairs, number):
+    """D10: `$` is pasted behind a pattern, so alternatives are half anchored and a last newline passes."""
+
+    def match(pattern, text, flags=0):
+        given = re.match(pattern, text, flags)
+        whole = re.fullmatch(pattern[:-1], text, flags)
+        if bool(given) != bool(whole):
+            repairs.note(number)
+        return whole
+
+    repairs.put(patterns, "re", types.SimpleNamespace(match=match, DOTALL=re.DOTALL))
+
+
+def unescaped(node):
+    """The value of a literal with its escapes read, as far as a regular expression would not read them the same."""
+    if node.modifier is not None:
+        return node.value
+    return re.sub(r"\\([nrt\\])", lambda found: {"n": "\n", "r": "\r", "t": "\t", "\\": "\\"}[found.group(1)], node.value)
+
+
+def escapes_are_read(repairs, number):
+    """D12: escapes in a text stay as they are written."""
+
+    def noted(node):
+        value = unescaped(node)
+        if value != node.value:
+            repairs.note(number)
+        return value
+
+    async def visit(self, node):
+        return noted(node)
+
+    def constant(self, node):
+        return patterns.ConstantMatcher(noted(node))
+
+    repairs.put(Interpreter, "visit_StringLiteral", visit)
+    repairs.put(patterns.MatcherFactory, "visit_StringLiteral", constant)
+
+
+def numbers_are_not_booleans(repairs, number):
+    """D14: the constant 1 in a pattern matches True, and 0 matches False."""
+    match = patterns.ConstantMatcher.match
+
+    async def strict(self, value):
+        result = await match(self, value)
+        if result and isinstance(value, bool) is not isinstance(self.value, bool):
+            repairs.note(number)
+            return False
+        return result
+
+    repairs.put(patterns.ConstantMatcher, "match", strict)
+
+
+def connectives_stop_early(repairs, number):
+    """D15: `and` and `or` evaluate both sides, so the right one fails though the left one has decided."""
+    binary = Interpreter.visit_BinaryExpr
+
+    async def lazy(self, node):
+        if node.op not in ("and", "or"):
+            return await binary(self, node)
+        left = await self.visit(node.left)
+        if left is Unknown or bool(left) is (node.op == "and"):
+            return await binary(self, node)
+        before = marks(self)
+        try:
+            await self.visit(node.right)
+            if forget(before):
+                repairs.note(number)
+        except Exception:
+            forget(before)
+            repairs.note(number)
+        return left
+
+    repairs.put(Interpreter, "visit_BinaryExpr", lazy)
+
+
+def answers_without_a_call(repairs, number):
+    """D16: an answer whose call is unknown ends the analysis when a rule asks for its tool."""
+    match, call = patterns.ToolCallMatcher.match, rule.InputEvaluationContext.acall_function
+
+    async def tolerant(self, value):
+        try:
+            return await match(self, value)
+        except AttributeError:
+            repairs.note(number)
+            return False
+
+    async def called(self, func, *args, **kwargs):
+        try:
+            return await call(self, func, *args, **kwargs)
+        except AttributeError:
+            if getattr(func, "__name__", "") != "tool_call":
+                raise
+            repairs.note(number)
+            return None
+
+    repairs.put(patterns.ToolCallMatcher, "match", tolerant)
+    repairs.put(rule.InputEvaluationContext, "acall_function", called)
+
+
+def flow_of_other_values(repairs, number):
+    """D19: `->` and `~>` between things that are no events end the analysis."""
+    for name in ("has_flow", "is_parent"):
+        ask = runtime_input.Input.__dict__[name]
+
+        def answered(self, a, b, ask=ask):
+            try:
+                return ask(self, a, b)
+            except KeyError:
+                repairs.note(number)
+                return False
+
+        repairs.put(runtime_input.Input, name, answered)
+
+
+def bad_json_is_none(repairs, number):
+    """D20: `json_loads` of a text that is no JSON ends the analysis, with a NameError."""
+    call = rule.InputEvaluationContext.acall_function
+
+    async def called(self, func, *args, **kwargs):
+        try:
+            return await call(self, func, *args, **kwargs)
+        except NameError:
+            repairs.note(number)
+            return None
+
+    repairs.put(rule.InputEvaluationContext, "acall_function", called)
+
+
+def methods_of_json_texts(repairs, number):
+    """D21: a text that happens to be JSON has no methods: `.lower()` is looked up as a key."""
+    member = Interpreter.visit_MemberAccess
+
+    async def visit(self, node):
+        if node.member in METHODS:
+            obj = await self.visit(node.expr)
+            if isinstance(obj, str) and absent(obj, node.member):
+                repairs.note(number)
+                return getattr(obj, node.member)
+        return await member(self, node)
+
+    repairs.put(Interpreter, "visit_MemberAccess", visit)
+
+
+def none_has_no_parts(repairs, number):
+    """D23: a member, an index, a call or a comparison of None ends the analysis."""
+
+    def tolerant(name, operands, fallback):
+        visit = getattr(Interpreter, name)
+
+        async def visited(self, node):
+            try:
+                return await visit(self, node)
+            except NOTHING:
+                values = [await self.visit(operand) for operand in operands(node)]
+                if None not in values:
+                    raise
+                repairs.note(number)
+                return fallback(node)
+
+        repairs.put(Interpreter, name, visited)
+
+    ordered = {"<", ">", "<=", ">="}
+    tolerant("visit_MemberAccess", lambda node: [node.expr], lambda node: None)
+    tolerant("visit_KeyAccess", lambda node: [node.expr], lambda node: None)
+    tolerant("visit_FunctionCall", lambda node: [node.name, *node.args], lambda node: None)
+    tolerant("visit_BinaryExpr", lambda node: [node.left, node.right], lambda node: False if node.op in ordered else None)
+
+
+def marks_stay_with_their_match(repairs, number):
+    """D24: what `find` marks for one match is reported for another, because all of them share one stack."""
+    current = contextvars.ContextVar("stack", default=())
+    running, shared = [], []
+    mark = Interpreter.mark
+
+    class Stack:
+        """A stack for every task; the original has one list for all."""
+
+        def get(self):
+            return self
+
+        def __len__(self):
+            return len(current.get())
+
+        def __getitem__(self, index):
+            if shared and shared[-1] is not current.get()[-1]:
+                repairs.note(number)
+            return current.get()[index]
+
+        def append(self, item):
+            current.set((*current.get(), item))
+            running.append(asyncio.current_task())
+            shared.append(item)
+
+        def pop(self):
+            current.set(current.get()[:-1])
+            running.remove(asyncio.current_task())
+            shared.pop()
+
+    def marked(self, *args, **kwargs):
+        if len({id(task) for task in running}) > 1:
+            repairs.note(number)
+        mark(self, *args, **kwargs)
+
+    repairs.put(evaluation, "INTERPRETER_STACK", Stack())
+    repairs.put(Interpreter, "mark", marked)
+
+
+def failed_attempts_leave_no_marks(repairs, number):
+    """D26: what a predicate or a quantifier marked on the way to no is reported with the match."""
+    for name in ("visit_PredicateCall", "visit_Quantifier"):
+        visit = Interpreter.__dict__[name]
+
+        async def visited(self, node, *args, visit=visit, **kwargs):
+            before = marks(self)
+            result = await visit(self, node, *args, **kwargs)
+            if result is False and forget(before):
+                repairs.note(number)
+            return result
+
+        repairs.put(Interpreter, name, visited)
+
+
+def caching_keeps_marks(repairs, number):
+    """D28: a cached function marks nothing the second time."""
+
+    async def uncached(self, function, *args, **kwargs):
+        if hasattr(function, "__invariant_cache__"):
+            key = self.call_key(function, args, kwargs)
+            if await self.get(key) is not None:
+                repairs.note(number)
+            await self.set(key, True)
+        return await function_cache.call_either_way(function, *args, **kwargs)
+
+    repairs.put(function_cache.FunctionCache, "acall", uncached)
+
+
+def bare_calls_may_have_text(repairs, number):
+    """D29: a tool call that is an event of its own must not have its arguments as text."""
+    parse = runtime_input.Input.parse_input
+
+    def parsed(self, events):
+        changed = []
+        for event in events:
+            function = event.get("function") if isinstance(event, dict) and "role" not in event else None
+            if function and isinstance(function.get("arguments"), str):
+                repairs.note(number)
+                event = {**event, "function": {**function, "arguments": json.loads(function["arguments"])}}
+            changed.append(event)
+        return parse(self, changed)
+
+    repairs.put(runtime_input.Input, "parse_input", parsed)
+
+
+def chunks_have_places(repairs, number):
+    """D31: a text found in a chunk of a content has no place."""
+    binary = Interpreter.visit_BinaryExpr
+
+    async def visit(self, node):
+        result = await binary(self, node)
+        if node.op == "in" and result is True and not isinstance(node.left, ast.TypedIdentifier):
+            left, right = await self.visit(node.left), await self.visit(node.right)
+            if isinstance(right, nodes.Contents) and isinstance(left, str):
+                repairs.note(number)
+                for chunk in right:
+                    text = chunk.text if isinstance(chunk, nodes.TextChunk) else chunk.image_url["url"]
+                    for found in re.finditer(re.escape(left), text):
+                        self.mark(text, found.start(), found.end())
+        return result
+
+    repairs.put(Interpreter, "visit_BinaryExpr", visit)
+
+
+def unbound_lines_wait(repairs, number):
+    """D32: a line is evaluated before the variables above it have values, and may fail where nothing matches."""
+    conjunction = Interpreter.visit_ShortCircuitedConjunction
+
+    async def waiting(self, exprs):
+        names = declared(exprs)
+        try:
+            return await conjunction(self, exprs)
+        except Exception:
+            known = {**self.variable_store, **dict(self.globals.items())}
+            if all(name in known for name in names) or not self.variable_domains:
+                raise
+            repairs.note(number)
+            return [Unknown]
+
+    repairs.put(Interpreter, "visit_ShortCircuitedConjunction", waiting)
+
+
+def derived_values_have_no_place(repairs, number):
+    """D33: a value that `:=` names is looked for in the whole trace, as if it were an event."""
+    assignments = Interpreter.assignments
+
+    async def without(*args, **kwargs):
+        names = set(declared(args[0]))
+        async for model in assignments(*args, **kwargs):
+            derived = {str(id(v)) for k, v in model.variable_assignments.items() if k not in names}
+            kept = [r for r in model.ranges if r.start is not None or r.object_id not in derived]
+            if len(kept) < len(model.ranges):
+                repairs.note(number)
+            model.ranges[:] = kept
+            yield model
+
+    repairs.put(Interpreter, "assignments", staticmethod(without))
+
+
+def contains_only_looks_the_right_way(repairs, number):
+    """D35: `a contains_only b` asks whether all of b is in a, not whether all of a is in b."""
+    binary = Interpreter.visit_BinaryExpr
+
+    async def visit(self, node):
+        result = await binary(self, node)
+        if node.op != "contains_only" or result is Unknown:
+            return result
+        left, right = await self.visit(node.left), await self.visit(node.right)
+        turned = all(item in right for item in left)
+        if turned != result:
+            repairs.note(number)
+        return turned
+
+    repairs.put(Interpreter, "visit_BinaryExpr", visit)
+
+
+def lists_are_items(repairs, number):
+    """D36: `[..] in list` gives a list of answers, one for each item of the left list."""
+    binary = Interpreter.visit_BinaryExpr
+
+    async def visit(self, node):
+        result = await binary(self, node)
+        if node.op == "in" and isinstance(result, list):
+            repairs.note(number)
+            return await self.visit(node.left) in await self.visit(node.right)
+        return result
+
+    repairs.put(Interpreter, "visit_BinaryExpr", visit)
+
+
+def count_counts_everything(repairs, number):
+    """D22: `count(min=n)` stops at the n-th match, so that later ones have no places."""
+    call = Interpreter.visit_FunctionCall
+
+    async def visit(self, node):
+        result = await call(self, node)
+        if type(result).__name__ == "count" and result.min is not None and result.max is None:
+            repairs.note(number)
+            result.max = 10**9
+        return result
+
+    repairs.put(Interpreter, "visit_FunctionCall", visit)
+
+
+def numbers_are_equal_by_value(repairs, number):
+    """D27: the constant 100.0 in a pattern does not match 100, nor 100 the value 100.0."""
+    match = patterns.ConstantMatcher.match
+
+    async def by_value(self, value):
+        result = await match(self, value)
+        numbers = all(isinstance(side, (int, float)) and not isinstance(side, bool) for side in (value, self.value))
+        if numbers and result != (value == self.value):
+            repairs.note(number)
+            return value == self.value
+        return result
+
+    repairs.put(patterns.ConstantMatcher, "match", by_value)
+
+
+class Map(RootModel):
+    """A map as an argument of a finding."""
+
+    root: dict
+
+
+def findings_may_say_anything(repairs, number):
+    """D37: a list or None as an argument of a finding ends the analysis, and a map loses all that is in it."""
+    call = rule.InputEvaluationContext.acall_function
+
+    async def called(self, func, *args, **kwargs):
+        if getattr(func, "__name__", "") not in ("Violation", "PolicyViolation"):
+            return await call(self, func, *args, **kwargs)
+        maps = {index: arg for index, arg in enumerate(args) if isinstance(arg, dict)}
+        named = {name: arg for name, arg in kwargs.items() if isinstance(arg, dict)}
+        shown = lambda arg: json.dumps(arg) if arg is None or isinstance(arg, list) else arg
+        if maps or named or any(shown(arg) is not arg for arg in (*args, *kwargs.values())):
+            repairs.note(number)
+        result = await call(self, func, *map(shown, args), **{name: shown(arg) for name, arg in kwargs.items()})
+        for index, arg in maps.items():
+            result.args[index] = Map(arg)
+        for name, arg in named.items():
+            result.kwargs[name] = Map(arg)
+        return result
+
+    repairs.put(rule.InputEvaluationContext, "acall_function", called)
+
+
+REPAIRS = {
+    "D3": rule_errors_stay_apart,
+    "D4": text_in_text_is_literal,
+    "D5": missing_keys_are_none,
+    "D6": all_variables_are_bound,
+    "D7": bodies_are_judged_by_truth,
+    "D8": unneeded_variables_do_not_multiply,
+    "D10": patterns_match_the_whole_value,
+    "D12": escapes_are_read,
+    "D14": numbers_are_not_booleans,
+    "D15": connectives_stop_early,
+    "D16": answers_without_a_call,
+    "D19": flow_of_other_values,
+    "D20": bad_json_is_none,
+    "D21": methods_of_json_texts,
+    "D22": count_counts_everything,
+    "D23": none_has_no_parts,
+    "D24": marks_stay_with_their_match,
+    "D26": failed_attempts_leave_no_marks,
+    "D27": numbers_are_equal_by_value,
+    "D28": caching_keeps_marks,
+    "D29": bare_calls_may_have_text,
+    "D30": assignment_errors_stay_apart,
+    "D31": chunks_have_places,
+    "D32": unbound_lines_wait,
+    "D33": derived_values_have_no_place,
+    "D35": contains_only_looks_the_right_way,
+    "D36": lists_are_items,
+    "D37": findings_may_say_anything,
+}
