@@ -3,6 +3,7 @@
 //! `lexer` to `parser` to `syntax` to `compile` to `plan`: each stage is one module with a type of its own,
 //! and every place in the source survives to the plan, so that a verdict can show the statement behind it.
 
+mod compat;
 mod compile;
 pub mod diagnostic;
 mod lexer;
@@ -74,6 +75,9 @@ impl Policy {
         let (file, mut diagnostics) = parser::parse(source, dialect);
         let (plan, more) = compile::compile(&file, dialect);
         diagnostics.extend(more);
+        if dialect == Dialect::Flowgate {
+            diagnostics.extend(compat::warnings(&file, source));
+        }
         diagnostics.sort_by_key(|diagnostic| (diagnostic.span.start, diagnostic.span.end));
         diagnostics.dedup();
         if diagnostics.iter().any(|diagnostic| diagnostic.severity == Severity::Error) {

@@ -1,0 +1,206 @@
+//! Where the analyzer of the paper (invariant-ai) would have read a policy otherwise.
+//!
+//! Its grammar is ambiguous, and resolves to readings that nobody means: `a == 1 and b == 2 and c == 3` is
+//! `(a == 1) and (((b == 2) and c) == 3)` there. Whoever brings a policy from there is told of each such line. A policy
+//! with a lattice cannot come from there.
+
+use super::diagnostic::{Diagnostic, Span};
+use super::syntax::{Arithmetic, BodyLine, Comparison, Expr, ExprKind, File, Quantifier, StatementKind};
+
+/// Functions that give a list: as a condition of its own, none ever held there.
+const LISTS: &[&str] = &[
+    "secrets", "pii", "find", "copyright", "unicode", "links", "text", "image", "semgrep", "tuple", "splitlines", "split",
+    "keys", "values", "items",
+];
+
+/// A warning for each expression that would have been read otherwise.
+pub(super) fn warnings(file: &File, source: &str) -> Vec<Diagnostic> {
+    let mut pass = Pass { source, warnings: Vec::new() };
+    if file.statements.iter().any(|statement| matches!(statement.kind, StatementKind::Lattice { .. })) {
+        return pass.warnings;
+    }
+    for statement in &file.statements {
+        match &statement.kind {
+            StatementKind::Rule { message, body, .. } => {
+                pass.expression(message);
+                pass.lines(&body.lines);
+            }
+            StatementKind::Predicate { body, .. } => pass.lines(&body.lines),
+            StatementKind::Constant { value, .. } => pass.expression(value),
+            _ => {}
+        }
+    }
+    pass.warnings
+}
+
+struct Pass<'a> {
+    source: &'a str,
+    warnings: Vec<Diagnostic>,
+}
+
+impl Pass<'_> {
+    fn warn(&mut self, code: &'static str, span: &Span, message: &str, help: &str) {
+        self.warnings.push(Diagnostic::warning(code, span.clone(), message).help(help));
+    }
+
+    fn lines(&mut self, lines: &[BodyLine]) {
+        for line in lines {
+            if let BodyLine::Condition(expr) = line
+                && is_list(expr)
+            {
+                let message = "the analyzer of the paper lets nothing but True hold, so this never held there";
+                self.warn("compat-truth", &expr.span, message, "write `any(...)`, which means the same in both");
+            }
+            self.expression(line.expr());
+        }
+    }
+
+    fn expression(&mut self, expr: &Expr) {
+        match &*expr.kind {
+            ExprKind::Quantified(quantifier, body) => {
+                if *quantifier == Quantifier::ForAll {
+                    let message = "the analyzer of the paper lets `forall` hold where there is nothing to hold for";
+                    self.warn("compat-forall", &expr.span, message, "here there must be something");
+                }
+                self.lines(&body.lines);
+                return;
+            }
+            ExprKind::And(items) | ExprKind::Or(items) => self.connected(expr, items),
+            ExprKind::Not(inner) => {
+                if matches!(&*inner.kind, ExprKind::Compare(..)) && !inner.is_grouped {
+                    let message = "the analyzer of the paper reads `not a == b` as `(not a) == b`";
+                    self.warn("compat-precedence", &expr.span, message, "write `not (a == b)`, which means the same in both");
+                }
+            }
+            ExprKind::Choice { value, condition, other } => {
+                let is_bare = |expr: &Expr| matches!(&*expr.kind, ExprKind::Compare(..)) && !expr.is_grouped;
+                if [value, condition, other].into_iter().any(is_bare) {
+                    let message = "the analyzer of the paper binds `if` and `else` tighter than comparisons";
+                    self.warn("compat-precedence", &expr.span, message, "put comparisons in parentheses, for both");
+                }
+            }
+            ExprKind::Arithmetic(Arithmetic::Power, _, right)
+                if matches!(&*right.kind, ExprKind::Arithmetic(Arithmetic::Power, ..)) && !right.is_grouped =>
+            {
+                let message = "the analyzer of the paper reads `a ** b ** c` as `(a ** b) ** c`";
+                self.warn("compat-precedence", &expr.span, message, "write the parentheses, for both");
+            }
+            ExprKind::Compare(_, rest) => self.compared(expr, rest),
+            ExprKind::Format(_) => {
+                let message = "the analyzer of the paper does not put values into f-strings";
+                self.warn("compat-text", &expr.span, message, "there it is the text between the quotation marks");
+            }
+            ExprKind::Str(_) => self.text(expr),
+            ExprKind::List(_) if self.spelled(&expr.span).starts_with('(') => {
+                let message = "the analyzer of the paper reads `(a, b)` as `a`";
+                self.warn("compat-tuple", &expr.span, message, "write `[a, b]`, which means the same in both");
+            }
+            _ => {}
+        }
+        expr.children().into_iter().for_each(|child| self.expression(child));
+    }
+
+    fn connected(&mut self, expr: &Expr, items: &[Expr]) {
+        let mut operands = Vec::new();
+        flatten(items, &mut operands);
+        let is_compound = |expr: &&&Expr| {
+            matches!(&*expr.kind, ExprKind::Compare(..) | ExprKind::Not(_)) && !expr.is_grouped
+        };
+        let mixes = |item: &Expr| matches!(&*item.kind, ExprKind::And(_)) && !item.is_grouped;
+        let many = operands.len() > 2 && operands.iter().skip(1).any(|item| is_compound(&item));
+        if many || items.iter().skip(1).any(mixes) {
+            let message = "the analyzer of the paper reads three or more conditions joined by `and` and `or` otherwise";
+            let help = "put each condition in parentheses or on a line of its own, which means the same in both";
+            self.warn("compat-precedence", &expr.span, message, help);
+        }
+    }
+
+    fn compared(&mut self, expr: &Expr, rest: &[(Comparison, Expr)]) {
+        let is_flow = |op: &Comparison| {
+            matches!(op, Comparison::Before | Comparison::RightBefore | Comparison::Influences)
+        };
+        if rest.len() > 1 && !rest.iter().all(|(op, _)| is_flow(op)) {
+            let message = "the analyzer of the paper reads `a < b < c` as `(a < b) < c`";
+            self.warn("compat-precedence", &expr.span, message, "write `a < b and b < c`");
+        }
+        if rest.iter().any(|(op, _)| *op == Comparison::ContainsOnly) {
+            let message = "in the analyzer of the paper `a contains_only b` holds if `a` contains all of `b`";
+            self.warn("compat-contains-only", &expr.span, message, "here it holds if `b` contains all of `a`");
+        }
+    }
+
+    fn text(&mut self, expr: &Expr) {
+        let spelled = self.spelled(&expr.span);
+        let is_escaped = ["\\n", "\\t", "\\r", "\\\\"].iter().any(|escape| spelled.contains(escape));
+        if is_escaped && !spelled.starts_with(['r', 'R']) {
+            let message = "the analyzer of the paper leaves `\\n` and `\\\\` in texts as they are written";
+            self.warn("compat-text", &expr.span, message, "write r\"...\" if that is what is meant, for both");
+        }
+    }
+
+    fn spelled(&self, span: &Span) -> &str {
+        self.source.get(span.clone()).unwrap_or_default()
+    }
+}
+
+/// The operands of connectives within connectives, as far as no parentheses separate them.
+fn flatten<'e>(items: &'e [Expr], operands: &mut Vec<&'e Expr>) {
+    for item in items {
+        match &*item.kind {
+            ExprKind::And(inner) | ExprKind::Or(inner) if !item.is_grouped => flatten(inner, operands),
+            _ => operands.push(item),
+        }
+    }
+}
+
+/// Whether an expression gives a list or a text and not a truth value.
+fn is_list(expr: &Expr) -> bool {
+    match &*expr.kind {
+        ExprKind::List(_) | ExprKind::Comprehension { .. } | ExprKind::Str(_) | ExprKind::Int(_) => true,
+        ExprKind::Call(function, ..) => match &*function.kind {
+            ExprKind::Name(name) => LISTS.contains(&name.as_str()),
+            ExprKind::Member(_, name) => LISTS.contains(&name.text.as_str()),
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::policy::Policy;
+
+    #[test]
+    fn readings_that_differ_are_named() {
+        let check = |line: &str, expected: &[&str]| {
+            let source = format!("raise \"x\" if:\n    (m: Message)\n    {line}\n");
+            let policy = Policy::parse(&source).unwrap_or_else(|errors| panic!("{line}: {}", errors[0]));
+            let codes: Vec<_> = policy.warnings().iter().map(|warning| warning.code).collect();
+            assert_eq!(codes, expected, "{line}");
+        };
+        check("m.role == \"user\" and m.content == \"b\"", &[]);
+        check("m.a == 1 and m.b == 2 and m.c == 3", &["compat-precedence"]);
+        check("(m.a == 1) and (m.b == 2) and (m.c == 3)", &[]);
+        check("len(m.a) and len(m.b) and len(m.c)", &[]);
+        check("m.a or m.b and m.c", &["compat-precedence"]);
+        check("not m.a == 1", &["compat-precedence"]);
+        check("not (m.a == 1)", &[]);
+        check("not m.a", &[]);
+        check("1 < m.a < 3", &["compat-precedence"]);
+        check("m.a == 1 if m.b else m.c", &["compat-precedence"]);
+        check("2 ** m.a ** 2 == 3", &["compat-precedence"]);
+        check("m.content == f\"{m.role}\"", &["compat-text"]);
+        check("\"a\\nb\" in m.content", &["compat-text"]);
+        check("match(r\"a\\n\", m.content)", &[]);
+        check("secrets(m.content)", &["compat-truth"]);
+        check("any(secrets(m.content))", &[]);
+        check("m.role in (\"a\", \"b\")", &["compat-tuple"]);
+        check("m.a contains_only [1]", &["compat-contains-only"]);
+    }
+
+    #[test]
+    fn a_policy_with_a_lattice_cannot_come_from_there() {
+        let source = "lattice integrity: a < b\nraise \"x\" if:\n    (m: Message)\n    not m.role == \"x\"\n";
+        assert!(Policy::parse(source).unwrap().warnings().is_empty());
+    }
+}
