@@ -56,7 +56,11 @@ const TABLE: &[Rule] = &[
     rule("OPENROUTER_KEY", r"\bsk-or-v1-[0-9a-f]{64}\b"),
     rule("OPENAI_API_KEY", r"\bsk-[A-Za-z0-9_-]{0,100}T3BlbkFJ[A-Za-z0-9_-]{20,}"),
     rule("OPENAI_API_KEY", r"\bsk-(?:proj|svcacct|admin)-[A-Za-z0-9_-]{40,}"),
-    rule("OPENAI_API_KEY", r"\bsk-[A-Za-z0-9]{20,}\b").check(|m| classes(m.text) == 3),
+    // `sk-` begins words too: `sk-learn-contrib-imbalanced`.
+    rule("OPENAI_API_KEY", r"\bsk-[A-Za-z0-9_-]{20,}").check(|m| {
+        let key = m.text.trim_start_matches("sk-");
+        classes(key) == 3 || classes(key) == 2 && !key.contains(['-', '_'])
+    }),
     rule("GROQ_KEY", r"\bgsk_[A-Za-z0-9]{52}\b"),
     rule("REPLICATE_TOKEN", r"\br8_[A-Za-z0-9]{37}\b"),
     rule("GOOGLE_API_KEY", r"\bAIza[0-9A-Za-z_-]{35}").check(ends),
@@ -141,7 +145,7 @@ fn is_value(text: &str) -> bool {
         "password",
         "undefined",
     ];
-    let varied = text.chars().any(|c| Some(c) != text.chars().next());
+    let varied = text.chars().any(|c| !text.starts_with(c));
     varied
         && !opens.iter().any(|open| lower.starts_with(open))
         && !words.contains(&lower.as_str())
@@ -199,6 +203,8 @@ mod tests {
         let run = |n: usize| "aB3dE6gH9".chars().cycle().take(n).collect::<String>();
         check("AKIAIOSFODNN7EXAMPLE", &["AWS_ACCESS_KEY"]);
         check("AKSAIOSFODNN7EXAMPLE", &[]);
+        check("sk-AbCdEfGhIjKlMnOpQrStUvWx", &["OPENAI_API_KEY"]);
+        check("sk-learn-contrib-imbalanced-2", &[]);
         check(&format!("ghp_{}", run(36)), &["GITHUB_TOKEN"]);
         check(&format!("ghp_{}", run(33)), &[]);
         check(&format!("AccountKey={}==", run(86)), &["AZURE_STORAGE_KEY"]);
