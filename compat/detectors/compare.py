@@ -6,6 +6,7 @@ kind must be the label's, for secrets any kind will do, since the tools name the
 
 import inspect
 import json
+import logging
 import pathlib
 import subprocess
 import sys
@@ -22,6 +23,9 @@ from detect_secrets.settings import transient_settings
 from presidio_analyzer import AnalyzerEngine, LocalRecognizer, PatternRecognizer, RecognizerRegistry
 from presidio_analyzer.nlp_engine import SpacyNlpEngine
 from spacy.language import Language
+
+# It asks the network for a list of domains and goes on with its own.
+logging.getLogger("tldextract").setLevel(logging.CRITICAL)
 
 CORPUS = pathlib.Path(__file__).parents[2] / "crates/flowgate/tests/detect"
 

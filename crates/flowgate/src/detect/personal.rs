@@ -143,8 +143,8 @@ const TABLE: &[Rule] = &[
     ]),
     rule("US_ITIN", r"\b9[0-9]{2}-(?:5[0-9]|6[0-5]|7[0-9]|8[0-8]|9[0-24-9])-[0-9]{4}\b")
         .near(&["itin", "taxpayer"]),
-    rule("ES_NIF", r"\b[0-9]{8}-?[A-Z]\b").check(|m| checksum::es_letter(m.text)),
-    rule("ES_NIE", r"\b[XYZ]-?[0-9]{7}-?[A-Z]\b").check(|m| checksum::es_letter(m.text)),
+    rule("ES_NIF", r"\b[0-9]{8}-?[A-Z]\b").check(|m| is_free(m) && checksum::es_letter(m.text)),
+    rule("ES_NIE", r"\b[XYZ]-?[0-9]{7}-?[A-Z]\b").check(|m| is_free(m) && checksum::es_letter(m.text)),
     rule("IT_FISCAL_CODE", r"\b[A-Z]{6}[0-9]{2}[A-EHLMPR-T][0-9]{2}[A-Z][0-9]{3}[A-Z]\b")
         .check(|m| checksum::it_fiscal_code(m.text)),
     rule("CH_AHV", r"\b756[. ]?[0-9]{4}[. ]?[0-9]{4}[. ]?[0-9]{2}\b").check(|m| checksum::ch_ahv(m.text)),
@@ -201,7 +201,7 @@ const TABLE: &[Rule] = &[
         .near(&["tfn", "tax file number"]),
     rule("IP_ADDRESS", r"\b[0-9]{1,3}(?:\.[0-9]{1,3}){3}\b").check(ipv4),
     rule("IP_ADDRESS", r"[0-9A-Fa-f:][0-9A-Fa-f:.]{1,44}").check(ipv6),
-    rule("PHONE_NUMBER", r"\+[0-9]{1,3}[ .-]?(?:\(?[0-9]{1,4}\)?[ .-]?){2,5}[0-9]{2,4}\b").check(phone),
+    rule("PHONE_NUMBER", r"\+[1-9][0-9]{0,2}[ .-]?(?:\(?[0-9]{1,4}\)?[ .-]?){2,5}[0-9]{2,4}\b").check(phone),
     rule("PHONE_NUMBER", r"(?:1[ .-])?(?:\([2-9][0-9]{2}\) ?|[2-9][0-9]{2}[ .-])[0-9]{3}[.-][0-9]{4}\b")
         .check(phone),
     rule(
@@ -284,6 +284,7 @@ mod tests {
         check("call +49 30 1234567", &["PHONE_NUMBER"]);
         check("call 555-123-4567", &["PHONE_NUMBER"]);
         check("call (555) 123-4567", &["PHONE_NUMBER"]);
+        check("the form +000000120 or 1.38435736E+12", &[]);
         check("SSN 123-45-6789", &["US_SSN"]);
         check("666-45-6789", &[]);
         check("from 10.0.0.1 or 2001:db8::1", &["IP_ADDRESS", "IP_ADDRESS"]);

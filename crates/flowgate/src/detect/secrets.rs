@@ -169,6 +169,10 @@ fn is_random(text: &str) -> bool {
     let body = text.trim_end_matches('=');
     let hex = body.chars().all(|c| c.is_ascii_digit() || matches!(c, 'a'..='f'))
         || body.chars().all(|c| c.is_ascii_digit() || matches!(c, 'A'..='F'));
+    // Alphabets have as many different digits as keys.
+    if body.contains("0123456789") || body.to_ascii_lowercase().contains("abcdefg") {
+        return false;
+    }
     let bits = entropy(body);
     if hex {
         return body.len() >= 32 && bits > 3.0 && classes(body) == 2;
@@ -217,6 +221,7 @@ mod tests {
         check("password = '${DB_PASSWORD}'", &[]);
         check("password = get_password(1)", &[]);
         check("digest '3f2a9c0d1e4b5a69788796a5b4c3d2e1'", &["HIGH_ENTROPY"]);
+        check("DIGITS = '0123456789ABCDEFabcdef'", &[]);
         check("'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa'", &[]);
     }
 
