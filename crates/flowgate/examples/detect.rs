@@ -13,7 +13,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut out = std::io::stdout().lock();
     for line in std::io::stdin().lock().lines() {
         let row: Value = serde_json::from_str(&line?)?;
-        let text = row["text"].as_str().ok_or("a line has no text")?;
+        let text = row.get("text").and_then(Value::as_str).ok_or("a line has no text")?;
         // Offsets in characters, as Python counts.
         let at = |byte: usize| text.char_indices().take_while(|(i, _)| *i < byte).count();
         let row = |detector: &str, kind: &str, span: std::ops::Range<usize>| json!({"detector": detector, "kind": kind, "start": at(span.start), "end": at(span.end)});

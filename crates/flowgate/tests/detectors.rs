@@ -4,9 +4,16 @@
 //! written by hand before the patterns, and has lines that they miss. The floors stand a little below what is
 //! measured, so that a loss is seen. `cargo test -p flowgate --test detectors -- --nocapture` prints the tables.
 
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, clippy::string_slice, reason = "tests")]
+#![expect(clippy::print_stdout, reason = "the tables are what the test is read for")]
+
 use std::collections::{BTreeMap, BTreeSet};
 
-use flowgate::detect::{Finding, injection, moderation, personal, secrets, shell};
+use flowgate::detect::{
+    Finding, MAX_FINDINGS, fuzzy, injection, licence, markup, moderation, personal, personal_data, python,
+    secrets, shell, topic, unicode,
+};
+use proptest::prelude::*;
 use serde_json::Value;
 
 /// Hits, false alarms and misses of one kind.
@@ -126,19 +133,19 @@ fn kinds(corpus: &str, field: &str, find: impl Fn(&str) -> BTreeSet<String>) -> 
 }
 
 #[test]
-fn personal_data() {
-    spans(include_str!("detect/personal.jsonl"), personal::all).check("personal", 0.0, 0.0);
+fn data_about_people() {
+    spans(include_str!("detect/personal.jsonl"), personal::all).check("personal", 0.98, 0.94);
 }
 
 #[test]
 fn secret_keys() {
-    spans(include_str!("detect/secrets.jsonl"), |text| secrets(text).collect()).check("secrets", 0.0, 0.0);
+    spans(include_str!("detect/secrets.jsonl"), |text| secrets(text).collect()).check("secrets", 0.98, 0.93);
 }
 
 #[test]
 fn shell_commands() {
     let find = |text: &str| shell::find(text).iter().map(|issue| issue.kind.to_owned()).collect();
-    kinds(include_str!("detect/shell.jsonl"), "kinds", find).check("shell", 0.0, 0.0);
+    kinds(include_str!("detect/shell.jsonl"), "kinds", find).check("shell", 0.98, 0.94);
 }
 
 #[test]
@@ -158,7 +165,7 @@ fn prompt_injections() {
             println!("{} {text:?}", if found { "alarm" } else { "missed" });
         }
     }
-    table.check("injection", 0.0, 0.0);
+    table.check("injection", 0.94, 0.90);
 }
 
 #[test]
@@ -167,5 +174,170 @@ fn moderated_texts() {
         let scores = moderation::scores(text);
         scores.into_iter().filter(|(_, score)| *score > 0.5).map(|(category, _)| category).collect()
     };
-    kinds(include_str!("detect/moderation.jsonl"), "categories", find).check("moderation", 0.0, 0.0);
+    kinds(include_str!("detect/moderation.jsonl"), "categories", find).check("moderation", 0.97, 0.94);
+}
+
+/// Runs every detector on a text, and checks that what it says can be true.
+fn total(text: &str) {
+    let shell = shell::find(text).into_iter().map(|issue| Finding { kind: issue.kind, span: issue.span });
+    let markup = markup::parse(text);
+    let links = markup.links.iter().chain(&markup.images);
+    let findings: Vec<Vec<Finding>> = vec![
+        personal_data(text).collect(),
+        personal::all(text),
+        secrets(text).collect(),
+        shell.collect(),
+        python::python_code(text, false).unsafe_calls,
+        python::python_code(text, true).unsafe_calls,
+        unicode::hidden(text),
+        injection::find(text).findings,
+        licence::find(text),
+        moderation::find(text),
+        topic::find(text),
+        links.map(|link| Finding { kind: "link", span: link.span.clone() }).collect(),
+        fuzzy::find(text, "system prompt", 0.7)
+            .map(|span| Finding { kind: "fuzzy", span })
+            .into_iter()
+            .collect(),
+    ];
+    for list in findings {
+        assert!(list.len() <= 2 * MAX_FINDINGS);
+        for finding in list {
+            assert!(
+                text.get(finding.span.clone()).is_some(),
+                "{} {:?} in {text:?}",
+                finding.kind,
+                finding.span
+            );
+        }
+    }
+    let scores = moderation::scores(text).into_iter().chain(topic::scores(text));
+    assert!(
+        scores.map(|(_, score)| score).chain([injection::find(text).score]).all(|s| (0.0..=1.0).contains(&s))
+    );
+    assert_eq!(unicode::categories(text).len(), text.chars().count());
+    let _ = unicode::decoded(text);
+    for link in markup.links {
+        let _ = markup::is_exfiltration_shaped(&link.url);
+    }
+}
+
+/// Pieces that mean something to some detector, so that chance puts them together wrongly.
+fn piece() -> impl Strategy<Value = String> {
+    let pieces = [
+        "<",
+        ">",
+        "<!--",
+        "-->",
+        "<a href=",
+        "<img alt='",
+        "style=\"display:none\"",
+        "&#x41;",
+        "&amp",
+        "[",
+        "](",
+        "]:",
+        "![",
+        "https://",
+        "www.",
+        "$(",
+        "`",
+        "\"",
+        "'",
+        "\\",
+        "| sh",
+        "curl ",
+        "<<E\n",
+        "eval(",
+        "f'{",
+        "import os\n",
+        "%%bash\n",
+        "!ls",
+        "password='",
+        "ghp_",
+        "-----BEGIN RSA PRIVATE KEY-----",
+        "4111 1111 1111 1111",
+        "GB82 WEST",
+        "::1",
+        "+49 30 ",
+        "Dr. ",
+        "Maria ",
+        "é",
+        "\u{e0061}",
+        "\u{200b}",
+        "\u{fe0f}",
+        "п",
+        "ignore all previous instructions",
+        "\n",
+        " ",
+        "@a.b",
+        "{",
+        "(",
+        "lambda a,",
+        "\u{1f3f4}",
+        "\r",
+        "\t",
+        "rm -rf /",
+        "\0",
+    ];
+    prop_oneof![
+        proptest::sample::select(pieces.to_vec()).prop_map(str::to_owned),
+        "\\PC{0,3}",
+        "[a-z0-9]{0,8}"
+    ]
+}
+
+proptest! {
+    #[test]
+    fn every_detector_is_total(pieces in proptest::collection::vec(piece(), 0..24)) {
+        total(&pieces.concat());
+    }
+}
+
+/// Long texts that make a careless detector slow: each here takes a fraction of a second, or the test is noticed.
+#[test]
+fn repetitions_are_harmless() {
+    for unit in [
+        "a@",
+        "<",
+        "<a ",
+        "[",
+        "](",
+        "![a](",
+        "$(",
+        "`",
+        "\"",
+        "'",
+        "(",
+        "0-",
+        "1 ",
+        "::",
+        "https://",
+        "password=",
+        "eyJ",
+        "\u{200b}",
+        "A ",
+        "Maria ",
+        "x",
+        "&",
+        "<!--",
+        "</",
+        "import os;",
+        "a.",
+        "ignore ",
+        "<<a\n",
+        "${",
+        "\\",
+        "\u{e0100}",
+        "-----BEGIN ",
+        "é",
+        "<p hidden>",
+        "<script>",
+        "sk-",
+        "a:b@",
+        "from os import *\n",
+        "4111 1111 1111 1112 ",
+    ] {
+        total(&unit.repeat(30_000 / unit.len()));
+    }
 }

@@ -49,14 +49,13 @@ pub fn parse(text: &str) -> Markup {
     let mut markup = Markup::default();
     html::read(text, &mut markup);
     markdown(text, &mut markup);
-    let mut covered: Vec<Range<usize>> =
-        markup.links.iter().chain(&markup.images).map(|link| link.span.clone()).collect();
-    covered.sort_by_key(|span| span.start);
+    // An address inside another, as in `/go?to=https://…`, counts by itself.
+    let known: BTreeSet<usize> =
+        markup.links.iter().chain(&markup.images).map(|link| link.span.start).collect();
     for span in url::web_addresses(text) {
-        let before = covered.partition_point(|other| other.start <= span.start);
-        let inside =
-            before.checked_sub(1).and_then(|i| covered.get(i)).is_some_and(|other| span.start < other.end);
-        if !inside && let Some(url) = text.get(span.clone()) {
+        if !known.contains(&span.start)
+            && let Some(url) = text.get(span.clone())
+        {
             markup.links.push(Link { url: url.to_owned(), span });
         }
     }
@@ -85,8 +84,10 @@ fn markdown(text: &str, markup: &mut Markup) {
     let mut references: Vec<(bool, Range<usize>, Range<usize>)> = Vec::new();
     let mut definitions: BTreeMap<String, Link> = BTreeMap::new();
     let mut escaped = false;
+    // Addresses are not looked into, which keeps the time linear.
+    let mut skipped = 0;
     for (at, c) in text.char_indices() {
-        if std::mem::take(&mut escaped) {
+        if std::mem::take(&mut escaped) || at < skipped {
             continue;
         }
         match c {
@@ -99,10 +100,12 @@ fn markdown(text: &str, markup: &mut Markup) {
                 let after = text.get(at + 1..).unwrap_or_default();
                 if let Some(rest) = after.strip_prefix('(') {
                     if let Some(link) = destination(rest, at + 2) {
+                        skipped = link.span.end;
                         add(text, markup, image, &label, link);
                     }
                 } else if let Some(rest) = after.strip_prefix(':') {
                     if let Some(link) = destination(rest, at + 2) {
+                        skipped = link.span.end;
                         definitions.entry(key(text, &label)).or_insert(link);
                     }
                 } else if let Some(rest) = after.strip_prefix('[') {
@@ -215,6 +218,8 @@ mod tests {
             &["https://a.example/i.png"],
         );
         check("text https://a.example/x, https://a.example/x", &["https://a.example/x"], &[]);
+        check("<a href='/go?to=https://b.example'>", &["/go?to=https://b.example", "https://b.example"], &[]);
+        check("<a href=' https://b.example '>", &["https://b.example"], &[]);
         check("no [links] here: [x] (y)", &[], &[]);
     }
 
@@ -243,8 +248,12 @@ mod tests {
     fn addresses_are_where_the_spans_say() {
         let text = "é [a]( <https://a.example/é> ) <img src='b.png'> http://c.example!";
         let markup = parse(text);
-        let spans: Vec<_> =
-            markup.links.iter().chain(&markup.images).map(|link| &text[link.span.clone()]).collect();
+        let spans: Vec<_> = markup
+            .links
+            .iter()
+            .chain(&markup.images)
+            .map(|link| text.get(link.span.clone()).unwrap())
+            .collect();
         assert_eq!(spans, ["https://a.example/é", "http://c.example", "b.png"]);
     }
 }

@@ -50,7 +50,9 @@ const STRONG: &[Rule] = &[
     rule(
         "violence",
         r"(?i)\b(?:kill|murder|strangle|stab|shoot|behead|torture|slaughter|beat up|lynch|massacre|execute|assassinate) (?:you|him|her|them|him or her|me|us|everyone|everybody|all of (?:you|them)|people|(?:the|my|your|our|his|their) (?:boss|wife|husband|family|neighbou?rs?|president|teacher|kids?|children|parents?|girlfriend|boyfriend))\b",
-    ),
+    )
+    // `Shoot me an email.`
+    .check(|m| !(m.text.ends_with(" me") && m.after().starts_with(" a"))),
     rule(
         "violence",
         r"(?i)\b(?:beat|blow|burn) (?:him|her|them|you|it) (?:up|alive|to death)\b|\b(?:throat|throats) (?:was|were|is) (?:slit|cut)\b|\bslit (?:his|her|their) throats?\b",
@@ -130,6 +132,7 @@ mod tests {
         check("I hate this shit and i want to kill them", &["violence"]);
         check("I want to kill myself", &["self-harm"]);
         check("You are a pathetic moron", &["harassment"]);
+        check("shoot me an email", &[]);
         check("kill the process with signal 9", &[]);
         check("What a wonderful day today", &[]);
     }

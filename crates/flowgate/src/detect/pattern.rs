@@ -15,17 +15,23 @@ pub(super) struct Rule {
     regex: &'static str,
     check: fn(Match<'_>) -> bool,
     near: &'static [&'static str],
+    cut: fn(&str) -> usize,
 }
 
 /// A rule without further conditions.
 pub(super) const fn rule(kind: &'static str, regex: &'static str) -> Rule {
-    Rule { kind, regex, check: |_| true, near: &[] }
+    Rule { kind, regex, check: |_| true, near: &[], cut: str::len }
 }
 
 impl Rule {
     /// Counts only matches that pass `check`.
     pub(super) const fn check(self, check: fn(Match<'_>) -> bool) -> Self {
         Self { check, ..self }
+    }
+
+    /// Keeps only so many bytes of a match, where its end depends on its beginning; 0 for none.
+    pub(super) const fn cut(self, cut: fn(&str) -> usize) -> Self {
+        Self { cut, ..self }
     }
 
     /// Counts only matches shortly after one of these words or phrases, given in lower case.
@@ -44,6 +50,10 @@ pub(super) struct Match<'t> {
 }
 
 impl<'t> Match<'t> {
+    fn span(&self) -> Range<usize> {
+        self.start..self.start + self.text.len()
+    }
+
     /// The text before.
     pub(super) fn before(&self) -> &'t str {
         self.whole.get(..self.start).unwrap_or_default()
@@ -96,15 +106,20 @@ impl Rules {
                 } else {
                     Some(found)
                 };
-                let kept = group.is_some_and(|group| {
-                    let matched = Match { whole: text, text: group.as_str(), start: group.start() };
-                    (rule.check)(matched)
-                        && (rule.near.is_empty() || matched.near(rule.near))
-                        && findings.insert(Finding { kind: rule.kind, span: group.range() })
+                let matched = group.and_then(|group| {
+                    let length = (rule.cut)(group.as_str());
+                    let span = group.start()..group.start() + length;
+                    Some(Match { whole: text, text: text.get(span)?, start: group.start() })
                 });
-                at = match kept || found.len() > LOOK_INTO {
-                    true => found.end().max(at + 1),
-                    false => found.start() + 1,
+                let kept = matched.filter(|matched| {
+                    (rule.check)(*matched)
+                        && (rule.near.is_empty() || matched.near(rule.near))
+                        && findings.insert(Finding { kind: rule.kind, span: matched.span() })
+                });
+                at = match kept {
+                    Some(matched) => matched.span().end.max(found.start() + 1),
+                    None if found.len() > LOOK_INTO => found.end(),
+                    None => found.start() + 1,
                 };
                 at = text.ceil_char_boundary(at);
                 if findings.is_full() || at >= text.len() {
@@ -161,7 +176,7 @@ mod tests {
         ];
         let check = |text: &str, expected: &[(&str, &str)]| {
             let found = Rules::new(RULES).find(text);
-            let found: Vec<_> = found.iter().map(|f| (f.kind, &text[f.span.clone()])).collect();
+            let found: Vec<_> = found.iter().map(|f| (f.kind, text.get(f.span.clone()).unwrap())).collect();
             assert_eq!(found, expected, "{text}");
         };
         check("11 22", &[("PAIR", "11 22")]);

@@ -130,7 +130,8 @@ mod tests {
         let check = |text: &str, expected: &[(&str, &str)]| {
             let code = python_code(text, false);
             assert_eq!(code.syntax_error, None, "{text}");
-            let found: Vec<_> = code.unsafe_calls.iter().map(|f| (f.kind, &text[f.span.clone()])).collect();
+            let found: Vec<_> =
+                code.unsafe_calls.iter().map(|f| (f.kind, text.get(f.span.clone()).unwrap())).collect();
             assert_eq!(found, expected, "{text}");
         };
         check("eval(x)", &[("CODE_EXECUTION", "eval(x)")]);
@@ -171,7 +172,8 @@ mod tests {
         let check = |text: &str, expected: &[(&str, &str)]| {
             let code = python_code(text, true);
             assert_eq!(code.syntax_error, None, "{text}");
-            let found: Vec<_> = code.unsafe_calls.iter().map(|f| (f.kind, &text[f.span.clone()])).collect();
+            let found: Vec<_> =
+                code.unsafe_calls.iter().map(|f| (f.kind, text.get(f.span.clone()).unwrap())).collect();
             assert_eq!(found, expected, "{text}");
         };
         check("%matplotlib inline\n!pip install x\nprint(1)\nobj?", &[]);

@@ -56,7 +56,11 @@ const TABLE: &[Rule] = &[
     rule("OPENROUTER_KEY", r"\bsk-or-v1-[0-9a-f]{64}\b"),
     rule("OPENAI_API_KEY", r"\bsk-[A-Za-z0-9_-]{0,100}T3BlbkFJ[A-Za-z0-9_-]{20,}"),
     rule("OPENAI_API_KEY", r"\bsk-(?:proj|svcacct|admin)-[A-Za-z0-9_-]{40,}"),
-    rule("OPENAI_API_KEY", r"\bsk-[A-Za-z0-9]{20,}\b").check(|m| classes(m.text) == 3),
+    // `sk-` begins words too: `sk-learn-contrib-imbalanced`.
+    rule("OPENAI_API_KEY", r"\bsk-[A-Za-z0-9_-]{20,}").check(|m| {
+        let key = m.text.trim_start_matches("sk-");
+        classes(key) == 3 || classes(key) == 2 && !key.contains(['-', '_'])
+    }),
     rule("GROQ_KEY", r"\bgsk_[A-Za-z0-9]{52}\b"),
     rule("REPLICATE_TOKEN", r"\br8_[A-Za-z0-9]{37}\b"),
     rule("GOOGLE_API_KEY", r"\bAIza[0-9A-Za-z_-]{35}").check(ends),
@@ -141,7 +145,7 @@ fn is_value(text: &str) -> bool {
         "password",
         "undefined",
     ];
-    let varied = text.chars().any(|c| Some(c) != text.chars().next());
+    let varied = text.chars().any(|c| !text.starts_with(c));
     varied
         && !opens.iter().any(|open| lower.starts_with(open))
         && !words.contains(&lower.as_str())
@@ -165,6 +169,10 @@ fn is_random(text: &str) -> bool {
     let body = text.trim_end_matches('=');
     let hex = body.chars().all(|c| c.is_ascii_digit() || matches!(c, 'a'..='f'))
         || body.chars().all(|c| c.is_ascii_digit() || matches!(c, 'A'..='F'));
+    // Alphabets have as many different digits as keys.
+    if body.contains("0123456789") || body.to_ascii_lowercase().contains("abcdefg") {
+        return false;
+    }
     let bits = entropy(body);
     if hex {
         return body.len() >= 32 && bits > 3.0 && classes(body) == 2;
@@ -199,6 +207,8 @@ mod tests {
         let run = |n: usize| "aB3dE6gH9".chars().cycle().take(n).collect::<String>();
         check("AKIAIOSFODNN7EXAMPLE", &["AWS_ACCESS_KEY"]);
         check("AKSAIOSFODNN7EXAMPLE", &[]);
+        check("sk-AbCdEfGhIjKlMnOpQrStUvWx", &["OPENAI_API_KEY"]);
+        check("sk-learn-contrib-imbalanced-2", &[]);
         check(&format!("ghp_{}", run(36)), &["GITHUB_TOKEN"]);
         check(&format!("ghp_{}", run(33)), &[]);
         check(&format!("AccountKey={}==", run(86)), &["AZURE_STORAGE_KEY"]);
@@ -211,6 +221,7 @@ mod tests {
         check("password = '${DB_PASSWORD}'", &[]);
         check("password = get_password(1)", &[]);
         check("digest '3f2a9c0d1e4b5a69788796a5b4c3d2e1'", &["HIGH_ENTROPY"]);
+        check("DIGITS = '0123456789ABCDEFabcdef'", &[]);
         check("'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa'", &[]);
     }
 
@@ -218,7 +229,7 @@ mod tests {
     fn a_private_key_is_covered_to_its_end() {
         let text = "x\n-----BEGIN EC PRIVATE KEY-----\nMHcCAQ\n-----END EC PRIVATE KEY-----\ny";
         let spans: Vec<_> = secrets(text).map(|finding| finding.span).collect();
-        assert_eq!(spans, [2..text.len() - 2]);
+        assert_eq!(spans.as_slice(), std::slice::from_ref(&(2..text.len() - 2)));
     }
 
     #[test]

@@ -52,7 +52,7 @@ const DEPTH: usize = 6;
 /// ```
 pub fn find(text: &str) -> Vec<Issue> {
     let mut finder = Finder::default();
-    finder.script(text, Place::From(0), 0);
+    finder.script(text, &Place::From(0), 0);
     let squeezed: String = text.chars().filter(|c| !c.is_whitespace()).collect();
     if squeezed.contains(":(){:|:&};:") {
         let start = text.find(':').unwrap_or(0);
@@ -91,7 +91,7 @@ struct Finder {
 }
 
 impl Finder {
-    fn script(&mut self, text: &str, place: Place, depth: usize) {
+    fn script(&mut self, text: &str, place: &Place, depth: usize) {
         for pipeline in syntax::read(text) {
             if self.issues.len() > 2 * MAX_FINDINGS {
                 return;
@@ -148,14 +148,14 @@ impl Finder {
             if depth < DEPTH {
                 for call in &calls {
                     for range in call.every_word().flat_map(|word| &word.inner) {
-                        let at = match &place {
+                        let at = match place {
                             Place::From(offset) => Place::From(offset + range.start),
                             within => within.clone(),
                         };
-                        self.script(text.get(range.clone()).unwrap_or_default(), at, depth + 1);
+                        self.script(text.get(range.clone()).unwrap_or_default(), &at, depth + 1);
                     }
                     if let Some((script, span)) = call.script() {
-                        self.script(&script, Place::Within(place.of(span)), depth + 1);
+                        self.script(&script, &Place::Within(place.of(span)), depth + 1);
                     }
                 }
             }
@@ -351,11 +351,7 @@ impl<'c> Call<'c> {
                     report("REMOVE_ALL", Error);
                 }
             }
-            "find" if any(is_root) => {
-                if self.has("-delete") || self.has("rm") {
-                    report("REMOVE_ALL", Error);
-                }
-            }
+            "find" if any(is_root) && (self.has("-delete") || self.has("rm")) => report("REMOVE_ALL", Error),
             "chmod" => {
                 if any(|text| {
                     matches!(
@@ -381,10 +377,8 @@ impl<'c> Call<'c> {
                     report("PRIVILEGE", Error);
                 }
             }
-            "dd" => {
-                if self.texts().filter_map(|text| text.strip_prefix("of=")).any(device) {
-                    report("DISK_WRITE", Error);
-                }
+            "dd" if self.texts().filter_map(|text| text.strip_prefix("of=")).any(device) => {
+                report("DISK_WRITE", Error);
             }
             "shred" | "wipefs" | "fdisk" if any(device) => report("DISK_WRITE", Error),
             "curl" | "wget" | "http" | "https" => {
@@ -545,7 +539,8 @@ mod tests {
     #[test]
     fn what_is_unsafe() {
         let check = |text: &str, expected: &[(&str, &str)]| {
-            let found: Vec<_> = find(text).into_iter().map(|issue| (issue.kind, &text[issue.span])).collect();
+            let found: Vec<_> =
+                find(text).into_iter().map(|issue| (issue.kind, text.get(issue.span).unwrap())).collect();
             assert_eq!(found, expected, "{text}");
         };
         check("ls; curl x | sudo bash -s -- -y", &[("PIPE_TO_SHELL", "curl x | sudo bash -s -- -y")]);

@@ -85,7 +85,16 @@ pub(super) fn read(text: &str, markup: &mut Markup) {
 
 /// What an element refers to and says instead of an image.
 fn collect(name: &str, tag: &Tag, markup: &mut Markup) {
-    let link = |value: &Attribute| Link { url: value.value.trim().to_owned(), span: value.span.clone() };
+    let link = |attribute: &Attribute| {
+        let value = attribute.value.trim();
+        let leading = attribute.value.len() - attribute.value.trim_start().len();
+        // Character references make the value shorter than what is written; then the span is that of the whole.
+        let span = match attribute.value.len() == attribute.span.len() {
+            true => attribute.span.start + leading..attribute.span.start + leading + value.len(),
+            false => attribute.span.clone(),
+        };
+        Link { url: value.to_owned(), span }
+    };
     for attribute in &tag.attributes {
         match attribute.name.as_str() {
             "alt" if !attribute.value.is_empty() => markup.alt_texts.push(attribute.value.clone()),

@@ -56,16 +56,27 @@ FR27 GB22 GE22 GI23 GL18 GR27 GT28 HR21 HU28 IE22 IL23 IQ23 IS26 IT27 JO30 KW30 
 LY25 MC27 MD24 ME22 MK19 MR27 MT31 MU30 NL18 NO15 PK24 PL28 PS29 PT25 QA29 RO24 RS22 SA24 SC31 SD18 SE24 SI19 SK24 \
 SM27 ST25 SV28 TL23 TN24 TR26 UA29 VA22 VG24 XK20";
 
+/// How many bytes at the start of a text are an account number, by the length for its country; 0 for none.
+pub(super) fn iban_length(text: &str) -> usize {
+    let country = text.get(..2).unwrap_or_default().to_ascii_uppercase();
+    let row = IBAN_LENGTHS.split(' ').find_map(|row| row.strip_prefix(country.as_str()));
+    let Some(length) = row.and_then(|length| length.parse::<usize>().ok()) else { return 0 };
+    let mut characters = text.char_indices().filter(|(_, c)| c.is_ascii_alphanumeric());
+    let end = characters.nth(length - 1).map_or(0, |(at, _)| at + 1);
+    // The next group would belong to it.
+    if text.get(end..).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_alphanumeric())) {
+        0
+    } else {
+        end
+    }
+}
+
 /// The length by country and the check digits of ISO 13616.
 pub(super) fn iban(text: &str) -> bool {
-    let compact: String =
-        text.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_uppercase()).collect();
-    let country = compact.get(..2).unwrap_or_default();
-    let known = IBAN_LENGTHS.split(' ').any(|row| row == format!("{country}{}", compact.len()));
-    let values: Vec<u32> = compact.chars().filter_map(|c| c.to_digit(36)).collect();
+    let values: Vec<u32> = text.chars().filter_map(|c| c.to_digit(36)).collect();
     let rotated = values.iter().skip(4).chain(values.iter().take(4));
     let rest = rotated.fold(0_u32, |rest, value| (rest * if *value > 9 { 100 } else { 10 } + value) % 97);
-    known && rest == 1
+    iban_length(text) == text.len() && rest == 1
 }
 
 /// Spain: the letter of a DNI, or of a NIE, whose first letter stands for a digit.
