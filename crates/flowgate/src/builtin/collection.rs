@@ -76,6 +76,10 @@ fn structure(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
 /// The items of the first argument, parts of events resolved.
 fn items(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Vec<Value>> {
     let list = a.first().cloned().unwrap_or(Value::Absent);
+    if let Value::Bool(_) = list {
+        // One answer where there could have been a list of them: `any(x in list)`.
+        return Ok(vec![list]);
+    }
     let items = e.items(&list)?;
     items.iter().map(|item| e.resolve(item)).collect()
 }
@@ -103,6 +107,7 @@ mod tests {
     fn collection_functions() {
         check("any", "[0, \"\", 2]", "true");
         check("any", "[]", "false");
+        check("any", "true", "true");
         check("all", "[1, 0]", "false");
         check("empty", "[]", "true");
         check("sum", "[1, 2, 0.5]", "3.5");

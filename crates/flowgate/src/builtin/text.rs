@@ -8,7 +8,8 @@ pub(super) const TABLE: &[Spec] = &[
         Ok(match plain(e, a, 0)? {
             Value::Absent | Value::None => Value::Absent,
             Value::Str(text) => count(text.chars().count()),
-            Value::List(items) => count(items.len()),
+            Value::List(items) | Value::Texts(items) => count(items.len()),
+            Value::Answers(answers) => count(answers.len()),
             Value::Dict(entries) => count(entries.len()),
             other => return type_error(format!("{} has no length", other.type_name())),
         })

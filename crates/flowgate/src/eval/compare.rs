@@ -88,6 +88,12 @@ impl Evaluator<'_> {
             }
             (_, Value::List(items)) => {
                 self.spend(items.len())?;
+                if let (Value::Str(part), Missing::IsNone) = (item, self.missing)
+                    && items.iter().any(|block| block_text(block).is_some_and(|text| text.contains(&**part)))
+                {
+                    // What is in a block of a message's content is in the content.
+                    return Ok(true);
+                }
                 Ok(items.iter().any(|other| item.equals(other)))
             }
             (Value::Str(key), Value::Dict(entries)) => Ok(entries.iter().any(|(k, _)| k == key)),
@@ -190,6 +196,19 @@ impl Evaluator<'_> {
                 Ok(self.resolve(value)?.equals(&expected))
             }
         }
+    }
+}
+
+/// The text of a block of content, or the address of an image.
+fn block_text(block: &Value) -> Option<&str> {
+    let Value::Dict(entries) = block else { return None };
+    let field = |key: &str| entries.iter().find(|(known, _)| **known == *key).map(|(_, value)| value);
+    match (field("type")?.as_text()?, field("text"), field("image_url")) {
+        ("text", Some(text), _) => text.as_text(),
+        ("image_url", _, Some(Value::Dict(image))) => {
+            image.iter().find(|(key, _)| **key == *"url").and_then(|(_, url)| url.as_text())
+        }
+        _ => None,
     }
 }
 

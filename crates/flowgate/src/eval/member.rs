@@ -62,6 +62,18 @@ impl Evaluator<'_> {
         }
     }
 
+    /// Whether a node is the text of content that is a list of one block of text.
+    fn is_sole_block(&self, event: EventId, node: NodeId) -> bool {
+        let Some(event) = self.trace.event(event) else { return false };
+        let content = match &event.body {
+            Body::Message(message) => &message.content,
+            Body::Output(output) => &output.content,
+            _ => return false,
+        };
+        let is_leaf = event.document.children(node).next().is_none();
+        is_leaf && content.is_array() && event.document.key(0, "content") == Some(node)
+    }
+
     /// A field of a block of content or of a tool's parameter.
     fn part_member(&mut self, part: Part, event: EventId, node: NodeId, name: &str) -> Value {
         let document = self.trace.event(event).map(|event| &event.document);
@@ -201,6 +213,10 @@ impl Evaluator<'_> {
         match (object, index) {
             (Value::Absent | Value::None, _) | (_, Value::Absent) => Ok(Value::Absent),
             (_, Value::Str(key)) => self.member(object, key),
+            (Value::Node(event, node), Value::Int(0 | -1)) if self.is_sole_block(*event, *node) => {
+                // One block of text stands as its text.
+                Ok(Value::Part(Part::Text, *event, *node))
+            }
             (Value::Node(event, node), Value::Int(index)) if *index >= 0 => {
                 let index = usize::try_from(*index).unwrap_or(usize::MAX);
                 let document = self.trace.event(*event).map(|event| &event.document);

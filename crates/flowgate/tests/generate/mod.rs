@@ -226,6 +226,7 @@ impl Rule<'_, '_> {
             (5, _) => format!("seen(\"{}\")", self.choices.of(&["send", "read"])),
             (6, "Message" | "ToolOutput") => format!("{event}.content.lower() == \"abc\""),
             (7, "Message" | "ToolOutput") => format!("any(find(\"[ax]\", {event}.content))"),
+            (4, "ToolOutput") => format!("{event}.role == \"tool\""),
             (_, "Tool") => format!("\"x\" in {event}.description"),
             (_, "Message" | "ToolOutput") => format!("\"x\" in {event}.content"),
             _ => format!("{event} is tool:send or True"),

@@ -82,7 +82,7 @@ impl Compiler<'_> {
             events.push(EventVariable {
                 slot,
                 ty: variable.ty,
-                named: self.named_by(&alone, slot),
+                named: self.named_by(&alone, slot, variable.ty),
                 alone,
                 anchor: query.order(Ex::Slot(slot).needs()),
                 can_be_last: !comes_before_another(&query.items, slot, &query.variables),
@@ -106,7 +106,7 @@ impl Compiler<'_> {
             events.push(EventVariable {
                 slot,
                 ty: variable.ty,
-                named: self.named_by(&alone, slot),
+                named: self.named_by(&alone, slot, variable.ty),
                 alone,
                 anchor: Vec::new(),
                 can_be_last: false,
@@ -134,7 +134,7 @@ impl Compiler<'_> {
     }
 
     /// The name that conditions ask a call's or an answer's tool, or a message's role, to have.
-    fn named_by(&self, alone: &[Op], slot: Slot) -> Option<Arc<str>> {
+    fn named_by(&self, alone: &[Op], slot: Slot, ty: Type) -> Option<Arc<str>> {
         alone.iter().find_map(|op| match op {
             Op::Test(Ex::IsTool(event, pattern, _)) if matches!(**event, Ex::Slot(s) if s == slot) => {
                 self.plan.patterns.get(pattern.0)?.exact_name().cloned()
@@ -143,7 +143,8 @@ impl Compiler<'_> {
                 let (Ex::Member(object, field), Ex::Constant(Value::Str(text))) = (&**left, &**right) else {
                     return None;
                 };
-                (matches!(**object, Ex::Slot(s) if s == slot) && **field == *"role").then(|| Arc::clone(text))
+                let is_role = ty == Type::Message && **field == *"role";
+                (is_role && matches!(**object, Ex::Slot(s) if s == slot)).then(|| Arc::clone(text))
             }
             _ => None,
         })
