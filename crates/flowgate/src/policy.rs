@@ -75,12 +75,13 @@ impl Policy {
         let (file, mut diagnostics) = parser::parse(source, dialect);
         let (plan, more) = compile::compile(&file, dialect);
         diagnostics.extend(more);
-        if dialect == Dialect::Flowgate {
+        let has_error = |diagnostics: &[Diagnostic]| diagnostics.iter().any(|d| d.severity == Severity::Error);
+        if dialect == Dialect::Flowgate && !has_error(&diagnostics) {
             diagnostics.extend(compat::warnings(&file, source));
         }
         diagnostics.sort_by_key(|diagnostic| (diagnostic.span.start, diagnostic.span.end));
         diagnostics.dedup();
-        if diagnostics.iter().any(|diagnostic| diagnostic.severity == Severity::Error) {
+        if has_error(&diagnostics) {
             return Err(diagnostics);
         }
         Ok(Self { source: source.to_owned(), plan, warnings: diagnostics })

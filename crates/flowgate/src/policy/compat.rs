@@ -48,7 +48,7 @@ impl Pass<'_> {
             if let BodyLine::Condition(expr) = line
                 && is_list(expr)
             {
-                let message = "the analyzer of the paper lets nothing but True hold, so this never held there";
+                let message = "invariant-ai lets nothing but True hold, so this never held there";
                 self.warn("compat-truth", &expr.span, message, "write `any(...)`, which means the same in both");
             }
             self.expression(line.expr());
@@ -59,7 +59,7 @@ impl Pass<'_> {
         match &*expr.kind {
             ExprKind::Quantified(quantifier, body) => {
                 if *quantifier == Quantifier::ForAll {
-                    let message = "the analyzer of the paper lets `forall` hold where there is nothing to hold for";
+                    let message = "invariant-ai lets `forall` hold where there is nothing to hold for";
                     self.warn("compat-forall", &expr.span, message, "here there must be something");
                 }
                 self.lines(&body.lines);
@@ -68,31 +68,31 @@ impl Pass<'_> {
             ExprKind::And(items) | ExprKind::Or(items) => self.connected(expr, items),
             ExprKind::Not(inner) => {
                 if matches!(&*inner.kind, ExprKind::Compare(..)) && !inner.is_grouped {
-                    let message = "the analyzer of the paper reads `not a == b` as `(not a) == b`";
+                    let message = "invariant-ai reads `not a == b` as `(not a) == b`";
                     self.warn("compat-precedence", &expr.span, message, "write `not (a == b)`, which means the same in both");
                 }
             }
             ExprKind::Choice { value, condition, other } => {
                 let is_bare = |expr: &Expr| matches!(&*expr.kind, ExprKind::Compare(..)) && !expr.is_grouped;
                 if [value, condition, other].into_iter().any(is_bare) {
-                    let message = "the analyzer of the paper binds `if` and `else` tighter than comparisons";
+                    let message = "invariant-ai binds `if` and `else` tighter than comparisons";
                     self.warn("compat-precedence", &expr.span, message, "put comparisons in parentheses, for both");
                 }
             }
             ExprKind::Arithmetic(Arithmetic::Power, _, right)
                 if matches!(&*right.kind, ExprKind::Arithmetic(Arithmetic::Power, ..)) && !right.is_grouped =>
             {
-                let message = "the analyzer of the paper reads `a ** b ** c` as `(a ** b) ** c`";
+                let message = "invariant-ai reads `a ** b ** c` as `(a ** b) ** c`";
                 self.warn("compat-precedence", &expr.span, message, "write the parentheses, for both");
             }
             ExprKind::Compare(_, rest) => self.compared(expr, rest),
             ExprKind::Format(_) => {
-                let message = "the analyzer of the paper does not put values into f-strings";
+                let message = "invariant-ai does not put values into f-strings";
                 self.warn("compat-text", &expr.span, message, "there it is the text between the quotation marks");
             }
             ExprKind::Str(_) => self.text(expr),
             ExprKind::List(_) if self.spelled(&expr.span).starts_with('(') => {
-                let message = "the analyzer of the paper reads `(a, b)` as `a`";
+                let message = "invariant-ai reads `(a, b)` as `a`";
                 self.warn("compat-tuple", &expr.span, message, "write `[a, b]`, which means the same in both");
             }
             _ => {}
@@ -109,7 +109,7 @@ impl Pass<'_> {
         let mixes = |item: &Expr| matches!(&*item.kind, ExprKind::And(_)) && !item.is_grouped;
         let many = operands.len() > 2 && operands.iter().skip(1).any(|item| is_compound(&item));
         if many || items.iter().skip(1).any(mixes) {
-            let message = "the analyzer of the paper reads three or more conditions joined by `and` and `or` otherwise";
+            let message = "invariant-ai reads three or more conditions joined by `and` and `or` otherwise";
             let help = "put each condition in parentheses or on a line of its own, which means the same in both";
             self.warn("compat-precedence", &expr.span, message, help);
         }
@@ -120,11 +120,11 @@ impl Pass<'_> {
             matches!(op, Comparison::Before | Comparison::RightBefore | Comparison::Influences)
         };
         if rest.len() > 1 && !rest.iter().all(|(op, _)| is_flow(op)) {
-            let message = "the analyzer of the paper reads `a < b < c` as `(a < b) < c`";
+            let message = "invariant-ai reads `a < b < c` as `(a < b) < c`";
             self.warn("compat-precedence", &expr.span, message, "write `a < b and b < c`");
         }
         if rest.iter().any(|(op, _)| *op == Comparison::ContainsOnly) {
-            let message = "in the analyzer of the paper `a contains_only b` holds if `a` contains all of `b`";
+            let message = "in invariant-ai `a contains_only b` holds if `a` contains all of `b`";
             self.warn("compat-contains-only", &expr.span, message, "here it holds if `b` contains all of `a`");
         }
     }
@@ -133,7 +133,7 @@ impl Pass<'_> {
         let spelled = self.spelled(&expr.span);
         let is_escaped = ["\\n", "\\t", "\\r", "\\\\"].iter().any(|escape| spelled.contains(escape));
         if is_escaped && !spelled.starts_with(['r', 'R']) {
-            let message = "the analyzer of the paper leaves `\\n` and `\\\\` in texts as they are written";
+            let message = "invariant-ai leaves `\\n` and `\\\\` in texts as they are written";
             self.warn("compat-text", &expr.span, message, "write r\"...\" if that is what is meant, for both");
         }
     }

@@ -118,6 +118,9 @@ impl<'a> Compiler<'a> {
         let help = match nearest(name, known.iter().copied()) {
             Some(near) => format!("did you mean `{near}`?"),
             None if known.len() <= 12 && !known.is_empty() => format!("known are: {}", known.join(", ")),
+            None if matches!(what, "function" | "method") => {
+                format!("`flowgate functions` lists every {what}")
+            }
             None => "declare it first".to_owned(),
         };
         self.fail("unknown-name", span, format!("unknown {what} `{name}`"), help)

@@ -17,6 +17,16 @@ pub enum Severity {
     Error,
 }
 
+/// The codes of all findings, which never change their meaning.
+pub const CODES: &[&str] = &[
+    "ambiguous", "arguments", "call", "compat-contains-only", "compat-count", "compat-forall", "compat-precedence",
+    "compat-text", "compat-truth", "compat-tuple", "cycle", "default-label", "duplicate-name", "each", "endorse-secrecy",
+    "endorse-sensitive", "endorse-untyped", "indentation", "label", "label-flow", "matcher", "no-conditions",
+    "no-domain", "no-event", "no-integrity", "no-lattice", "not-a-lattice", "number", "one-event", "open-capture",
+    "pattern", "region", "reserved", "superlinear", "syntax", "too-deep", "too-large", "too-long", "too-many", "tool",
+    "unavailable", "unknown-field", "unknown-name", "unknown-type",
+];
+
 /// One finding about a policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
@@ -48,6 +58,31 @@ impl Diagnostic {
     pub fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
+    }
+
+    /// The finding as text: its line, an underline, the message and the advice.
+    ///
+    /// ```text
+    ///    2 |     (call: ToolCal)
+    ///      |      ^^^^^^^^^^^^^
+    /// error: unknown type `ToolCal` [unknown-type]
+    /// help: did you mean `ToolCall`?
+    /// ```
+    pub fn render(&self, source: &str) -> String {
+        let (number, column) = self.position(source);
+        let line = source.lines().nth(number - 1).unwrap_or_default();
+        let spanned = source.get(self.span.clone()).and_then(|text| text.lines().next()).unwrap_or_default();
+        let room = line.chars().count().saturating_sub(column - 1).max(1);
+        let marks = "^".repeat(spanned.trim_end().chars().count().clamp(1, room));
+        // Tabs are kept, so that the marks stand below what they mark.
+        let before: String =
+            line.chars().take(column - 1).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
+        let word = match self.severity {
+            Severity::Warning => "warning",
+            Severity::Error => "error",
+        };
+        let help = self.help.as_ref().map(|help| format!("help: {help}\n")).unwrap_or_default();
+        format!("{number:4} | {line}\n     | {before}{marks}\n{word}: {} [{}]\n{help}", self.message, self.code)
     }
 
     /// The line and column, from 1, at which the span begins in `source`.

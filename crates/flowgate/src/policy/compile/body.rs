@@ -100,7 +100,7 @@ impl Compiler<'_> {
             Quantifier::ForAll => How::ForAll { or_none: self.plan.dialect == Dialect::Compat },
             Quantifier::Count { min: None, max: None } if self.plan.dialect == Dialect::Flowgate => {
                 let message = "`count:` without bounds holds if anything is found";
-                let help = "write `count(min=1):`; the analyzer of the paper lets it hold always";
+                let help = "write `count(min=1):`; invariant-ai lets it hold always";
                 self.diagnostics.push(Diagnostic::warning("compat-count", span.clone(), message).help(help));
                 How::Count { min: Some(Ex::Constant(Value::Int(1))), max: None }
             }

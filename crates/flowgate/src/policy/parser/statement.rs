@@ -328,7 +328,9 @@ impl Parser<'_> {
     /// `if:` and the conditions.
     fn body(&mut self) -> Parsed<Body> {
         self.expect_word("if", "a statement ends with `if:` and its conditions")?;
-        self.expect(Token::Colon, "`:`")?;
+        if !self.eat(Token::Colon) {
+            return Err(self.expected("`:`", Some("the first line of a statement ends with `if:`")));
+        }
         self.block_or_line()
     }
 
@@ -457,7 +459,10 @@ impl Parser<'_> {
             }
             Token::End | Token::Dedent => Ok(()),
             Token::Assign => Err(self.expected("the end of the line", Some("`==` compares, `:=` defines"))),
-            _ => Err(self.expected("the end of the line", None)),
+            _ => {
+                let help = "a condition ends with its line; join two with `and` or `or`";
+                Err(self.expected("the end of the line", Some(help)))
+            }
         }
     }
 }

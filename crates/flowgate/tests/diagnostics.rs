@@ -1,0 +1,52 @@
+//! Every message of the language as its author sees it: `diagnostics/policies.flow` holds mistakes, one after `# ----`,
+//! and `diagnostics/messages.txt` what is said of each. `UPDATE_GOLDEN=1 cargo test` writes the latter anew.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use flowgate::policy::{Diagnostic, Policy, diagnostic};
+
+fn diagnostics(source: &str) -> Vec<Diagnostic> {
+    match Policy::parse(source) {
+        Ok(policy) => policy.warnings().to_vec(),
+        Err(diagnostics) => diagnostics,
+    }
+}
+
+#[test]
+fn messages_are_stable_and_complete() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/diagnostics");
+    let policies = std::fs::read_to_string(folder.join("policies.flow")).unwrap();
+    let mut seen = BTreeSet::new();
+    let mut text = String::new();
+    for case in policies.split("# ---- ").skip(1) {
+        let (title, source) = case.split_once('\n').unwrap();
+        text.push_str(&format!("# ---- {title}\n"));
+        let found = diagnostics(source.trim_end_matches('\n'));
+        assert!(!found.is_empty(), "nothing is said of `{title}`");
+        for diagnostic in found {
+            seen.insert(diagnostic.code);
+            text.push_str(&diagnostic.render(source));
+            text.push('\n');
+        }
+    }
+    let golden = folder.join("messages.txt");
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(&golden, &text).unwrap();
+    }
+    let expected = std::fs::read_to_string(&golden).unwrap_or_default();
+    assert_eq!(text, expected, "UPDATE_GOLDEN=1 cargo test writes messages.txt anew, then read the difference");
+    // Two kinds are not shown there, since they need a policy of a megabyte.
+    let unseen: Vec<_> =
+        diagnostic::CODES.iter().filter(|code| !seen.contains(**code) && !["too-long", "too-large"].contains(code)).collect();
+    assert!(unseen.is_empty(), "no mistake in policies.flow shows {unseen:?}");
+    assert!(seen.iter().all(|code| diagnostic::CODES.contains(code)), "a code is missing in CODES: {seen:?}");
+}
+
+#[test]
+fn too_much_is_refused() {
+    let codes = |source: &str| diagnostics(source).into_iter().map(|d| d.code).collect::<Vec<_>>();
+    assert_eq!(codes(&" ".repeat((1 << 20) + 1)), ["too-long"]);
+    let many = format!("A := [{}]\nB := [{}]\nC := [{}]\n", "1,".repeat(2000), "A,".repeat(200), "B,".repeat(200));
+    assert!(codes(&many).contains(&"too-large"));
+}
