@@ -240,6 +240,41 @@ mod tests {
                 let code = python_code(&(nested + &" ".repeat(n) + "x"), false);
                 assert_eq!(code.syntax_error.is_some(), n > 100, "{n}");
             }
+            // What the parser recovers from must not nest either.
+            for line in [
+                "if 1:\n",
+                "if 1: ",
+                "async ",
+                "async\n",
+                "@a\n",
+                "try:\n",
+                "class A:",
+                "class A:\n",
+                "def f():\n",
+                "match x:\n",
+                "case x:\n",
+                "elif x:\n",
+                "else:\n",
+                "with a:\n",
+                "for x in y:\n",
+                "lambda:\n",
+                "(a\n)",
+                "(a b\n) ",
+                "[a b\n]\n",
+                "f'{a b}' ",
+                "x = \\\n",
+                "not\n",
+                "del ",
+                "yield ",
+                "yield\n",
+                "await ",
+                "type X = ",
+                "import a; ",
+                "if 1:\n\tx\n  y\n",
+            ] {
+                let _ = python_code(&line.repeat(20_000), false);
+                let _ = python_code(&line.repeat(20_000), true);
+            }
             let pattern = format!("match x:\n case {}1{}: pass", "[".repeat(9000), "]".repeat(9000));
             assert!(python_code(&pattern, false).syntax_error.is_some());
         };

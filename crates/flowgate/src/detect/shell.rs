@@ -1,7 +1,8 @@
 //! Shell commands that would do harm: run what was fetched, delete all, open a way in, send files away.
 //!
 //! Commands are read with their quotes, pipes and substitutions, so `echo "rm -rf /"` is text and `'rm' -rf /` is a
-//! command. A command put together from variables, or in another language, is not understood.
+//! command. Not understood: a command put together from variables, a here-document that a shell runs, and what is
+//! written in another language.
 
 mod syntax;
 
