@@ -125,12 +125,12 @@ impl PolicyApi {
             Some(message) => Refusal::bad(format!("Excessive Policy: {message}\n\n{report}")),
             None => Refusal::bad(report),
         })?;
-        let analysis = analysis::analyze(&policy, entries, &Options { parameters, fuel, ..Options::default() }).map_err(
-            |error| {
-                let message = message_of(error.event, messages);
-                Refusal::bad(format!("Input Validation Error: messages[{message}]: {}", error.problem))
-            },
-        )?;
+        let analysis =
+            analysis::analyze(&policy, entries, &Options { parameters, fuel, ..Options::default() })
+                .map_err(|error| {
+                    let message = message_of(error.event, messages);
+                    Refusal::bad(format!("Input Validation Error: messages[{message}]: {}", error.problem))
+                })?;
         self.conclude(analysis, &policy, messages.len())
     }
 

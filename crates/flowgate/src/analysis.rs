@@ -169,7 +169,11 @@ pub fn analyze_trace(policy: &Policy, trace: &Trace, options: &Options) -> Analy
 ///
 /// # Errors
 /// As [`trace`].
-pub fn analyze_naively(policy: &Policy, entries: Vec<Entry>, options: &Options) -> Result<Analysis, TraceError> {
+pub fn analyze_naively(
+    policy: &Policy,
+    entries: Vec<Entry>,
+    options: &Options,
+) -> Result<Analysis, TraceError> {
     let trace = trace(entries)?;
     let parameters = Parameters::new(&options.parameters);
     let context = Context { plan: &policy.plan, trace: &trace, parameters: &parameters };

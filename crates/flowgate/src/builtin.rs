@@ -64,9 +64,18 @@ pub(crate) const MATCHERS: [&str; 7] =
     ["EMAIL_ADDRESS", "PHONE_NUMBER", "LOCATION", "PERSON", "MODERATED", "SECRET", "DUMMY"];
 
 fn all() -> impl Iterator<Item = &'static Spec> {
-    [text::TABLE, collection::TABLE, sequence::TABLE, event::TABLE, kind::TABLE, net::TABLE, access::TABLE, detector::TABLE]
-        .into_iter()
-        .flatten()
+    [
+        text::TABLE,
+        collection::TABLE,
+        sequence::TABLE,
+        event::TABLE,
+        kind::TABLE,
+        net::TABLE,
+        access::TABLE,
+        detector::TABLE,
+    ]
+    .into_iter()
+    .flatten()
 }
 
 /// The name, the arguments and the description of every function, for the reference page.
@@ -167,7 +176,9 @@ mod tests {
             Value::Int(n) => n.to_string(),
             Value::Float(x) => format!("{x:?}"),
             Value::Str(text) => format!("{text:?}"),
-            Value::List(items) | Value::Texts(items) => format!("[{}]", items.iter().map(show).collect::<Vec<_>>().join(", ")),
+            Value::List(items) | Value::Texts(items) => {
+                format!("[{}]", items.iter().map(show).collect::<Vec<_>>().join(", "))
+            }
             Value::Dict(entries) => {
                 let entries: Vec<_> = entries.iter().map(|(k, v)| format!("{k}: {}", show(v))).collect();
                 format!("{{{}}}", entries.join(", "))

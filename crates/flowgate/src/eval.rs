@@ -44,7 +44,9 @@ impl fmt::Display for EvalError {
         match self {
             Self::Fuel => f.write_str("the step took too long to evaluate"),
             Self::MissingParameter(name) => write!(f, "the parameter `input.{name}` was not given"),
-            Self::Type(message) | Self::Unavailable(message) | Self::Attribute(message) => f.write_str(message),
+            Self::Type(message) | Self::Unavailable(message) | Self::Attribute(message) => {
+                f.write_str(message)
+            }
         }
     }
 }

@@ -21,13 +21,13 @@ pub use verdict::{
     Authorized, Denial, Finding, Judgement, Outcome, Permit, Question, Reason, ReasonKind, Verdict,
 };
 
+use crate::eval::Parameters;
 use crate::label::{Label, Roster};
 use crate::policy::pattern::Servers;
 use crate::policy::plan::Type;
 use crate::policy::{Action, Policy};
-use crate::trace::{Body, Call, Entry, EventId, Influence, PlaceError, Region, Status, Tool, Trace};
-use crate::eval::Parameters;
 use crate::rules::Rules;
+use crate::trace::{Body, Call, Entry, EventId, Influence, PlaceError, Region, Status, Tool, Trace};
 use stores::{Access, Stores};
 use verdict::{Approval, Ticket};
 

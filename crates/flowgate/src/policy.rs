@@ -75,7 +75,8 @@ impl Policy {
         let (file, mut diagnostics) = parser::parse(source, dialect);
         let (plan, more) = compile::compile(&file, dialect);
         diagnostics.extend(more);
-        let has_error = |diagnostics: &[Diagnostic]| diagnostics.iter().any(|d| d.severity == Severity::Error);
+        let has_error =
+            |diagnostics: &[Diagnostic]| diagnostics.iter().any(|d| d.severity == Severity::Error);
         if dialect == Dialect::Flowgate && !has_error(&diagnostics) {
             diagnostics.extend(compat::warnings(&file, source));
         }

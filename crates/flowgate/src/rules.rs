@@ -19,7 +19,8 @@ use crate::trace::{Body, EventId, Trace};
 /// Takes what rules find.
 pub(crate) trait Report {
     /// A match; returns whether that is enough of this rule for this event.
-    fn found(&mut self, evaluator: &mut Evaluator<'_>, rule: usize, frame: &Frame) -> Result<bool, EvalError>;
+    fn found(&mut self, evaluator: &mut Evaluator<'_>, rule: usize, frame: &Frame)
+    -> Result<bool, EvalError>;
     /// A rule could not be evaluated for some events that nothing rules out.
     fn failed(&mut self, rule: usize, error: EvalError);
 }
@@ -115,19 +116,20 @@ impl Rules {
             return;
         }
         let others = plan.dispatch.unsettled.iter().copied();
-        let concerned = others.filter(|index| plan.rules.get(*index).is_some_and(|rule| is_concerned(rule, kind)));
+        let concerned =
+            others.filter(|index| plan.rules.get(*index).is_some_and(|rule| is_concerned(rule, kind)));
         self.stale.extend(concerned);
         self.stale.sort_unstable();
         self.stale.dedup();
         for rule_index in std::mem::take(&mut self.stale) {
-            self.from_index(context, rule_index, fuel, report);
+            self.among_fitting(context, rule_index, fuel, report);
         }
     }
 
     /// Reports the matches of the rules with blocks, as things stand at the end of a trace.
     pub(crate) fn finish(&mut self, context: Context<'_>, fuel: &mut u64, report: &mut impl Report) {
         for rule_index in &context.plan.dispatch.unsettled {
-            self.from_index(context, *rule_index, fuel, report);
+            self.among_fitting(context, *rule_index, fuel, report);
         }
     }
 
@@ -198,7 +200,7 @@ impl Rules {
     }
 
     /// Finds all matches of a rule among the events that fit, and reports them.
-    fn from_index(
+    fn among_fitting(
         &mut self,
         context: Context<'_>,
         rule_index: usize,
@@ -222,7 +224,8 @@ fn run(
     rule_index: usize,
     report: &mut impl Report,
 ) {
-    let result = evaluator.search(ops, frame, &mut |evaluator, frame| report.found(evaluator, rule_index, frame));
+    let result =
+        evaluator.search(ops, frame, &mut |evaluator, frame| report.found(evaluator, rule_index, frame));
     for failure in std::mem::take(&mut evaluator.failures) {
         report.failed(rule_index, failure);
     }

@@ -35,10 +35,15 @@ fn messages_are_stable_and_complete() {
         std::fs::write(&golden, &text).unwrap();
     }
     let expected = std::fs::read_to_string(&golden).unwrap_or_default();
-    assert_eq!(text, expected, "UPDATE_GOLDEN=1 cargo test writes messages.txt anew, then read the difference");
+    assert_eq!(
+        text, expected,
+        "UPDATE_GOLDEN=1 cargo test writes messages.txt anew, then read the difference"
+    );
     // Two kinds are not shown there, since they need a policy of a megabyte.
-    let unseen: Vec<_> =
-        diagnostic::CODES.iter().filter(|code| !seen.contains(**code) && !["too-long", "too-large"].contains(code)).collect();
+    let unseen: Vec<_> = diagnostic::CODES
+        .iter()
+        .filter(|code| !seen.contains(**code) && !["too-long", "too-large"].contains(code))
+        .collect();
     assert!(unseen.is_empty(), "no mistake in policies.flow shows {unseen:?}");
     assert!(seen.iter().all(|code| diagnostic::CODES.contains(code)), "a code is missing in CODES: {seen:?}");
 }
@@ -47,6 +52,7 @@ fn messages_are_stable_and_complete() {
 fn too_much_is_refused() {
     let codes = |source: &str| diagnostics(source).into_iter().map(|d| d.code).collect::<Vec<_>>();
     assert_eq!(codes(&" ".repeat((1 << 20) + 1)), ["too-long"]);
-    let many = format!("A := [{}]\nB := [{}]\nC := [{}]\n", "1,".repeat(2000), "A,".repeat(200), "B,".repeat(200));
+    let many =
+        format!("A := [{}]\nB := [{}]\nC := [{}]\n", "1,".repeat(2000), "A,".repeat(200), "B,".repeat(200));
     assert!(codes(&many).contains(&"too-large"));
 }

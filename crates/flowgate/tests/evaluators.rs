@@ -1,6 +1,14 @@
 //! The evaluator that is used and the one that tries everything find the same, over generated policies and traces: at the
 //! end of a trace, and after each of its events.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
 #[path = "generate/mod.rs"]
 mod generate;
 
@@ -13,7 +21,8 @@ use generate::Choices;
 
 /// What was found, in no order: keys tell matches apart. Which of several conditions is said to have failed may differ.
 fn found(analysis: &Analysis) -> (BTreeSet<String>, BTreeSet<usize>) {
-    let violations = analysis.violations.iter().map(|v| format!("{} {:?} {:?}", v.key, v.args, v.kwargs)).collect();
+    let violations =
+        analysis.violations.iter().map(|v| format!("{} {:?} {:?}", v.key, v.args, v.kwargs)).collect();
     (violations, analysis.failures.iter().map(|failure| failure.rule).collect())
 }
 
@@ -54,8 +63,12 @@ fn bytes(seed: u64) -> Vec<u8> {
 
 #[test]
 fn evaluators_agree() {
-    let runs = std::env::var("FLOWGATE_EVALUATOR_RUNS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(4_000);
+    let runs =
+        std::env::var("FLOWGATE_EVALUATOR_RUNS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(4_000);
     let matching = (0..runs).filter(|seed| check(&bytes(*seed))).count();
     // The comparison says nothing of policies that find nothing.
-    assert!(matching * 5 > usize::try_from(runs).unwrap(), "only {matching} of {runs} policies found anything");
+    assert!(
+        matching * 5 > usize::try_from(runs).unwrap(),
+        "only {matching} of {runs} policies found anything"
+    );
 }

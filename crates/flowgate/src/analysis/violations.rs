@@ -56,7 +56,9 @@ impl<'a> Violations<'a> {
         for value in values {
             let place = match Mark::of(value) {
                 Some(mark) => address(self.trace, &mark),
-                None => evaluator.resolve(value).map_or_else(|_| String::new(), |value| value.to_json().to_string()),
+                None => evaluator
+                    .resolve(value)
+                    .map_or_else(|_| String::new(), |value| value.to_json().to_string()),
             };
             let _ = write!(key, ";{place}");
         }
@@ -86,7 +88,8 @@ impl<'a> Violations<'a> {
 
     /// The addresses of what a match speaks of: its variables, and what its conditions found.
     fn ranges(&self, rule: &Rule, frame: &Frame, evaluator: &mut Evaluator<'_>) -> Vec<String> {
-        let mut marks: Vec<Mark> = rule.named.iter().filter_map(|(_, slot)| frame.get(*slot).and_then(Mark::of)).collect();
+        let mut marks: Vec<Mark> =
+            rule.named.iter().filter_map(|(_, slot)| frame.get(*slot).and_then(Mark::of)).collect();
         evaluator.marks = Some(Vec::new());
         let mut frame = frame.clone();
         for variable in &rule.query.variables {
@@ -109,10 +112,20 @@ impl<'a> Violations<'a> {
 }
 
 impl Report for Violations<'_> {
-    fn found(&mut self, evaluator: &mut Evaluator<'_>, index: usize, frame: &Frame) -> Result<bool, EvalError> {
+    fn found(
+        &mut self,
+        evaluator: &mut Evaluator<'_>,
+        index: usize,
+        frame: &Frame,
+    ) -> Result<bool, EvalError> {
         let Some(rule) = self.plan.rules.get(index) else { return Ok(true) };
         if self.analysis.violations.len() >= self.limit {
-            self.fail(index, rule, FailureKind::TooMany, format!("there are more than {} violations", self.limit));
+            self.fail(
+                index,
+                rule,
+                FailureKind::TooMany,
+                format!("there are more than {} violations", self.limit),
+            );
             return Ok(true);
         }
         let mut scratch = frame.clone();
@@ -136,7 +149,15 @@ impl Report for Violations<'_> {
         let ranges = self.ranges(rule, frame, evaluator);
         let key = self.key(index, rule, frame, evaluator);
         let (statement, action) = (rule.span.clone(), rule.action);
-        self.analysis.violations.push(Violation { rule: index, statement, action, args, kwargs, ranges, key });
+        self.analysis.violations.push(Violation {
+            rule: index,
+            statement,
+            action,
+            args,
+            kwargs,
+            ranges,
+            key,
+        });
         Ok(false)
     }
 
@@ -199,9 +220,12 @@ fn address(trace: &Trace, mark: &Mark) -> String {
     let origin = |id: &EventId| trace.event(*id).and_then(|event| event.origin);
     match mark {
         Mark::Event(id) => origin(id).map_or_else(|| format!("events.{}", id.0), |origin| origin.address()),
-        Mark::Node(id, node) => origin(id).map_or_else(String::new, |origin| of_node(trace, origin, *id, *node).0),
+        Mark::Node(id, node) => {
+            origin(id).map_or_else(String::new, |origin| of_node(trace, origin, *id, *node).0)
+        }
         Mark::Bytes(Place::ToolName(id), bytes) => {
-            let name = trace.event(*id).and_then(|event| event.tool()).map(|tool| &*tool.name).unwrap_or_default();
+            let name =
+                trace.event(*id).and_then(|event| event.tool()).map(|tool| &*tool.name).unwrap_or_default();
             origin(id).map_or_else(String::new, |origin| origin.name_address() + &characters(name, bytes))
         }
         Mark::Bytes(Place::Node(id, node), bytes) => {
@@ -212,10 +236,12 @@ fn address(trace: &Trace, mark: &Mark) -> String {
                 return address;
             }
             let document = trace.event(*id).map(|event| &event.document);
-            let text = document.and_then(|document| document.node(*node)).map(|node| match (&node.text, &node.content) {
-                (Some(text), _) => text.to_string(),
-                (None, Content::Scalar(Json::String(text))) => text.clone(),
-                _ => String::new(),
+            let text = document.and_then(|document| document.node(*node)).map(|node| {
+                match (&node.text, &node.content) {
+                    (Some(text), _) => text.to_string(),
+                    (None, Content::Scalar(Json::String(text))) => text.clone(),
+                    _ => String::new(),
+                }
             });
             address + &characters(&text.unwrap_or_default(), bytes)
         }
@@ -239,7 +265,8 @@ fn of_node(trace: &Trace, origin: Origin, id: EventId, node: NodeId) -> (String,
     };
     // The text that it is a part of, and its place there.
     let up = std::iter::successors(Some(node), |id| document.node(*id).map(|node| node.parent));
-    let Some(whole) = up.take(200).find(|id| document.node(*id).is_some_and(|node| node.text.is_some())) else {
+    let Some(whole) = up.take(200).find(|id| document.node(*id).is_some_and(|node| node.text.is_some()))
+    else {
         return (origin.address(), true);
     };
     let text = document.node(whole).and_then(|node| node.text.clone()).unwrap_or_default();

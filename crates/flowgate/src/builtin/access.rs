@@ -21,8 +21,9 @@ fn should_allow(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
         _ => Vec::new(),
     });
     e.spend(roles.len())?;
-    let is_granted =
-        |role: &Value| field(&grants, role).and_then(|scopes| field(&scopes, &scope)).is_some_and(|g| g.is_true());
+    let is_granted = |role: &Value| {
+        field(&grants, role).and_then(|scopes| field(&scopes, &scope)).is_some_and(|g| g.is_true())
+    };
     Ok(Value::Bool(roles.iter().any(is_granted)))
 }
 

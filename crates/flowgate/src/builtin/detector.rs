@@ -4,8 +4,11 @@
 //! something, so that a violation can say it.
 
 use super::{Spec, plain, row, type_error};
-use crate::detect::{self, Finding, fuzzy, injection, licence, markup, moderation, personal, python, shell, topic, unicode};
+use crate::detect::{
+    self, Finding, fuzzy, injection, licence, markup, moderation, personal, python, shell, topic, unicode,
+};
 use crate::eval::{Evaluator, Piece, Result, Value};
+use crate::policy::Dialect;
 
 pub(super) const TABLE: &[Spec] = &[
     Spec {
@@ -34,13 +37,21 @@ pub(super) const TABLE: &[Spec] = &[
     },
     Spec {
         parameters: &["data", "categories"],
-        ..row("unicode", (1, 2), "The Unicode category of each character of a value, such as `Lu`.", categories)
+        ..row(
+            "unicode",
+            (1, 2),
+            "The Unicode category of each character of a value, such as `Lu`.",
+            categories,
+        )
     },
     Spec {
         parameters: &["data"],
-        ..row("hidden_text", (1, 1), "The kinds of characters in a value that a reader does not see.", |e, a| {
-            kinds(e, a, unicode::hidden)
-        })
+        ..row(
+            "hidden_text",
+            (1, 1),
+            "The kinds of characters in a value that a reader does not see.",
+            |e, a| kinds(e, a, unicode::hidden),
+        )
     },
     Spec {
         parameters: &["data", "model", "default_threshold", "cat_thresholds"],
@@ -53,7 +64,9 @@ pub(super) const TABLE: &[Spec] = &[
     },
     Spec {
         parameters: &["data"],
-        ..row("topics", (1, 1), "The topics that a word list finds in a value.", |e, a| kinds(e, a, topic::find))
+        ..row("topics", (1, 1), "The topics that a word list finds in a value.", |e, a| {
+            kinds(e, a, topic::find)
+        })
     },
     Spec {
         parameters: &["data", "threshold"],
@@ -161,6 +174,8 @@ fn kinds(e: &mut Evaluator<'_>, a: &[Value], detect: impl Fn(&str) -> Vec<Findin
 
 fn pii(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
     match plain(e, a, 1)? {
+        // There, names and places count as well.
+        Value::Absent | Value::None if e.dialect() == Dialect::Compat => kinds(e, a, personal::all),
         Value::Absent | Value::None => kinds(e, a, |text| personal::personal_data(text).collect()),
         wanted => {
             let wanted = e.items(&wanted)?;
@@ -203,7 +218,8 @@ fn categories(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
         e.spend(piece.text.len())?;
         for (at, c) in piece.text.char_indices() {
             let category = unicode::category(c);
-            if wanted.as_ref().is_none_or(|wanted| wanted.iter().any(|item| item.as_text() == Some(category))) {
+            if wanted.as_ref().is_none_or(|wanted| wanted.iter().any(|item| item.as_text() == Some(category)))
+            {
                 found.push(Value::text(category));
                 if wanted.is_some() {
                     e.mark_bytes(piece.place, at..at + c.len_utf8());
@@ -242,7 +258,17 @@ fn strings(list: impl IntoIterator<Item = impl AsRef<str>>) -> Value {
     Value::list(list.into_iter().map(Value::text))
 }
 
+/// Refuses to judge code where the parser is left out: what is not looked at must not count as harmless.
+fn needs_parser() -> Result<()> {
+    if cfg!(feature = "python") {
+        Ok(())
+    } else {
+        type_error("this build has no parser for Python".to_owned())
+    }
+}
+
 fn python_code(e: &mut Evaluator<'_>, a: &[Value], ipython: bool) -> Result<Value> {
+    needs_parser()?;
     let (mut imports, mut builtins, mut calls, mut unsafe_calls) = (vec![], vec![], vec![], vec![]);
     let mut syntax_error = None;
     for piece in texts(e, a)? {
@@ -280,6 +306,7 @@ fn semgrep(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
         e.spend(piece.text.len())?;
         let found: Vec<(&'static str, &'static str, _)> = match lang.as_str() {
             "python" => {
+                needs_parser()?;
                 let code = python::python_code(&piece.text, false);
                 code.unsafe_calls.into_iter().map(|f| (f.kind, "error", f.span)).collect()
             }
@@ -289,8 +316,11 @@ fn semgrep(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
             _ => return type_error("`lang` is \"python\" or \"bash\"".to_owned()),
         };
         for (kind, severity, span) in found {
-            let entries =
-                [("description", Value::text(kind)), ("severity", Value::text(severity)), ("lang", Value::text(&lang))];
+            let entries = [
+                ("description", Value::text(kind)),
+                ("severity", Value::text(severity)),
+                ("lang", Value::text(&lang)),
+            ];
             issues.push(dict(entries));
             e.mark_bytes(piece.place, span);
         }
@@ -352,7 +382,11 @@ mod tests {
         check("hidden_text", r#""a\u202eb""#, r#"["BIDI_CONTROL"]"#);
         check("fuzzy_contains", r#""my pasword", "password""#, "true");
         check("fuzzy_contains", r#""my key", "password""#, "false");
-        check("fuzzy_contains", r#""my key", "password", 2"#, "the threshold of `fuzzy_contains` lies between 0 and 1");
+        check(
+            "fuzzy_contains",
+            r#""my key", "password", 2"#,
+            "the threshold of `fuzzy_contains` lies between 0 and 1",
+        );
         check("links", r#""see https://a.b/c""#, r#"["https://a.b/c"]"#);
         check("copyright", r#""Copyright (C) Unicorn Inc.""#, r#"["COPYRIGHT"]"#);
         check("semgrep", r#""x", "cobol""#, "`lang` is \"python\" or \"bash\"");
@@ -368,6 +402,10 @@ mod tests {
             r#""import os\neval(x)""#,
             "{imports: [\"os\"], builtins: [\"eval\"], function_calls: [\"eval\"], unsafe_calls: [\"CODE_EXECUTION\"], syntax_error: false, syntax_error_exception: None}",
         );
-        check("semgrep", r#""eval(input)", "python""#, r#"[{description: "CODE_EXECUTION", severity: "error", lang: "python"}]"#);
+        check(
+            "semgrep",
+            r#""eval(input)", "python""#,
+            r#"[{description: "CODE_EXECUTION", severity: "error", lang: "python"}]"#,
+        );
     }
 }

@@ -41,9 +41,12 @@ pub(super) const TABLE: &[Spec] = &[
         }
         Ok(Value::list(images))
     }),
-    row("print", (0, 64), "Always true; what it is given is not printed, since traces hold what nobody may see.", |_, _| {
-        Ok(Value::Bool(true))
-    }),
+    row(
+        "print",
+        (0, 64),
+        "Always true; what it is given is not printed, since traces hold what nobody may see.",
+        |_, _| Ok(Value::Bool(true)),
+    ),
 ];
 
 #[cfg(test)]

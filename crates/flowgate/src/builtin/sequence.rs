@@ -28,32 +28,39 @@ pub(super) const TABLE: &[Spec] = &[
         });
         Ok(Value::list(items))
     }),
-    row("range", (1, 3), "The whole numbers from the first argument, or 0, up to the next, which is left out.", |e, a| {
-        let mut bounds = Vec::new();
-        for index in 0..a.len() {
-            match plain(e, a, index)? {
-                Value::Int(n) => bounds.push(n),
-                other => return type_error(format!("`range` needs whole numbers, not {}", other.type_name())),
+    row(
+        "range",
+        (1, 3),
+        "The whole numbers from the first argument, or 0, up to the next, which is left out.",
+        |e, a| {
+            let mut bounds = Vec::new();
+            for index in 0..a.len() {
+                match plain(e, a, index)? {
+                    Value::Int(n) => bounds.push(n),
+                    other => {
+                        return type_error(format!("`range` needs whole numbers, not {}", other.type_name()));
+                    }
+                }
             }
-        }
-        let (from, to, step) = match bounds.as_slice() {
-            [to] => (0, *to, 1),
-            [from, to] => (*from, *to, 1),
-            [from, to, step] => (*from, *to, *step),
-            _ => return Ok(Value::Absent),
-        };
-        if step == 0 {
-            return type_error("the step of `range` is 0".to_owned());
-        }
-        let numbers = std::iter::successors(Some(from), |n| n.checked_add(step));
-        if from.abs_diff(to) / step.unsigned_abs() > MAX_RANGE.unsigned_abs() {
-            return type_error(format!("`range` gives at most {MAX_RANGE} numbers"));
-        }
-        let within = numbers.take_while(|n| if step > 0 { *n < to } else { *n > to });
-        let listed: Vec<Value> = within.map(Value::Int).collect();
-        e.spend(listed.len())?;
-        Ok(Value::list(listed))
-    }),
+            let (from, to, step) = match bounds.as_slice() {
+                [to] => (0, *to, 1),
+                [from, to] => (*from, *to, 1),
+                [from, to, step] => (*from, *to, *step),
+                _ => return Ok(Value::Absent),
+            };
+            if step == 0 {
+                return type_error("the step of `range` is 0".to_owned());
+            }
+            let numbers = std::iter::successors(Some(from), |n| n.checked_add(step));
+            if from.abs_diff(to) / step.unsigned_abs() > MAX_RANGE.unsigned_abs() {
+                return type_error(format!("`range` gives at most {MAX_RANGE} numbers"));
+            }
+            let within = numbers.take_while(|n| if step > 0 { *n < to } else { *n > to });
+            let listed: Vec<Value> = within.map(Value::Int).collect();
+            e.spend(listed.len())?;
+            Ok(Value::list(listed))
+        },
+    ),
     row("abs", (1, 1), "The number without its sign.", |e, a| {
         Ok(match plain(e, a, 0)? {
             Value::Int(n) => n.checked_abs().map_or(Value::Float((n as f64).abs()), Value::Int),

@@ -64,13 +64,18 @@ pub(super) const TABLE: &[Spec] = &[
         let parts: Vec<String> = items.iter().filter_map(|item| item.as_text().map(str::to_owned)).collect();
         on_text(e, a, "join", |separator| Value::text(parts.join(separator)))
     }),
-    method("format", (1, 64), "The text with the other arguments in place of `{}`, `{0}` and so on.", |e, a| {
-        let mut values = Vec::new();
-        for index in 1..a.len() {
-            values.push(plain(e, a, index)?);
-        }
-        on_text(e, a, "format", |t| format(t, &values))
-    }),
+    method(
+        "format",
+        (1, 64),
+        "The text with the other arguments in place of `{}`, `{0}` and so on.",
+        |e, a| {
+            let mut values = Vec::new();
+            for index in 1..a.len() {
+                values.push(plain(e, a, index)?);
+            }
+            on_text(e, a, "format", |t| format(t, &values))
+        },
+    ),
     row("str", (1, 1), "The value as text: lists and maps as JSON.", |e, a| {
         Ok(match plain(e, a, 0)? {
             Value::Absent => Value::Absent,

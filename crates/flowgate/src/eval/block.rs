@@ -26,7 +26,9 @@ impl Evaluator<'_> {
         match self.resolve(&value)? {
             Value::Int(n) => Ok(Some(n)),
             Value::Absent | Value::None => Ok(None),
-            other => Err(EvalError::Type(format!("a bound of `count` is a number, not {}", other.type_name()))),
+            other => {
+                Err(EvalError::Type(format!("a bound of `count` is a number, not {}", other.type_name())))
+            }
         }
     }
 

@@ -6,7 +6,13 @@ use crate::policy::plan::{Ex, Shape};
 use crate::policy::syntax::{Arithmetic, Comparison};
 
 impl Evaluator<'_> {
-    pub(super) fn compare(&mut self, operator: Comparison, left: &Ex, right: &Ex, frame: &mut Frame) -> Result<Value> {
+    pub(super) fn compare(
+        &mut self,
+        operator: Comparison,
+        left: &Ex,
+        right: &Ex,
+        frame: &mut Frame,
+    ) -> Result<Value> {
         if matches!(operator, Comparison::Before | Comparison::RightBefore | Comparison::Influences) {
             let (left, right) = (self.evaluate(left, frame)?, self.evaluate(right, frame)?);
             return self.flows(operator, &left, &right).map(Value::Bool);

@@ -85,7 +85,9 @@ impl Evaluator<'_> {
                 Value::text(key)
             }
             (Part::Parameter, "required", Some(Step::Key(key))) => {
-                let Value::Node(_, required) = self.child(event, 0, "inputSchema") else { return Value::Absent };
+                let Value::Node(_, required) = self.child(event, 0, "inputSchema") else {
+                    return Value::Absent;
+                };
                 let Value::Node(_, required) = self.child(event, required, "required") else {
                     return Value::Bool(false);
                 };
@@ -107,7 +109,8 @@ impl Evaluator<'_> {
             Dialect::Flowgate => Ok(Value::Absent),
             Dialect::Compat => {
                 let known = known.join(", ");
-                let message = format!("Attribute {name} not found in {kind}. Available attributes are: {known}");
+                let message =
+                    format!("Attribute {name} not found in {kind}. Available attributes are: {known}");
                 Err(EvalError::Attribute(message))
             }
         }
@@ -168,10 +171,10 @@ impl Evaluator<'_> {
     /// The calls that a message proposes.
     fn calls_of(&self, message: EventId) -> Vec<Value> {
         let after = (message.0 + 1..self.trace.len()).map(EventId);
-        let of_message = after.take_while(|id| {
-            self.trace.event(*id).is_some_and(|event| event.message == Some(message))
-        });
-        let live = |id: &EventId| self.trace.event(*id).is_some_and(|event| event.status != Status::Withdrawn);
+        let of_message =
+            after.take_while(|id| self.trace.event(*id).is_some_and(|event| event.message == Some(message)));
+        let live =
+            |id: &EventId| self.trace.event(*id).is_some_and(|event| event.status != Status::Withdrawn);
         of_message.filter(live).map(Value::Event).collect()
     }
 
@@ -243,7 +246,13 @@ impl Evaluator<'_> {
         }
     }
 
-    pub(super) fn slice(&mut self, object: &Ex, from: Option<&Ex>, to: Option<&Ex>, frame: &mut Frame) -> Result<Value> {
+    pub(super) fn slice(
+        &mut self,
+        object: &Ex,
+        from: Option<&Ex>,
+        to: Option<&Ex>,
+        frame: &mut Frame,
+    ) -> Result<Value> {
         let object = self.plain(object, frame)?;
         let mut bound = |ex: Option<&Ex>| ex.map(|ex| self.plain(ex, frame)).transpose();
         let (from, to) = (bound(from)?, bound(to)?);
@@ -278,4 +287,3 @@ fn position(index: i64, length: usize) -> usize {
         |n: u64| length.checked_sub(usize::try_from(n).unwrap_or(usize::MAX)).unwrap_or(usize::MAX);
     usize::try_from(index).unwrap_or_else(|_| from_end(index.unsigned_abs()))
 }
-

@@ -55,7 +55,9 @@ impl Evaluator<'_> {
     fn collect(&mut self, value: &Value, pieces: &mut Vec<Piece>) -> Result<()> {
         self.spend(1)?;
         if pieces.len() >= MAX_PIECES {
-            return Err(super::EvalError::Type(format!("there are more than {MAX_PIECES} texts in the value")));
+            return Err(super::EvalError::Type(format!(
+                "there are more than {MAX_PIECES} texts in the value"
+            )));
         }
         match value {
             Value::Str(text) => pieces.push(Piece { place: None, text: Arc::clone(text) }),

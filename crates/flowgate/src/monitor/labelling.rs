@@ -219,9 +219,7 @@ impl Monitor {
         let mut run = |missing| match self.grants(plan, id, statement, missing, fuel) {
             Ok(found) => Ok(Ok(found)),
             Err(EvalError::Fuel) => Err(EvalError::Fuel),
-            Err(problem) => {
-                Ok(Err(Reason::new(ReasonKind::RuleError, Action::Log, problem.to_string())))
-            }
+            Err(problem) => Ok(Err(Reason::new(ReasonKind::RuleError, Action::Log, problem.to_string()))),
         };
         let (mut grants, missed) = match run(Missing::FailsAll)? {
             Ok(found) => found,

@@ -55,7 +55,12 @@ struct Reasons<'a> {
 }
 
 impl Report for Reasons<'_> {
-    fn found(&mut self, evaluator: &mut Evaluator<'_>, index: usize, frame: &Frame) -> Result<bool, EvalError> {
+    fn found(
+        &mut self,
+        evaluator: &mut Evaluator<'_>,
+        index: usize,
+        frame: &Frame,
+    ) -> Result<bool, EvalError> {
         let Some(rule) = self.plan.rules.get(index) else { return Ok(true) };
         let mut reason = Reason::new(ReasonKind::Rule, rule.action, message(evaluator, rule, frame)?);
         reason.statement = Some(rule.span.clone());
@@ -90,11 +95,12 @@ impl Report for Reasons<'_> {
 /// What the rule says: the first argument of its violation.
 fn message(evaluator: &mut Evaluator<'_>, rule: &Rule, frame: &Frame) -> Result<String, EvalError> {
     let Some(first) = rule.args.first() else { return Ok("a rule matches".to_owned()) };
-    let value = match evaluator.evaluate(first, &mut frame.clone()).and_then(|value| evaluator.resolve(&value)) {
-        Err(EvalError::Fuel) => return Err(EvalError::Fuel),
-        Err(error) => return Ok(format!("a rule matches, and what it says cannot be computed: {error}")),
-        Ok(value) => value,
-    };
+    let value =
+        match evaluator.evaluate(first, &mut frame.clone()).and_then(|value| evaluator.resolve(&value)) {
+            Err(EvalError::Fuel) => return Err(EvalError::Fuel),
+            Err(error) => return Ok(format!("a rule matches, and what it says cannot be computed: {error}")),
+            Ok(value) => value,
+        };
     Ok(value.as_text().map_or_else(|| format!("a rule matches ({})", value.type_name()), str::to_owned))
 }
 

@@ -396,9 +396,8 @@ fn each_match(
     mut found: impl FnMut(&mut Evaluator<'_>, &Frame) -> Result<(), EvalError>,
 ) -> Result<(), EvalError> {
     let mut values: Frame = frame(query, event);
-    evaluator.solve(&query.ops, &mut values, &mut |evaluator, frame| {
-        found(evaluator, frame).map(|()| false)
-    })?;
+    evaluator
+        .solve(&query.ops, &mut values, &mut |evaluator, frame| found(evaluator, frame).map(|()| false))?;
     Ok(())
 }
 

@@ -9,8 +9,21 @@ use super::syntax::{Arithmetic, BodyLine, Comparison, Expr, ExprKind, File, Quan
 
 /// Functions that give a list: as a condition of its own, none ever held there.
 const LISTS: &[&str] = &[
-    "secrets", "pii", "find", "copyright", "unicode", "links", "text", "image", "semgrep", "tuple", "splitlines", "split",
-    "keys", "values", "items",
+    "secrets",
+    "pii",
+    "find",
+    "copyright",
+    "unicode",
+    "links",
+    "text",
+    "image",
+    "semgrep",
+    "tuple",
+    "splitlines",
+    "split",
+    "keys",
+    "values",
+    "items",
 ];
 
 /// A warning for each expression that would have been read otherwise.
@@ -49,7 +62,12 @@ impl Pass<'_> {
                 && is_list(expr)
             {
                 let message = "invariant-ai lets nothing but True hold, so this never held there";
-                self.warn("compat-truth", &expr.span, message, "write `any(...)`, which means the same in both");
+                self.warn(
+                    "compat-truth",
+                    &expr.span,
+                    message,
+                    "write `any(...)`, which means the same in both",
+                );
             }
             self.expression(line.expr());
         }
@@ -66,21 +84,26 @@ impl Pass<'_> {
                 return;
             }
             ExprKind::And(items) | ExprKind::Or(items) => self.connected(expr, items),
-            ExprKind::Not(inner) => {
-                if matches!(&*inner.kind, ExprKind::Compare(..)) && !inner.is_grouped {
-                    let message = "invariant-ai reads `not a == b` as `(not a) == b`";
-                    self.warn("compat-precedence", &expr.span, message, "write `not (a == b)`, which means the same in both");
-                }
+            ExprKind::Not(inner) if matches!(&*inner.kind, ExprKind::Compare(..)) && !inner.is_grouped => {
+                let message = "invariant-ai reads `not a == b` as `(not a) == b`";
+                let help = "write `not (a == b)`, which means the same in both";
+                self.warn("compat-precedence", &expr.span, message, help);
             }
             ExprKind::Choice { value, condition, other } => {
                 let is_bare = |expr: &Expr| matches!(&*expr.kind, ExprKind::Compare(..)) && !expr.is_grouped;
                 if [value, condition, other].into_iter().any(is_bare) {
                     let message = "invariant-ai binds `if` and `else` tighter than comparisons";
-                    self.warn("compat-precedence", &expr.span, message, "put comparisons in parentheses, for both");
+                    self.warn(
+                        "compat-precedence",
+                        &expr.span,
+                        message,
+                        "put comparisons in parentheses, for both",
+                    );
                 }
             }
             ExprKind::Arithmetic(Arithmetic::Power, _, right)
-                if matches!(&*right.kind, ExprKind::Arithmetic(Arithmetic::Power, ..)) && !right.is_grouped =>
+                if matches!(&*right.kind, ExprKind::Arithmetic(Arithmetic::Power, ..))
+                    && !right.is_grouped =>
             {
                 let message = "invariant-ai reads `a ** b ** c` as `(a ** b) ** c`";
                 self.warn("compat-precedence", &expr.span, message, "write the parentheses, for both");
@@ -88,12 +111,22 @@ impl Pass<'_> {
             ExprKind::Compare(_, rest) => self.compared(expr, rest),
             ExprKind::Format(_) => {
                 let message = "invariant-ai does not put values into f-strings";
-                self.warn("compat-text", &expr.span, message, "there it is the text between the quotation marks");
+                self.warn(
+                    "compat-text",
+                    &expr.span,
+                    message,
+                    "there it is the text between the quotation marks",
+                );
             }
             ExprKind::Str(_) => self.text(expr),
             ExprKind::List(_) if self.spelled(&expr.span).starts_with('(') => {
                 let message = "invariant-ai reads `(a, b)` as `a`";
-                self.warn("compat-tuple", &expr.span, message, "write `[a, b]`, which means the same in both");
+                self.warn(
+                    "compat-tuple",
+                    &expr.span,
+                    message,
+                    "write `[a, b]`, which means the same in both",
+                );
             }
             _ => {}
         }
@@ -110,7 +143,8 @@ impl Pass<'_> {
         let many = operands.len() > 2 && operands.iter().skip(1).any(|item| is_compound(&item));
         if many || items.iter().skip(1).any(mixes) {
             let message = "invariant-ai reads three or more conditions joined by `and` and `or` otherwise";
-            let help = "put each condition in parentheses or on a line of its own, which means the same in both";
+            let help =
+                "put each condition in parentheses or on a line of its own, which means the same in both";
             self.warn("compat-precedence", &expr.span, message, help);
         }
     }
@@ -125,7 +159,12 @@ impl Pass<'_> {
         }
         if rest.iter().any(|(op, _)| *op == Comparison::ContainsOnly) {
             let message = "in invariant-ai `a contains_only b` holds if `a` contains all of `b`";
-            self.warn("compat-contains-only", &expr.span, message, "here it holds if `b` contains all of `a`");
+            self.warn(
+                "compat-contains-only",
+                &expr.span,
+                message,
+                "here it holds if `b` contains all of `a`",
+            );
         }
     }
 
@@ -134,7 +173,12 @@ impl Pass<'_> {
         let is_escaped = ["\\n", "\\t", "\\r", "\\\\"].iter().any(|escape| spelled.contains(escape));
         if is_escaped && !spelled.starts_with(['r', 'R']) {
             let message = "invariant-ai leaves `\\n` and `\\\\` in texts as they are written";
-            self.warn("compat-text", &expr.span, message, "write r\"...\" if that is what is meant, for both");
+            self.warn(
+                "compat-text",
+                &expr.span,
+                message,
+                "write r\"...\" if that is what is meant, for both",
+            );
         }
     }
 

@@ -202,8 +202,11 @@ impl<'a> Compiler<'a> {
             StatementKind::Label { target, label, body } => {
                 self.needs_lattice(&span)?;
                 self.stays_in_event(body, &span)?;
-                let mut scope =
-                    self.one_event(body, &[Type::Message, Type::ToolOutput, Type::Tool], "a Message, a ToolOutput or a Tool")?;
+                let mut scope = self.one_event(
+                    body,
+                    &[Type::Message, Type::ToolOutput, Type::Tool],
+                    "a Message, a ToolOutput or a Tool",
+                )?;
                 let target_plan = self.target(target, &scope)?;
                 let label = self.label(label, &mut scope)?;
                 self.quiet_iteration(&mut scope, target_plan.root);

@@ -19,12 +19,50 @@ pub enum Severity {
 
 /// The codes of all findings, which never change their meaning.
 pub const CODES: &[&str] = &[
-    "ambiguous", "arguments", "call", "compat-contains-only", "compat-count", "compat-forall", "compat-precedence",
-    "compat-text", "compat-truth", "compat-tuple", "cycle", "default-label", "duplicate-name", "each", "endorse-secrecy",
-    "endorse-sensitive", "endorse-untyped", "indentation", "label", "label-flow", "matcher", "no-conditions",
-    "no-domain", "no-event", "no-integrity", "no-lattice", "not-a-lattice", "number", "one-event", "open-capture",
-    "pattern", "region", "reserved", "superlinear", "syntax", "too-deep", "too-large", "too-long", "too-many", "tool",
-    "unavailable", "unknown-field", "unknown-name", "unknown-type",
+    "ambiguous",
+    "arguments",
+    "call",
+    "compat-contains-only",
+    "compat-count",
+    "compat-forall",
+    "compat-precedence",
+    "compat-text",
+    "compat-truth",
+    "compat-tuple",
+    "cycle",
+    "default-label",
+    "duplicate-name",
+    "each",
+    "endorse-secrecy",
+    "endorse-sensitive",
+    "endorse-untyped",
+    "indentation",
+    "label",
+    "label-flow",
+    "matcher",
+    "no-conditions",
+    "no-domain",
+    "no-event",
+    "no-integrity",
+    "no-lattice",
+    "not-a-lattice",
+    "number",
+    "one-event",
+    "open-capture",
+    "pattern",
+    "region",
+    "reserved",
+    "superlinear",
+    "syntax",
+    "too-deep",
+    "too-large",
+    "too-long",
+    "too-many",
+    "tool",
+    "unavailable",
+    "unknown-field",
+    "unknown-name",
+    "unknown-type",
 ];
 
 /// One finding about a policy.
@@ -82,7 +120,10 @@ impl Diagnostic {
             Severity::Error => "error",
         };
         let help = self.help.as_ref().map(|help| format!("help: {help}\n")).unwrap_or_default();
-        format!("{number:4} | {line}\n     | {before}{marks}\n{word}: {} [{}]\n{help}", self.message, self.code)
+        format!(
+            "{number:4} | {line}\n     | {before}{marks}\n{word}: {} [{}]\n{help}",
+            self.message, self.code
+        )
     }
 
     /// The line and column, from 1, at which the span begins in `source`.

@@ -230,7 +230,8 @@ fn is_operator(token: Token) -> bool {
 fn reopen(tokens: &mut Vec<Lexeme>) -> bool {
     let Some(newline) = tokens.iter().rposition(|(token, _)| *token != Token::Comment) else { return false };
     let ends = |at: usize, wanted: Token| tokens.get(at).is_some_and(|(token, _)| *token == wanted);
-    let opens = newline.checked_sub(1).is_none_or(|before| ends(before, Token::Colon) || ends(before, Token::Define));
+    let opens =
+        newline.checked_sub(1).is_none_or(|before| ends(before, Token::Colon) || ends(before, Token::Define));
     if !ends(newline, Token::Newline) || opens {
         return false;
     }
@@ -281,7 +282,10 @@ mod tests {
         check("a or\n  b", "Name Name Name Newline End");
         check("a\n  # c\n    -> b\nc", "Name Comment Arrow Name Newline Name Newline End");
         check("a:\n  -> b", "Name Colon Newline Indent Arrow Name Newline Dedent End");
-        check("    a:\n        b\n    c\n  ", "Name Colon Newline Indent Name Newline Dedent Name Newline End");
+        check(
+            "    a:\n        b\n    c\n  ",
+            "Name Colon Newline Indent Name Newline Dedent Name Newline End",
+        );
     }
 
     #[test]

@@ -87,10 +87,8 @@ impl ToolPattern {
 
 /// A regular expression that must match the whole text.
 pub(crate) fn whole(pattern: &str) -> Result<Regex, String> {
-    let compiled = RegexBuilder::new(&format!(r"\A(?:{pattern})\z"))
-        .size_limit(SIZE)
-        .dot_matches_new_line(true)
-        .build();
+    let compiled =
+        RegexBuilder::new(&format!(r"\A(?:{pattern})\z")).size_limit(SIZE).dot_matches_new_line(true).build();
     compiled.map_err(|error| describe(&error))
 }
 

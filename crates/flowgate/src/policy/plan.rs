@@ -323,10 +323,15 @@ pub(crate) struct Quantified {
 #[derive(Debug, Clone)]
 pub(crate) enum How {
     /// Every assignment, and there is one. In the other dialect there may be none.
-    ForAll { or_none: bool },
+    ForAll {
+        or_none: bool,
+    },
     /// Some assignment does not.
     NotForAll,
-    Count { min: Option<Ex>, max: Option<Ex> },
+    Count {
+        min: Option<Ex>,
+        max: Option<Ex>,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -98,7 +98,11 @@ impl Expr {
     /// The expressions right below this one.
     pub(crate) fn children(&self) -> Vec<&Self> {
         match &*self.kind {
-            ExprKind::Missing | ExprKind::None | ExprKind::Bool(_) | ExprKind::Int(_) | ExprKind::Float(_) => vec![],
+            ExprKind::Missing
+            | ExprKind::None
+            | ExprKind::Bool(_)
+            | ExprKind::Int(_)
+            | ExprKind::Float(_) => vec![],
             ExprKind::Str(_) | ExprKind::Name(_) | ExprKind::Typed(..) => vec![],
             ExprKind::Anything | ExprKind::Matcher(_) => vec![],
             ExprKind::Format(parts) => parts

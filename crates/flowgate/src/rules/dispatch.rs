@@ -38,7 +38,9 @@ impl Dispatch {
                 for (ty, kind) in KINDS.iter().zip(&mut dispatch.kinds) {
                     if variable.ty == *ty || variable.ty == Type::Event {
                         match &variable.named {
-                            Some(name) => kind.named.entry(Arc::clone(name)).or_default().push((index, place)),
+                            Some(name) => {
+                                kind.named.entry(Arc::clone(name)).or_default().push((index, place))
+                            }
                             None => kind.others.push((index, place)),
                         }
                     }

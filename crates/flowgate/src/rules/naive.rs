@@ -25,21 +25,23 @@ fn matches(context: Context<'_>, new: Option<EventId>, fuel: &mut u64, report: &
         let mut frame = vec![Value::Absent; rule.query.slots];
         let variables: Vec<&Variable> = rule.query.variables.iter().collect();
         let outer: Vec<usize> = rule.events.iter().filter(|v| v.is_outer).map(|v| v.slot).collect();
-        let result = assign(&mut evaluator, &variables, &rule.query.items, 0, &mut frame, &mut |evaluator, frame| {
-            let is_of_match = |id: EventId| outer.iter().any(|slot| frame.get(*slot) == Some(&Value::Event(id)));
-            if new.is_some_and(|id| !is_of_block && !is_of_match(id)) {
-                return Ok(());
-            }
-            match satisfies(evaluator, &rule.query.items, frame) {
-                Ok(true) => report.found(evaluator, index, frame).map(|_| ()),
-                Ok(false) => Ok(()),
-                Err(EvalError::Fuel) => Err(EvalError::Fuel),
-                Err(error) => {
-                    report.failed(index, error);
-                    Ok(())
+        let result =
+            assign(&mut evaluator, &variables, &rule.query.items, 0, &mut frame, &mut |evaluator, frame| {
+                let is_of_match =
+                    |id: EventId| outer.iter().any(|slot| frame.get(*slot) == Some(&Value::Event(id)));
+                if new.is_some_and(|id| !is_of_block && !is_of_match(id)) {
+                    return Ok(());
                 }
-            }
-        });
+                match satisfies(evaluator, &rule.query.items, frame) {
+                    Ok(true) => report.found(evaluator, index, frame).map(|_| ()),
+                    Ok(false) => Ok(()),
+                    Err(EvalError::Fuel) => Err(EvalError::Fuel),
+                    Err(error) => {
+                        report.failed(index, error);
+                        Ok(())
+                    }
+                }
+            });
         if let Err(error) = result {
             report.failed(index, error);
         }

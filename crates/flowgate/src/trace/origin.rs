@@ -110,7 +110,9 @@ impl Origin {
         }
         for (depth, step) in steps.enumerate() {
             let _ = match (step, self.part) {
-                (Step::Index(index), Part::Blocks(first)) if depth == 0 => write!(address, ".{}", first + index),
+                (Step::Index(index), Part::Blocks(first)) if depth == 0 => {
+                    write!(address, ".{}", first + index)
+                }
                 (Step::Index(index), _) => write!(address, ".{index}"),
                 (Step::Key(key), _) => write!(address, ".{key}"),
                 (Step::Capture(_), _) => Ok(()),
@@ -147,17 +149,40 @@ mod tests {
         check(Part::Blocks(2), &["content"], true, "messages.3.content.2.text");
         check(Part::Blocks(2), &["content", "1", "text"], false, "messages.3.content.3.text");
         check(Part::Call(1), &[], false, "messages.3.tool_calls.1");
-        check(Part::Call(1), &["arguments", "to", "0"], false, "messages.3.tool_calls.1.function.arguments.to.0");
+        check(
+            Part::Call(1),
+            &["arguments", "to", "0"],
+            false,
+            "messages.3.tool_calls.1.function.arguments.to.0",
+        );
         check(Part::Bare, &["arguments", "to"], false, "messages.3.function.arguments.to");
         check(Part::Legacy, &["arguments", "to"], false, "messages.3.function_call.arguments.to");
         check(Part::Request, &["arguments", "to"], false, "messages.3.params.arguments.to");
         check(Part::Response, &["content", "to"], false, "messages.3.result.content.to");
         check(Part::Use(1), &["arguments", "to"], false, "messages.3.content.1.input.to");
         check(Part::Result(1), &["content"], false, "messages.3.content.1.content");
-        check(Part::Tool(1, Described::Mcp), &["inputSchema", "a"], false, "messages.3.tools.1.inputSchema.a");
-        check(Part::Tool(1, Described::OpenAi), &["inputSchema", "a"], false, "messages.3.tools.1.function.parameters.a");
-        check(Part::Tool(1, Described::OpenAi), &["description"], false, "messages.3.tools.1.function.description");
-        assert_eq!(Origin { message: 3, part: Part::Call(1) }.name_address(), "messages.3.tool_calls.1.function.name");
+        check(
+            Part::Tool(1, Described::Mcp),
+            &["inputSchema", "a"],
+            false,
+            "messages.3.tools.1.inputSchema.a",
+        );
+        check(
+            Part::Tool(1, Described::OpenAi),
+            &["inputSchema", "a"],
+            false,
+            "messages.3.tools.1.function.parameters.a",
+        );
+        check(
+            Part::Tool(1, Described::OpenAi),
+            &["description"],
+            false,
+            "messages.3.tools.1.function.description",
+        );
+        assert_eq!(
+            Origin { message: 3, part: Part::Call(1) }.name_address(),
+            "messages.3.tool_calls.1.function.name"
+        );
         assert_eq!(characters("äöü", &(2..4)), ":1-2");
     }
 }

@@ -69,8 +69,12 @@ fn content(choices: &mut Choices<'_>) -> Value {
     match choices.below(6) {
         0..=2 => json!(choices.of(&WORDS)),
         3 => Value::Null,
-        4 => json!([{"type": "text", "text": choices.of(&WORDS)}, {"type": "text", "text": choices.of(&WORDS)}]),
-        _ => json!([{"type": "text", "text": choices.of(&WORDS)}, {"type": "image_url", "image_url": {"url": "https://a.b/x"}}]),
+        4 => {
+            json!([{"type": "text", "text": choices.of(&WORDS)}, {"type": "text", "text": choices.of(&WORDS)}])
+        }
+        _ => {
+            json!([{"type": "text", "text": choices.of(&WORDS)}, {"type": "image_url", "image_url": {"url": "https://a.b/x"}}])
+        }
     }
 }
 
@@ -96,7 +100,9 @@ fn arguments(choices: &mut Choices<'_>) -> Value {
 
 /// A policy of one to three rules.
 pub(crate) fn policy(choices: &mut Choices<'_>) -> String {
-    let mut source = String::from("LIMIT := 2\nis_short(m: Message) :=\n    len(text(m)) < LIMIT\nseen(name: str) :=\n    (c: ToolCall)\n    c.function.name == name\n\n");
+    let mut source = String::from(
+        "LIMIT := 2\nis_short(m: Message) :=\n    len(text(m)) < LIMIT\nseen(name: str) :=\n    (c: ToolCall)\n    c.function.name == name\n\n",
+    );
     for index in 0..1 + choices.below(3) {
         let mut rule = Rule { names: Vec::new(), lines: Vec::new(), count: 0, choices };
         let events = rule.choices.below(4);
@@ -110,7 +116,9 @@ pub(crate) fn policy(choices: &mut Choices<'_>) -> String {
             rule.event("    ");
         }
         let said = match rule.names.first() {
-            Some((name, _)) if rule.choices.below(2) == 1 => format!("Violation(\"rule {index}\", {name}, n=LIMIT)"),
+            Some((name, _)) if rule.choices.below(2) == 1 => {
+                format!("Violation(\"rule {index}\", {name}, n=LIMIT)")
+            }
             _ => format!("\"rule {index}\""),
         };
         let action = rule.choices.of(&["raise", "raise", "ask", "log"]);
@@ -213,7 +221,9 @@ impl Rule<'_, '_> {
     fn of_one(&mut self, indent: &str) -> String {
         let (event, ty) = self.pick(indent);
         match (self.choices.below(9), ty) {
-            (0 | 1, "ToolCall" | "ToolOutput") => format!("{event} is tool:{}", self.choices.of(&["send", "read", "log-it"])),
+            (0 | 1, "ToolCall" | "ToolOutput") => {
+                format!("{event} is tool:{}", self.choices.of(&["send", "read", "log-it"]))
+            }
             (2, "ToolCall" | "ToolOutput") => {
                 let to = self.choices.of(&["\"bob\"", "\"b.*\"", "*", "\"^(?!bob$).*$\""]);
                 format!("{event} is tool:send({{to: {to}}})")
@@ -236,7 +246,16 @@ impl Rule<'_, '_> {
     /// A block, with variables of its own.
     fn block(&mut self, indent: &str, depth: usize) {
         let known = self.names.len();
-        let head = self.choices.of(&["count(min=1)", "count(min=2)", "count(max=1)", "not count(min=1)", "forall", "not forall", "count(min=1, max=LIMIT)", "not"]);
+        let head = self.choices.of(&[
+            "count(min=1)",
+            "count(min=2)",
+            "count(max=1)",
+            "not count(min=1)",
+            "forall",
+            "not forall",
+            "count(min=1, max=LIMIT)",
+            "not",
+        ]);
         self.lines.push(format!("{indent}{head}:"));
         let inner = format!("{indent}    ");
         self.event(&inner);

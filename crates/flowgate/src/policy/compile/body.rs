@@ -117,10 +117,11 @@ impl Compiler<'_> {
         compiled?;
         let Query { variables, items, .. } = inner.query;
         let own = |slot: Slot| Ex::Slot(slot).needs();
-        let bound_here = variables.iter().map(|variable| own(variable.slot)).chain(items.iter().map(|item| match item {
-            Item::Let(slot, _) => own(*slot),
-            Item::Test(_) => 0,
-        }));
+        let bound_here =
+            variables.iter().map(|variable| own(variable.slot)).chain(items.iter().map(|item| match item {
+                Item::Let(slot, _) => own(*slot),
+                Item::Test(_) => 0,
+            }));
         let bound_here = bound_here.fold(0, |bits, bit| bits | bit);
         let used = variables
             .iter()
@@ -214,7 +215,8 @@ impl Compiler<'_> {
             }
             ExprKind::Compare(first, rest) => {
                 // `(x: T) in list` ranges over the list, but the calls of a message are events.
-                let ranges = matches!(rest.as_slice(), [(Comparison::In, list)] if !is_call_of_message(first, list));
+                let ranges =
+                    matches!(rest.as_slice(), [(Comparison::In, list)] if !is_call_of_message(first, list));
                 if !ranges || !matches!(&*first.kind, ExprKind::Typed(..)) {
                     self.declare_events(first, scope)?;
                 }
@@ -419,7 +421,8 @@ fn has_free_part(body: &Body) -> bool {
         expr.walk(&mut |expr| match &*expr.kind {
             ExprKind::Typed(..) => typed += 1,
             ExprKind::Compare(first, rest)
-                if matches!(&*first.kind, ExprKind::Typed(..)) && matches!(rest.as_slice(), [(Comparison::In, _)]) =>
+                if matches!(&*first.kind, ExprKind::Typed(..))
+                    && matches!(rest.as_slice(), [(Comparison::In, _)]) =>
             {
                 ranged += 1;
             }

@@ -341,8 +341,7 @@ impl Compiler<'_> {
             let _ = self.expressions(arguments, scope);
             self.unavailable(name, span)?;
             let mut known: Vec<&str> = builtin::names().chain(["match", "find", "isinstance"]).collect();
-            let mut predicates: Vec<String> =
-                self.predicates.keys().map(|name| (*name).to_owned()).collect();
+            let mut predicates: Vec<String> = self.predicates.keys().map(|name| (*name).to_owned()).collect();
             predicates.sort_unstable();
             known.extend(predicates.iter().map(String::as_str));
             return self.unknown("function", name, span, &known);
@@ -462,7 +461,12 @@ impl Compiler<'_> {
             };
             let Some(ty) = known else {
                 let names = Type::NAMES.map(|(name, _)| name).join(", ");
-                return self.fail("unknown-type", &name.span, "this is no type", format!("known are: {names}"));
+                return self.fail(
+                    "unknown-type",
+                    &name.span,
+                    "this is no type",
+                    format!("known are: {names}"),
+                );
             };
             found.push(ty);
         }
@@ -476,9 +480,17 @@ impl Compiler<'_> {
         let known: &[&str] = match variable.ty {
             Type::Message => &["role", "content", "tool_calls", "metadata", "server"],
             Type::ToolCall => &["function", "name", "tool", "server", "arguments", "id", "type", "metadata"],
-            Type::ToolOutput => {
-                &["content", "tool_call_id", "role", "name", "tool", "server", "is_error", "structured", "metadata"]
-            }
+            Type::ToolOutput => &[
+                "content",
+                "tool_call_id",
+                "role",
+                "name",
+                "tool",
+                "server",
+                "is_error",
+                "structured",
+                "metadata",
+            ],
             Type::Tool => &["name", "description", "inputSchema", "server", "metadata"],
             _ => return,
         };

@@ -46,14 +46,51 @@ const MODULES: &[(&str, &[&str])] = &[
 
 /// Words of the language itself.
 const LANGUAGE: &[&str] = &[
-    "Message", "ToolCall", "ToolOutput", "Tool", "ToolParameter", "Function", "TextChunk", "Image", "Input", "Event",
-    "Violation", "PolicyViolation", "count", "forall", "any", "empty", "match", "find", "json_loads", "len", "min",
-    "max", "sum", "print", "tuple", "tool_call", "server", "text", "image", "LLM", "should_allow_rbac",
+    "Message",
+    "ToolCall",
+    "ToolOutput",
+    "Tool",
+    "ToolParameter",
+    "Function",
+    "TextChunk",
+    "Image",
+    "Input",
+    "Event",
+    "Violation",
+    "PolicyViolation",
+    "count",
+    "forall",
+    "any",
+    "empty",
+    "match",
+    "find",
+    "json_loads",
+    "len",
+    "min",
+    "max",
+    "sum",
+    "print",
+    "tuple",
+    "tool_call",
+    "server",
+    "text",
+    "image",
+    "LLM",
+    "should_allow_rbac",
 ];
 
 const DETECTORS: &[&str] = &[
-    "pii", "secrets", "prompt_injection", "unicode", "moderated", "copyright", "python_code", "ipython_code",
-    "semgrep", "CodeIssue", "fuzzy_contains",
+    "pii",
+    "secrets",
+    "prompt_injection",
+    "unicode",
+    "moderated",
+    "copyright",
+    "python_code",
+    "ipython_code",
+    "semgrep",
+    "CodeIssue",
+    "fuzzy_contains",
 ];
 
 /// What the analyzer had and a policy here has not, with the reason.
@@ -85,7 +122,12 @@ impl Compiler<'_> {
         });
         if let Some((name, why)) = missing {
             let message = format!("`{}` is not available: {why}", name.text);
-            return self.fail("unavailable", &name.span, message, "declare a predicate that your program implements");
+            return self.fail(
+                "unavailable",
+                &name.span,
+                message,
+                "declare a predicate that your program implements",
+            );
         }
         let Some((path, known)) = MODULES.iter().find(|(path, _)| *path == module.text) else {
             let message = format!("the module `{}` cannot be imported", module.text);
@@ -118,7 +160,8 @@ impl Compiler<'_> {
     /// The function that `module.name` means, if the module is imported.
     pub(super) fn in_module(&mut self, module: &str, name: &Name) -> Compiled<Option<&'static str>> {
         let Some(path) = self.imports.modules.get(module).copied() else { return Ok(None) };
-        let known = MODULES.iter().find(|(known, _)| *known == path).map_or(&[] as &[&str], |(_, names)| names);
+        let known =
+            MODULES.iter().find(|(known, _)| *known == path).map_or(&[] as &[&str], |(_, names)| names);
         match function(&name.text).filter(|_| known.contains(&name.text.as_str())) {
             Some(canonical) => Ok(Some(canonical)),
             None => self.unknown(&format!("name in `{path}`"), &name.text, &name.span, known),
@@ -140,5 +183,8 @@ impl Compiler<'_> {
 /// The name under which a function is built in.
 fn function(name: &str) -> Option<&'static str> {
     let name = if name == "loads" { "json_loads" } else { name };
-    ["match", "find"].into_iter().find(|known| *known == name).or_else(|| Builtin::find(name).map(|b| b.0.name))
+    ["match", "find"]
+        .into_iter()
+        .find(|known| *known == name)
+        .or_else(|| Builtin::find(name).map(|b| b.0.name))
 }

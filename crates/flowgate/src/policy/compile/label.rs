@@ -156,7 +156,8 @@ impl Compiler<'_> {
                     Kind::Order(lattice) => lattice.names().to_vec(),
                     _ => vec![format!("{}(...)", dimension.name)],
                 });
-                let mut known: Vec<String> = elements.chain(["top".to_owned(), "bottom".to_owned()]).collect();
+                let mut known: Vec<String> =
+                    elements.chain(["top".to_owned(), "bottom".to_owned()]).collect();
                 // Two dimensions may have elements of the same names.
                 let mut seen = std::collections::HashSet::new();
                 known.retain(|name| seen.insert(name.clone()));

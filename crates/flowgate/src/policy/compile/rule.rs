@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use super::super::diagnostic::{Diagnostic, Span};
-use super::super::plan::{EventVariable, Ex, How, Item, Op, Quantified, Query, Rule, Slot, Type, Variable, alone};
+use super::super::plan::{
+    EventVariable, Ex, How, Item, Op, Quantified, Query, Rule, Slot, Type, Variable, alone,
+};
 use super::super::syntax::{Action, Body, Comparison, Expr, ExprKind, Name};
 use super::body::Scope;
 use super::{Compiled, Compiler};
@@ -155,13 +157,26 @@ impl Compiler<'_> {
         let outer = events.iter().filter(|event| event.is_outer).count();
         let inner = events.len() - outer;
         let (code, message, help) = if outer > 2 {
-            let message = format!("the rule joins {outer} events, so its cost can grow faster than the trace");
-            ("superlinear", message, "name the tools of its variables, or split it; a step that takes too long is denied")
+            let message =
+                format!("the rule joins {outer} events, so its cost can grow faster than the trace");
+            (
+                "superlinear",
+                message,
+                "name the tools of its variables, or split it; a step that takes too long is denied",
+            )
         } else if inner > 1 || (inner > 0 && outer > 0) || events.iter().any(|event| event.is_universal) {
             let message = "the block is counted again for each event that it may concern, so the cost can grow faster than the trace";
-            ("superlinear", message.to_owned(), "name the tools of its variables; a step that takes too long is denied")
+            (
+                "superlinear",
+                message.to_owned(),
+                "name the tools of its variables; a step that takes too long is denied",
+            )
         } else if events.is_empty() && query.items.is_empty() {
-            ("no-condition", "the rule has no condition".to_owned(), "declare a variable, such as `(call: ToolCall)`")
+            (
+                "no-condition",
+                "the rule has no condition".to_owned(),
+                "declare a variable, such as `(call: ToolCall)`",
+            )
         } else if events.is_empty() {
             let message = "the rule speaks of no event, so it holds always or never".to_owned();
             ("no-event", message, "declare a variable, such as `(call: ToolCall)`")
@@ -183,7 +198,11 @@ fn counts(query: &Query) -> bool {
 fn comes_before_another(items: &[Item], slot: Slot, variables: &[Variable]) -> bool {
     let is_event = |other: Slot| variables.iter().any(|v| v.slot == other && v.domain.is_none());
     items.iter().any(|item| match item {
-        Item::Test(Ex::Compare(Comparison::Before | Comparison::RightBefore | Comparison::Influences, a, b)) => {
+        Item::Test(Ex::Compare(
+            Comparison::Before | Comparison::RightBefore | Comparison::Influences,
+            a,
+            b,
+        )) => {
             matches!((&**a, &**b), (Ex::Slot(a), Ex::Slot(b)) if *a == slot && *b != slot && is_event(*b))
         }
         _ => false,

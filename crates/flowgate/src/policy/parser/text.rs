@@ -63,8 +63,7 @@ impl Parser<'_> {
             .collect();
         let outer = std::mem::replace(&mut self.tokens, moved);
         let position = std::mem::replace(&mut self.position, 0);
-        let value =
-            self.expression().and_then(|value| self.expect(Token::BraceClose, "`}`").map(|_| value));
+        let value = self.expression().and_then(|value| self.expect(Token::BraceClose, "`}`").map(|_| value));
         self.tokens = outer;
         self.position = position;
         value

@@ -55,7 +55,9 @@ impl Document {
             Body::Message(message) => (message.content.clone(), "content"),
             Body::Output(output) => (output.content.clone(), "content"),
             Body::Call(call) => (Value::Object(call.arguments.clone().unwrap_or_default()), "arguments"),
-            Body::Tool(tool) => (Value::String(format!("{}\n{}", tool.description, tool.schema)), "description"),
+            Body::Tool(tool) => {
+                (Value::String(format!("{}\n{}", tool.description, tool.schema)), "description")
+            }
         };
         let text = content.as_str().map_or_else(|| content.to_string(), str::to_owned);
         self.scalar(root, key, Value::String(text), label);

@@ -35,7 +35,11 @@ pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<Entry>, String> {
         let says_error = |value: &Value| !matches!(value, Value::Null | Value::Bool(false));
         let is_error = ["is_error", "error"].iter().any(|key| object.get(*key).is_some_and(says_error));
         let output = Output { call_id, tool, content, structured: None, is_error };
-        return Ok(vec![Entry { extra, origin: Some(Origin::whole(0)), ..Entry::from(Body::Output(output)) }]);
+        return Ok(vec![Entry {
+            extra,
+            origin: Some(Origin::whole(0)),
+            ..Entry::from(Body::Output(output))
+        }]);
     }
     let mut entries = vec![Entry { extra: extra.clone(), ..message(role, content) }];
     match object.get("tool_calls") {
