@@ -185,6 +185,10 @@ def print_table(workload, original, ours):
         print(f"\ngrowth with the length, {grown[0]} to {grown[-1]} messages: original n^{theirs:.2f}, ours n^{mine:.2f}")
     calls = ", ".join(f"{ours[('judge', 'flow', length)][0]:.1f} us after {length}" for length in lengths)
     print(f"one call more, ours: {calls}")
+    counts = sorted(size for what, name, size in ours if name == "rules")
+    rules = ", ".join(f"{ours[('analyze', 'rules', count)][0]:.1f} us with {count:,}" for count in counts)
+    grown = exponent([(count, ours[("analyze", "rules", count)][0]) for count in counts])
+    print(f"rules about a tool each, ours, {size} messages: {rules}: rules^{grown:.2f}")
 
 
 def check_findings(found, ours, workload):

@@ -39,6 +39,7 @@ fn main() {
     let time = median(|| (), |()| Policy::parse(black_box(&policy)).unwrap());
     report("parse_policy", "many", 0, time, policy.lines().filter(|line| line.starts_with("raise")).count());
     analysis(&policy, &many["trace"], "many");
+    rules(&many["trace"]);
 }
 
 fn text(value: &Value) -> String {
@@ -86,10 +87,27 @@ fn analysis(policy: &str, trace: &Value, workload: &str) {
 
     let time = median(|| (), |()| entries(black_box(&source)));
     report("read", workload, messages, time, found);
-    let time = median(|| read.clone(), |entries| analysis::analyze(&policy, entries, &options).unwrap());
+    let parsed = analysis::trace(read).unwrap();
+    let time = median(|| (), |()| analysis::analyze_trace(&policy, black_box(&parsed), &options));
     report("analyze", workload, messages, time, found);
     let time = median(|| (), |()| analysis::analyze(&policy, entries(black_box(&source)), &options).unwrap());
     report("both", workload, messages, time, found);
+}
+
+/// Ever more rules, each about a tool of its own, over the same trace.
+fn rules(trace: &Value) {
+    let parsed = analysis::trace(entries(&trace.to_string())).unwrap();
+    let options = Options { fuel: u64::MAX, ..Options::default() };
+    for count in [10, 100, 1_000, 10_000] {
+        let rule = |n: usize| {
+            format!(
+                "raise \"{n}\" if:\n    (a: ToolCall) -> (b: ToolCall)\n    a is tool:read_{n}\n    b is tool:send_{n}\n"
+            )
+        };
+        let policy = Policy::parse(&(0..count).map(rule).collect::<String>()).unwrap();
+        let time = median(|| (), |()| analysis::analyze_trace(&policy, black_box(&parsed), &options));
+        report("analyze", "rules", count, time, 0);
+    }
 }
 
 /// One more call, judged in a session that has seen the trace. A verdict that is dropped leaves no event behind.

@@ -501,7 +501,7 @@ impl Monitor {
 
     fn take_back(&mut self, event: EventId, seen: &Label) {
         self.trace.retract(event, seen);
-        self.rules.forget(event);
+        self.rules.forget(&self.policy.plan, event);
     }
 
     fn region(&self, event: EventId, node: usize) -> Region {

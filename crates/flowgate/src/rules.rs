@@ -53,7 +53,8 @@ pub(crate) enum Which {
 /// The events that fit the variables of each rule so far.
 #[derive(Debug, Default)]
 pub(crate) struct Rules {
-    fitting: Vec<Vec<Vec<EventId>>>,
+    /// One list for each variable, those of one rule after those of another.
+    fitting: Vec<Vec<EventId>>,
     /// The places in rules that the event at hand fits; kept to save allocations.
     fits: Vec<(usize, usize)>,
     /// The rules that have to be evaluated again.
@@ -63,7 +64,8 @@ pub(crate) struct Rules {
 
 impl Rules {
     pub(crate) fn new(plan: &Plan) -> Self {
-        let fitting = plan.rules.iter().map(|rule| vec![Vec::new(); rule.events.len()]).collect();
+        let variables = plan.rules.last().map_or(0, |rule| rule.first_event + rule.events.len());
+        let fitting = vec![Vec::new(); variables];
         Self { fitting, ..Self::default() }
     }
 
@@ -83,7 +85,7 @@ impl Rules {
         for (rule_index, place) in plan.dispatch.places(context.trace, id, kind) {
             let Some(rule) = plan.rules.get(rule_index) else { continue };
             if self.is_fitting(context, rule, place, id, fuel)
-                && let Some(events) = self.fitting.get_mut(rule_index).and_then(|rule| rule.get_mut(place))
+                && let Some(events) = self.fitting.get_mut(rule.first_event + place)
             {
                 events.push(id);
                 self.fits.push((rule_index, place));
@@ -133,10 +135,13 @@ impl Rules {
         }
     }
 
-    /// Forgets the last event.
-    pub(crate) fn forget(&mut self, id: EventId) {
-        for events in self.fitting.iter_mut().flatten() {
-            if events.last() == Some(&id) {
+    /// Forgets the last event, which is the one that was met last.
+    pub(crate) fn forget(&mut self, plan: &Plan, id: EventId) {
+        for (rule, place) in self.fits.drain(..) {
+            let first = plan.rules.get(rule).map_or(0, |rule| rule.first_event);
+            if let Some(events) = self.fitting.get_mut(first + place)
+                && events.last() == Some(&id)
+            {
                 events.pop();
             }
         }
@@ -192,7 +197,7 @@ impl Rules {
         let Some(variable) = rule.events.get(place) else { return };
         self.reset(rule);
         set(&mut self.frame, variable.slot, Value::Event(id));
-        let lists = self.fitting.get(rule_index).map_or(&[] as &[_], Vec::as_slice);
+        let lists = self.fitting.get(rule.first_event..).unwrap_or_default();
         let fitting = Fitting { rule, lists, trace: context.trace, anchor: Some((place, id)) };
         let mut evaluator = context.evaluator(fuel);
         evaluator.candidates = &fitting;
@@ -209,7 +214,7 @@ impl Rules {
     ) {
         let Some(rule) = context.plan.rules.get(rule_index) else { return };
         self.reset(rule);
-        let lists = self.fitting.get(rule_index).map_or(&[] as &[_], Vec::as_slice);
+        let lists = self.fitting.get(rule.first_event..).unwrap_or_default();
         let fitting = Fitting { rule, lists, trace: context.trace, anchor: None };
         let mut evaluator = context.evaluator(fuel);
         evaluator.candidates = &fitting;

@@ -93,6 +93,8 @@ pub(crate) struct Rule {
     pub(crate) query: Query,
     /// The variables over events, those of its blocks included.
     pub(crate) events: Vec<EventVariable>,
+    /// How many variables over events the rules before it have.
+    pub(crate) first_event: usize,
     /// The operations when nothing is bound yet.
     pub(crate) ops: Vec<Op>,
     /// Whether a match, once all its events are there, holds for good: no block counts other events.

@@ -152,6 +152,19 @@ impl Compiler<'_> {
     pub(super) fn one_event(&mut self, body: &Body, types: &[Type], what: &str) -> Compiled<Scope> {
         let mut scope = Scope::default();
         self.body(body, &mut scope)?;
+        // What is granted must not depend on how many other events there are: that is content, too.
+        let is_block = |line: &&BodyLine| {
+            let mut found = false;
+            line.expr().walk(&mut |expr| found |= matches!(&*expr.kind, ExprKind::Quantified(..)));
+            found
+        };
+        let counting = body.lines.iter().find(is_block).map(|line| line.expr().span.clone());
+        let counting = counting.or_else(|| self.calls_looking_around(body).then(|| scope_span(body)));
+        if let Some(span) = counting {
+            let message = "other events are counted or looked for, and the statement speaks of one event alone";
+            let help = "write a rule (`raise`, `ask`) that looks at them instead";
+            return self.fail("one-event", &span, message, help);
+        }
         let events: Vec<&Variable> = scope.query.variables.iter().filter(|v| v.domain.is_none()).collect();
         let fits = matches!(events.as_slice(), [only] if types.contains(&only.ty) && only.slot == 0);
         if fits {

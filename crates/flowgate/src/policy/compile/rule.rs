@@ -40,6 +40,7 @@ impl Compiler<'_> {
         let is_settled = !events.is_empty() && !has_block && looks_at.is_empty() && !counts(&query);
         self.warn_of_cost(&span, &events, &query);
         let ops = query.order(0);
+        let first_event = self.plan.rules.last().map_or(0, |rule| rule.first_event + rule.events.len());
         self.plan.rules.push(Rule {
             span,
             action,
@@ -47,6 +48,7 @@ impl Compiler<'_> {
             kwargs,
             query,
             events,
+            first_event,
             ops,
             is_settled,
             looks_at,
