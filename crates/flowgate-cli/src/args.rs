@@ -80,6 +80,27 @@ pub(crate) enum Command {
         #[arg(required = true)]
         corpora: Vec<PathBuf>,
     },
+    /// List what the rules of a policy find in recorded runs, with the places: no call is judged, and labels gate nothing.
+    ///
+    /// This is how the policies of Invariant's analyzer are run. A place is an address in the list of messages, in
+    /// characters: `messages.1.content:5-10`.
+    #[command(after_help = ANALYZE_HELP)]
+    Analyze {
+        /// The policy.
+        policy: PathBuf,
+        /// The traces.
+        #[arg(required = true)]
+        traces: Vec<PathBuf>,
+        /// A parameter of the policy, `input.NAME`; the value is JSON, or else text. May be given several times.
+        #[arg(long = "param", value_name = "NAME=VALUE", value_parser = parameter)]
+        parameters: Vec<(String, serde_json::Value)>,
+        /// Read the policy as invariant-ai 0.3.5 did.
+        #[arg(long)]
+        compat: bool,
+        /// How to print the result.
+        #[arg(long, value_enum, default_value_t = AnalyzeFormat::Text)]
+        format: AnalyzeFormat,
+    },
     /// Show why each call got its verdict, and the smallest change of the policy that would permit it.
     Explain {
         /// The policy.
@@ -116,6 +137,32 @@ pub(crate) enum Command {
     },
     /// Print the manual page.
     Man,
+}
+
+const ANALYZE_HELP: &str = "\
+Examples:
+  flowgate analyze rules.flow trace.json                        what the rules find, and where
+  flowgate analyze rules.flow runs/*.json --format json         the same for a program
+  flowgate analyze rules.flow trace.json --param user=alice     with `input.user`
+  flowgate analyze --compat old.policy trace.json               a policy that relies on the old readings";
+
+/// `NAME=VALUE`
+fn parameter(text: &str) -> Result<(String, serde_json::Value), String> {
+    let (name, value) = text.split_once('=').ok_or("write it as NAME=VALUE")?;
+    if name.is_empty() {
+        return Err("the parameter has no name; write it as NAME=VALUE".to_owned());
+    }
+    let value = serde_json::from_str(value).unwrap_or_else(|_| serde_json::Value::String(value.to_owned()));
+    Ok((name.to_owned(), value))
+}
+
+/// How `analyze` prints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum AnalyzeFormat {
+    /// For people.
+    Text,
+    /// One document.
+    Json,
 }
 
 #[cfg(feature = "gateway")]

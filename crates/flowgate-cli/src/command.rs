@@ -1,5 +1,6 @@
 //! The commands, one file each.
 
+mod analyze;
 mod check;
 mod demo;
 mod explain;
@@ -35,6 +36,11 @@ pub(crate) fn run(command: Command, output: &mut Output) -> Result<u8, InputErro
                 &check::Options { policy, traces, influence: &influence, format, content, objections },
                 output,
             )
+        }
+        Command::Analyze { policy, traces, parameters, compat, format } => {
+            let parameters = parameters.into_iter().collect();
+            let (policy, traces) = (policy.as_path(), traces.as_slice());
+            analyze::run(&analyze::Options { policy, traces, parameters, compat, format }, output)
         }
         Command::Explain { policy, trace, call, influence, content } => {
             let (policy, trace, call) = (policy.as_path(), trace.as_path(), call.as_deref());

@@ -113,7 +113,7 @@ pub(crate) fn runs(path: &Path, each: &mut dyn FnMut(Item) -> bool) -> Result<()
                     return Ok(());
                 }
             }
-            Ok(Line::Part(entries)) => part.entries.extend(entries),
+            Ok(Line::Part(entries)) => part.append(entries),
             // The first line of a document that is printed over several lines is no JSON by itself.
             Err(error) if is_first && error.problem.contains("EOF while parsing") => {
                 let run = document(&name, line, &mut reader, number);

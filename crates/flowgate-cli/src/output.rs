@@ -3,7 +3,7 @@
 use std::io::{IsTerminal, Write, stderr, stdout};
 use std::path::Path;
 
-use flowgate::policy::{Diagnostic, Policy, Severity};
+use flowgate::policy::{Diagnostic, Dialect, Policy, Severity};
 
 use crate::args::Color;
 use crate::input::{InputError, policy_source};
@@ -111,9 +111,18 @@ fn paint(color: bool, code: &str, text: &str) -> String {
 
 /// Reads a policy, and draws what is wrong with it.
 pub(crate) fn load_policy(path: &Path, output: &mut Output) -> Result<Policy, InputError> {
+    load_policy_as(path, Dialect::Flowgate, output)
+}
+
+/// Reads a policy in a dialect, and prints what is wrong or odd about it.
+pub(crate) fn load_policy_as(
+    path: &Path,
+    dialect: Dialect,
+    output: &mut Output,
+) -> Result<Policy, InputError> {
     let source = policy_source(path)?;
     let name = path.display().to_string();
-    match Policy::parse(&source) {
+    match Policy::parse_as(&source, dialect) {
         Ok(policy) => {
             output.diagnostics(&name, &source, policy.warnings());
             if policy.is_rules_only() {

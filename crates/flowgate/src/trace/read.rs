@@ -23,6 +23,15 @@ pub struct Run {
     pub entries: Vec<Entry>,
 }
 
+impl Run {
+    /// Adds the events of further messages, which stood behind those that are there.
+    pub fn append(&mut self, mut entries: Vec<Entry>) {
+        let last = self.entries.iter().rev().find_map(|entry| entry.origin);
+        moved(&mut entries, last.map_or(0, |origin| origin.message + 1));
+        self.entries.extend(entries);
+    }
+}
+
 /// Input that is no trace; tells the place, never the content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadError {
@@ -85,15 +94,10 @@ pub fn file(text: &str) -> Result<Vec<Run>, ReadError> {
         return Ok(runs);
     }
     let mut part = Run::default();
-    let mut count = 0;
     for (index, text) in text.lines().enumerate().filter(|(_, text)| !text.trim().is_empty()) {
         match line(text, index + 1)? {
             Line::Run(run) => runs.push(run),
-            Line::Part(mut entries) => {
-                moved(&mut entries, count);
-                count = entries.iter().filter_map(|e| e.origin).map(|o| o.message + 1).max().unwrap_or(count);
-                part.entries.extend(entries);
-            }
+            Line::Part(entries) => part.append(entries),
         }
     }
     if !part.entries.is_empty() {

@@ -1,0 +1,131 @@
+//! `flowgate analyze`: what rules find in recorded runs, and where.
+
+use std::path::{Path, PathBuf};
+
+use flowgate::analysis::{self, Analysis};
+use flowgate::policy::{Action, Dialect, Policy};
+use serde_json::{Map, Value, json};
+
+use crate::args::AnalyzeFormat;
+use crate::input::{self, InputError};
+use crate::output::{Output, load_policy_as};
+
+/// What `flowgate analyze` was asked to do.
+pub(crate) struct Options<'a> {
+    pub(crate) policy: &'a Path,
+    pub(crate) traces: &'a [PathBuf],
+    pub(crate) parameters: Map<String, Value>,
+    pub(crate) compat: bool,
+    pub(crate) format: AnalyzeFormat,
+}
+
+/// Runs the command; returns the exit code.
+pub(crate) fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, InputError> {
+    let dialect = if options.compat { Dialect::Compat } else { Dialect::Flowgate };
+    let policy = load_policy_as(options.policy, dialect, output)?;
+    let name = options.policy.display().to_string();
+    let limits = analysis::Options { parameters: options.parameters.clone(), ..analysis::Options::default() };
+    let (mut runs, mut found, mut failed) = (0, 0, 0);
+    let (mut errors, mut results) = (Vec::new(), Vec::new());
+    for trace in options.traces {
+        let trace_name = trace.display().to_string();
+        let read = input::runs(trace, &mut |item| {
+            let analyzed = item.and_then(|(line, run)| {
+                let analyzed = analysis::analyze(&policy, run.entries, &limits);
+                let problem = |error| InputError(format!("{trace_name}: line {line}: {error}"));
+                analyzed.map(|analysis| (line, analysis)).map_err(problem)
+            });
+            match analyzed {
+                Ok((line, analysis)) => {
+                    runs += 1;
+                    found += analysis.violations.len();
+                    failed += analysis.failures.len();
+                    match options.format {
+                        AnalyzeFormat::Text => text(&analysis, &policy, &name, &trace_name, line, output),
+                        AnalyzeFormat::Json => results.push(document(&analysis, &policy, &trace_name, line)),
+                    }
+                }
+                Err(error) => errors.push(error),
+            }
+            true
+        });
+        errors.extend(read.err());
+    }
+    match options.format {
+        AnalyzeFormat::Text => {
+            let plural = |n: usize, word: &str| format!("{n} {word}{}", if n == 1 { "" } else { "s" });
+            let failures = match failed {
+                0 => String::new(),
+                n => format!(", {} that could not be evaluated", plural(n, "rule")),
+            };
+            output.line(&format!("{}: {}{failures}", plural(runs, "run"), plural(found, "match").replace("matchs", "matches")));
+        }
+        AnalyzeFormat::Json => {
+            let all = json!({"policy": name, "runs": results});
+            output.line(&serde_json::to_string_pretty(&all).unwrap_or_default());
+        }
+    }
+    errors.iter().for_each(|error| output.error(&error.0));
+    Ok(match (errors.is_empty() && failed == 0, found) {
+        (false, _) => 2,
+        (true, 0) => 0,
+        (true, _) => 1,
+    })
+}
+
+fn verb(action: Action) -> &'static str {
+    match action {
+        Action::Deny => "raise",
+        Action::Ask => "ask",
+        Action::Log => "log",
+    }
+}
+
+fn text(analysis: &Analysis, policy: &Policy, name: &str, trace: &str, line: usize, output: &mut Output) {
+    for violation in &analysis.violations {
+        let said: Vec<String> = violation.args.iter().map(one_line).collect();
+        let verb = match violation.action {
+            Action::Deny => output.paint("31", "raise"),
+            action => output.paint("33", verb(action)),
+        };
+        output.line(&format!("{verb} {}", said.join(" ")));
+        violation.kwargs.iter().for_each(|(key, value)| output.line(&format!("    {key} = {}", one_line(value))));
+        output.line(&format!("    {name}:{} in {trace}:{line}", policy.line(&violation.statement)));
+        violation.ranges.iter().for_each(|range| output.line(&format!("    {range}")));
+    }
+    for failure in &analysis.failures {
+        let rule = policy.line(&failure.statement);
+        let message = match failure.kind {
+            analysis::FailureKind::MissingParameter => {
+                format!("the parameter `input.{0}` is not given; add --param {0}=VALUE", failure.message)
+            }
+            _ => failure.message.clone(),
+        };
+        output.error(&format!("{name}:{rule}: {trace}:{line}: the rule cannot be evaluated: {message}"));
+    }
+}
+
+/// A value on one line, and not too long.
+fn one_line(value: &Value) -> String {
+    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let plain: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect();
+    if plain.chars().count() < text.chars().count() { format!("{plain}…") } else { plain }
+}
+
+fn document(analysis: &Analysis, policy: &Policy, trace: &str, line: usize) -> Value {
+    let violations = analysis.violations.iter().map(|violation| {
+        json!({
+            "rule": policy.line(&violation.statement),
+            "action": verb(violation.action),
+            "args": violation.args,
+            "kwargs": violation.kwargs,
+            "ranges": violation.ranges,
+            "key": violation.key,
+        })
+    });
+    let failures = analysis.failures.iter().map(|failure| {
+        json!({"rule": policy.line(&failure.statement), "message": failure.message})
+    });
+    let (violations, failures) = (violations.collect::<Vec<_>>(), failures.collect::<Vec<_>>());
+    json!({"trace": trace, "line": line, "violations": violations, "failures": failures})
+}
