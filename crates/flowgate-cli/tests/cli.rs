@@ -72,7 +72,11 @@ fn analyze_says_what_rules_find_and_where() {
     check(&["analyze", policy, trace, "--param", "word=key"], 1, "messages.1.content:6-9");
     check(&["analyze", policy, trace, "--param", "word=key"], 1, "raise a key\n    n = 1\n");
     check(&["analyze", policy, trace, "--param", "word=lock"], 0, "1 run: 0 matches");
-    check(&["analyze", policy, trace, "--param", "word=key", "--format", "json"], 1, "\"messages.1.content:6-9\"");
+    check(
+        &["analyze", policy, trace, "--param", "word=key", "--format", "json"],
+        1,
+        "\"messages.1.content:6-9\"",
+    );
     check(&["analyze", policy, trace], 2, "the parameter `input.word` is not given; add --param word=VALUE");
     check(&["analyze", policy, trace, "--param", "word"], 2, "write it as NAME=VALUE");
     let old = file("old.flow", b"raise \"x\" if:\n    (m: Message)\n    [m.role]\n");

@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 use crate::eval::{EvalError, Parameters};
 use crate::label::Label;
 use crate::policy::{Action, Policy, Span};
+use crate::predicates::{Answers, Predicates};
 use crate::rules::{Context, Rules, Which, naive};
 use crate::trace::{Body, Document, Entry, EventId, Influence, PlaceError, Status, Trace};
 use violations::Violations;
@@ -93,13 +94,15 @@ pub struct Options {
     pub parameters: Map<String, Value>,
     /// Steps of evaluation, for all events together.
     pub fuel: u64,
+    /// What the program answers: `extern` in the policy.
+    pub predicates: Predicates,
     /// How many violations are listed. A rule that has more is a failure as well.
     pub violations: usize,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { parameters: Map::new(), fuel: 500_000_000, violations: 100_000 }
+        Self { parameters: Map::new(), fuel: 500_000_000, predicates: Predicates::new(), violations: 100_000 }
     }
 }
 
@@ -153,7 +156,8 @@ pub fn analyze(policy: &Policy, entries: Vec<Entry>, options: &Options) -> Resul
 /// Finds what the rules of a policy say of a trace.
 pub fn analyze_trace(policy: &Policy, trace: &Trace, options: &Options) -> Analysis {
     let parameters = Parameters::new(&options.parameters);
-    let context = Context { plan: &policy.plan, trace, parameters: &parameters };
+    let answers = Answers::new(options.predicates.clone(), []);
+    let context = Context { plan: &policy.plan, trace, parameters: &parameters, answers: &answers };
     let mut fuel = options.fuel;
     let mut report = Violations::new(&policy.plan, trace, options.violations);
     let mut rules = Rules::new(&policy.plan);
@@ -176,7 +180,8 @@ pub fn analyze_naively(
 ) -> Result<Analysis, TraceError> {
     let trace = trace(entries)?;
     let parameters = Parameters::new(&options.parameters);
-    let context = Context { plan: &policy.plan, trace: &trace, parameters: &parameters };
+    let answers = Answers::new(options.predicates.clone(), []);
+    let context = Context { plan: &policy.plan, trace: &trace, parameters: &parameters, answers: &answers };
     let mut fuel = options.fuel;
     let mut report = Violations::new(&policy.plan, &trace, options.violations);
     naive::analyze(context, &mut fuel, &mut report);
@@ -221,12 +226,14 @@ fn steps(
     step: &mut Step<'_>,
 ) -> Result<Vec<Analysis>, TraceError> {
     let parameters = Parameters::new(&options.parameters);
+    let answers = Answers::new(options.predicates.clone(), []);
     let mut fuel = options.fuel;
     let mut trace = Trace::new();
     let mut analyses = Vec::with_capacity(entries.len());
     for entry in entries {
         append(&mut trace, entry)?;
-        let context = Context { plan: &policy.plan, trace: &trace, parameters: &parameters };
+        let context =
+            Context { plan: &policy.plan, trace: &trace, parameters: &parameters, answers: &answers };
         let mut report = Violations::new(&policy.plan, &trace, options.violations);
         step(context, EventId(trace.len() - 1), &mut fuel, &mut report);
         analyses.push(report.finish());

@@ -12,7 +12,7 @@ mod pieces;
 mod value;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use serde_json::{Map, Value as Json};
 
@@ -22,6 +22,7 @@ pub(crate) use value::{Part, Value};
 use crate::label::Label;
 use crate::policy::Dialect;
 use crate::policy::plan::{Ex, Op, Plan, Slot, Type};
+use crate::predicates::Answers;
 use crate::trace::{Body, Content, EventId, NodeId, Status, Trace};
 
 /// Why an expression has no value.
@@ -121,6 +122,7 @@ pub(crate) struct Evaluator<'a> {
     pub(crate) fuel: &'a mut u64,
     pub(crate) missing: Missing,
     pub(crate) parameters: &'a Parameters,
+    pub(crate) answers: &'a Answers,
     pub(crate) candidates: &'a dyn Candidates,
     pub(crate) reads: Vec<Read>,
     /// Whether the query may go through rows without that being noted as looking at the structure around them.
@@ -141,6 +143,9 @@ pub(crate) struct Evaluator<'a> {
 /// How deep predicates may call each other.
 const MAX_DEPTH: usize = 32;
 
+/// Whom an evaluation asks that has nobody to ask.
+static NOBODY: LazyLock<Answers> = LazyLock::new(Answers::default);
+
 /// How many failures are kept.
 const MAX_FAILURES: usize = 100;
 
@@ -152,6 +157,7 @@ impl<'a> Evaluator<'a> {
             fuel,
             missing,
             parameters: Parameters::NONE,
+            answers: &NOBODY,
             candidates: &Everywhere,
             reads: Vec::new(),
             quiet: false,
@@ -162,6 +168,13 @@ impl<'a> Evaluator<'a> {
             trouble: None,
             depth: 0,
         }
+    }
+
+    /// The same with what is known besides the trace.
+    pub(crate) fn given(mut self, parameters: &'a Parameters, answers: &'a Answers) -> Self {
+        self.parameters = parameters;
+        self.answers = answers;
+        self
     }
 
     pub(crate) fn dialect(&self) -> Dialect {

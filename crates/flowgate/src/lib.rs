@@ -2,6 +2,7 @@
 //!
 //! * [`label`]: how trusted and how secret a text is; a product of lattices declared by the policy.
 //! * [`trace`]: what happened, as labelled pieces: messages, calls and answers of one or several agents.
+//! * [`analysis`]: rules over finished traces; [`predicates`]: what the embedding program answers.
 //! * [`policy`]: the language in which labels, requirements and rules are written.
 //! * [`monitor`]: labels what happens, judges what is about to, and is the only maker of a
 //!   [`Permit`](monitor::Permit).
@@ -57,5 +58,6 @@ pub mod json;
 pub mod label;
 pub mod monitor;
 pub mod policy;
+pub mod predicates;
 mod rules;
 pub mod trace;

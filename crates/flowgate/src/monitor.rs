@@ -26,6 +26,7 @@ use crate::label::{Label, Roster};
 use crate::policy::pattern::Servers;
 use crate::policy::plan::Type;
 use crate::policy::{Action, Policy};
+use crate::predicates::{Answered, Answers, Predicates};
 use crate::rules::Rules;
 use crate::trace::{Body, Call, Entry, EventId, Influence, PlaceError, Region, Status, Tool, Trace};
 use stores::{Access, Stores};
@@ -76,6 +77,7 @@ pub struct Monitor {
     messages: Arc<Applicable>,
     tools: Arc<Applicable>,
     parameters: Parameters,
+    answers: Answers,
     /// What a tool does to stores, for a harmless one and for others.
     known_accesses: HashMap<(Tool, bool), Access>,
     accesses: HashMap<EventId, Access>,
@@ -158,6 +160,7 @@ impl Monitor {
             messages,
             tools,
             parameters: Parameters::default(),
+            answers: Answers::default(),
             known_accesses: HashMap::new(),
             accesses: HashMap::new(),
             unpermitted: std::collections::HashSet::new(),
@@ -186,6 +189,19 @@ impl Monitor {
     pub fn set_parameters(&mut self, parameters: &Map<String, serde_json::Value>) {
         self.parameters = Parameters::new(parameters);
         self.version += 1;
+    }
+
+    /// Says who answers the predicates that the policy declares `extern`, and what has been answered before.
+    ///
+    /// An answer holds as long as the session. With the record of another run, that run is judged again as it was.
+    pub fn set_predicates(&mut self, predicates: Predicates, recorded: Vec<Answered>) {
+        self.answers = Answers::new(predicates, recorded);
+        self.version += 1;
+    }
+
+    /// Everything that was asked and answered so far, in the order of the questions.
+    pub fn answers(&self) -> Vec<Answered> {
+        self.answers.recorded()
     }
 
     /// Tells the monitor of tools that exist, so that a name which two servers offer is ambiguous from the start.

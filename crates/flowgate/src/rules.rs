@@ -14,6 +14,7 @@ pub(crate) use dispatch::Dispatch;
 
 use crate::eval::{Candidates, EvalError, Evaluator, Frame, Missing, Parameters, Value, set};
 use crate::policy::plan::{Plan, Rule, Slot, Type};
+use crate::predicates::Answers;
 use crate::trace::{Body, EventId, Trace};
 
 /// Takes what rules find.
@@ -31,13 +32,12 @@ pub(crate) struct Context<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) trace: &'a Trace,
     pub(crate) parameters: &'a Parameters,
+    pub(crate) answers: &'a Answers,
 }
 
 impl<'a> Context<'a> {
     pub(crate) fn evaluator(self, fuel: &'a mut u64) -> Evaluator<'a> {
-        let mut evaluator = Evaluator::new(self.plan, self.trace, fuel, Missing::IsNone);
-        evaluator.parameters = self.parameters;
-        evaluator
+        Evaluator::new(self.plan, self.trace, fuel, Missing::IsNone).given(self.parameters, self.answers)
     }
 }
 

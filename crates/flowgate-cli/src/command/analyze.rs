@@ -58,7 +58,11 @@ pub(crate) fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, Inpu
                 0 => String::new(),
                 n => format!(", {} that could not be evaluated", plural(n, "rule")),
             };
-            output.line(&format!("{}: {}{failures}", plural(runs, "run"), plural(found, "match").replace("matchs", "matches")));
+            output.line(&format!(
+                "{}: {}{failures}",
+                plural(runs, "run"),
+                plural(found, "match").replace("matchs", "matches")
+            ));
         }
         AnalyzeFormat::Json => {
             let all = json!({"policy": name, "runs": results});
@@ -89,7 +93,10 @@ fn text(analysis: &Analysis, policy: &Policy, name: &str, trace: &str, line: usi
             action => output.paint("33", verb(action)),
         };
         output.line(&format!("{verb} {}", said.join(" ")));
-        violation.kwargs.iter().for_each(|(key, value)| output.line(&format!("    {key} = {}", one_line(value))));
+        violation
+            .kwargs
+            .iter()
+            .for_each(|(key, value)| output.line(&format!("    {key} = {}", one_line(value))));
         output.line(&format!("    {name}:{} in {trace}:{line}", policy.line(&violation.statement)));
         violation.ranges.iter().for_each(|range| output.line(&format!("    {range}")));
     }
@@ -123,9 +130,10 @@ fn document(analysis: &Analysis, policy: &Policy, trace: &str, line: usize) -> V
             "key": violation.key,
         })
     });
-    let failures = analysis.failures.iter().map(|failure| {
-        json!({"rule": policy.line(&failure.statement), "message": failure.message})
-    });
+    let failures = analysis
+        .failures
+        .iter()
+        .map(|failure| json!({"rule": policy.line(&failure.statement), "message": failure.message}));
     let (violations, failures) = (violations.collect::<Vec<_>>(), failures.collect::<Vec<_>>());
     json!({"trace": trace, "line": line, "violations": violations, "failures": failures})
 }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use super::compare::arithmetic;
 use super::{EvalError, Evaluator, Frame, MAX_DEPTH, Missing, Read, Result, Value, set};
 use crate::builtin::Builtin;
-use crate::policy::plan::{Ex, RegexUse};
+use crate::policy::plan::{Ex, RegexUse, Type};
 use crate::policy::regex::Pattern;
 use crate::trace::Content;
 
-/// What compiling a pattern costs.
+/// What compiling a pattern, or asking a program, costs.
 const COMPILING: usize = 2_000;
 /// How many matches of a pattern are looked at.
 const MAX_FOUND: usize = 10_000;
@@ -97,6 +97,10 @@ impl Evaluator<'_> {
             Ex::Predicate(index, arguments) => {
                 let arguments = self.all(arguments, frame)?;
                 self.predicate(*index, arguments)
+            }
+            Ex::Extern(index, arguments) => {
+                let arguments = self.all(arguments, frame)?;
+                self.external(*index, &arguments)
             }
             Ex::Not(inner) => {
                 let value = self.evaluate(inner, frame)?;
@@ -227,6 +231,33 @@ impl Evaluator<'_> {
                 Value::list(found.into_iter().filter_map(|range| text.get(range).map(Value::text)))
             }
         })
+    }
+
+    /// What the program answers that runs the policy. Of what is not there, nothing holds.
+    fn external(&mut self, index: usize, arguments: &[Value]) -> Result<Value> {
+        let Some(declared) = self.plan.externs.get(index) else { return Ok(Value::Absent) };
+        let name = &declared.name;
+        let mut asked = Vec::with_capacity(arguments.len());
+        for ((parameter, ty), value) in declared.parameters.iter().zip(arguments) {
+            let value = self.resolve(value)?;
+            if matches!(value, Value::Absent | Value::None) && *ty != Type::Any {
+                return Ok(Value::Absent);
+            }
+            if !self.has_type(&value, *ty) {
+                let (wanted, given) = (ty.name(), value.type_name());
+                return Err(EvalError::Type(format!("`{parameter}` of `{name}` is {wanted}, not {given}")));
+            }
+            asked.push(value.to_json());
+        }
+        self.spend(COMPILING)?;
+        let answer = self.answers.ask(name, &asked);
+        let answer = answer.map_err(|why| EvalError::Type(format!("`{name}` has no answer: {why}")))?;
+        let answer = Value::from_json(&answer);
+        if self.has_type(&answer, declared.result) {
+            return Ok(answer);
+        }
+        let (given, wanted) = (answer.type_name(), declared.result.name());
+        Err(EvalError::Type(format!("`{name}` answers with {given}, not {wanted}")))
     }
 
     /// A method that only texts or only maps have.

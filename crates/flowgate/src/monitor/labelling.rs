@@ -269,8 +269,8 @@ impl Monitor {
         missing: Missing,
         fuel: &mut u64,
     ) -> Result<(Vec<Grant>, bool), EvalError> {
-        let Self { trace, roster, .. } = self;
-        let mut evaluator = Evaluator::new(plan, trace, fuel, missing);
+        let Self { trace, roster, parameters, answers, .. } = self;
+        let mut evaluator = Evaluator::new(plan, trace, fuel, missing).given(parameters, answers);
         evaluator.quiet = statement.query.is_quiet;
         let mut grants = Vec::new();
         let mut frame = frame(&statement.query, id);

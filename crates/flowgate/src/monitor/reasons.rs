@@ -17,7 +17,8 @@ impl Monitor {
         let plan = &policy.plan;
         let mut reasons = self.no_longer_exempt(plan, id);
         let mut report = Reasons { plan, id, reasons: Vec::new(), found: Vec::new() };
-        let context = Context { plan, trace: &self.trace, parameters: &self.parameters };
+        let context =
+            Context { plan, trace: &self.trace, parameters: &self.parameters, answers: &self.answers };
         self.rules.meet(context, id, Which::All, fuel, &mut report);
         reasons.extend(report.reasons);
         reasons

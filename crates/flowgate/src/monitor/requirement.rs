@@ -61,8 +61,9 @@ impl Monitor {
                 continue;
             }
             let mut granted: Vec<(NodeId, Partial)> = Vec::new();
-            let Self { trace, roster, .. } = self;
-            let mut evaluator = Evaluator::new(plan, trace, fuel, Missing::FailsAll);
+            let Self { trace, roster, parameters, answers, .. } = self;
+            let mut evaluator =
+                Evaluator::new(plan, trace, fuel, Missing::FailsAll).given(parameters, answers);
             let result = each_match(&mut evaluator, &statement.query, event, |evaluator, frame| {
                 let nodes = region_nodes(evaluator.trace, &statement.target, frame, event);
                 // The condition on the argument itself is what pins it down; all else must be good enough already.
@@ -126,8 +127,8 @@ impl Monitor {
                     continue;
                 }
                 let grants = missing == Missing::FailsAll;
-                let Self { trace, roster, .. } = self;
-                let mut evaluator = Evaluator::new(plan, trace, fuel, missing);
+                let Self { trace, roster, parameters, answers, .. } = self;
+                let mut evaluator = Evaluator::new(plan, trace, fuel, missing).given(parameters, answers);
                 let result = each_match(&mut evaluator, &statement.query, event, |evaluator, frame| {
                     let conditions = evaluator.reads.len();
                     let mut label =
@@ -189,7 +190,8 @@ impl Monitor {
             if self.ambiguous(plan, &statement.query, tool).is_some() {
                 continue;
             }
-            let mut evaluator = Evaluator::new(plan, &self.trace, fuel, Missing::FailsAll);
+            let mut evaluator = Evaluator::new(plan, &self.trace, fuel, Missing::FailsAll)
+                .given(&self.parameters, &self.answers);
             // A statement that cannot be evaluated lifts nothing.
             let mut found = Vec::new();
             let result = each_match(&mut evaluator, &statement.query, event, |evaluator, frame| {

@@ -15,7 +15,9 @@ use std::collections::HashMap;
 use super::Dialect;
 use super::diagnostic::{Diagnostic, Span, nearest};
 use super::pattern::{PatternId, ToolPattern};
-use super::plan::{Endorsement, Ex, LabelStatement, Payload, Plan, Predicate, Requirement, Store, Type};
+use super::plan::{
+    Endorsement, Ex, Extern, LabelStatement, Payload, Plan, Predicate, Requirement, Store, Type,
+};
 use super::syntax::{Body, Expr, ExprKind, File, Name, Statement, StatementKind, ToolName};
 use crate::rules::Dispatch;
 use body::Scope;
@@ -37,6 +39,7 @@ pub(super) struct Compiler<'a> {
     open: Vec<String>,
     imports: imports::Imports,
     predicates: HashMap<&'a str, usize>,
+    externs: HashMap<&'a str, usize>,
     /// For each predicate, whether it looks at the trace and not only at its arguments.
     predicate_looks_around: Vec<bool>,
     patterns: HashMap<String, PatternId>,
@@ -55,6 +58,7 @@ pub(super) fn compile(file: &File, dialect: Dialect) -> (Plan, Vec<Diagnostic>) 
         open: Vec::new(),
         imports: imports::Imports::default(),
         predicates: HashMap::new(),
+        externs: HashMap::new(),
         predicate_looks_around: Vec::new(),
         patterns: HashMap::new(),
         has_lattice: false,
@@ -147,6 +151,10 @@ impl<'a> Compiler<'a> {
                     self.plan.predicates.push(Predicate { name: text, parameters, query, ops: Vec::new() });
                     name
                 }
+                StatementKind::Extern { name, parameters, result } => {
+                    let _ = self.external(name, parameters, result);
+                    name
+                }
                 StatementKind::Store { name, .. } => name,
                 _ => continue,
             };
@@ -170,7 +178,9 @@ impl<'a> Compiler<'a> {
         let span = statement.span.clone();
         match &statement.kind {
             // Done by `dimensions` and `declare`; a constant's value is put in where it is used.
-            StatementKind::Lattice { .. } | StatementKind::Import { .. } => Ok(()),
+            StatementKind::Lattice { .. } | StatementKind::Import { .. } | StatementKind::Extern { .. } => {
+                Ok(())
+            }
             StatementKind::Constant { value, .. } => {
                 self.expression(value, &mut Scope::default()).map(|_| ())
             }
@@ -264,6 +274,30 @@ impl<'a> Compiler<'a> {
             }
             StatementKind::Rule { action, message, body } => self.rule(span, *action, message, body),
         }
+    }
+
+    /// Declares a predicate that the program answers.
+    fn external(&mut self, name: &'a Name, parameters: &[(Name, Name)], result: &Name) -> Compiled<()> {
+        let mut plain = |variable: &Name, ty: &Name| {
+            let found = self.ty(variable, ty)?;
+            if found.is_plain() {
+                return Ok(found);
+            }
+            let message = format!("a program cannot be handed a {}", ty.text);
+            self.fail(
+                "unknown-type",
+                &ty.span,
+                message,
+                "hand it what you ask about: `str`, `int`, `dict`, `any`, ...",
+            )
+        };
+        let declared: Vec<_> =
+            parameters.iter().map(|(name, ty)| Ok((name.text.clone(), plain(name, ty)?))).collect();
+        let result = plain(result, result);
+        let parameters = declared.into_iter().collect::<Compiled<_>>()?;
+        self.externs.insert(&name.text, self.plan.externs.len());
+        self.plan.externs.push(Extern { name: name.text.clone(), parameters, result: result? });
+        Ok(())
     }
 
     fn predicate(&mut self, name: &Name, parameters: &[(Name, Option<Name>)], body: &Body) -> Compiled<()> {

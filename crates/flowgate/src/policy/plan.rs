@@ -28,6 +28,7 @@ pub(crate) struct Plan {
     pub(crate) patterns: Vec<ToolPattern>,
     pub(crate) stores: Vec<Store>,
     pub(crate) predicates: Vec<Predicate>,
+    pub(crate) externs: Vec<Extern>,
     /// What regions carry that no statement labels; `None` is top.
     pub(crate) default: Option<Label>,
     pub(crate) labels: Vec<LabelStatement>,
@@ -131,6 +132,14 @@ pub(crate) struct EventVariable {
     pub(crate) named: Option<Arc<str>>,
 }
 
+/// A predicate that the program answers which runs the policy.
+#[derive(Debug)]
+pub(crate) struct Extern {
+    pub(crate) name: String,
+    pub(crate) parameters: Vec<(String, Type)>,
+    pub(crate) result: Type,
+}
+
 #[derive(Debug)]
 pub(crate) struct Predicate {
     pub(crate) name: String,
@@ -204,6 +213,16 @@ impl Type {
         ("list", Self::List),
         ("any", Self::Any),
     ];
+
+    /// What the language calls it.
+    pub(crate) fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|(_, ty)| *ty == self).map_or("event", |(name, _)| name)
+    }
+
+    /// Whether values of it can be handed to a program.
+    pub(crate) fn is_plain(self) -> bool {
+        matches!(self, Self::Str | Self::Int | Self::Float | Self::Bool | Self::Dict | Self::List | Self::Any)
+    }
 
     pub(crate) fn is_event(self) -> bool {
         matches!(self, Self::Message | Self::ToolCall | Self::ToolOutput | Self::Tool | Self::Event)
@@ -294,6 +313,7 @@ pub(crate) enum Ex {
     CompatMethod(Box<Self>, Arc<str>, Vec<Self>),
     Quantified(Box<Quantified>),
     Predicate(usize, Vec<Self>),
+    Extern(usize, Vec<Self>),
     Not(Box<Self>),
     Negate(Box<Self>),
     And(Vec<Self>),
@@ -448,6 +468,7 @@ impl Ex {
             Self::List(items)
             | Self::Call(_, items)
             | Self::Predicate(_, items)
+            | Self::Extern(_, items)
             | Self::And(items)
             | Self::Or(items)
             | Self::Format(items) => items.iter().collect(),

@@ -44,6 +44,8 @@ pub(crate) enum StatementKind {
     Constant { name: Name, value: Expr },
     /// `NAME(PARAMETERS) := ...`
     Predicate { name: Name, parameters: Vec<(Name, Option<Name>)>, body: Body },
+    /// `extern NAME(PARAMETERS) -> TYPE`
+    Extern { name: Name, parameters: Vec<(Name, Name)>, result: Name },
     /// `import a.b as c`, or `from a.b import c as d, e`
     Import { module: Name, alias: Option<Name>, names: Option<Vec<(Name, Option<Name>)>> },
 }

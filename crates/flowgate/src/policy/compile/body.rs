@@ -161,7 +161,8 @@ impl Compiler<'_> {
         let counting = body.lines.iter().find(is_block).map(|line| line.expr().span.clone());
         let counting = counting.or_else(|| self.calls_looking_around(body).then(|| scope_span(body)));
         if let Some(span) = counting {
-            let message = "other events are counted or looked for, and the statement speaks of one event alone";
+            let message =
+                "other events are counted or looked for, and the statement speaks of one event alone";
             let help = "write a rule (`raise`, `ask`) that looks at them instead";
             return self.fail("one-event", &span, message, help);
         }

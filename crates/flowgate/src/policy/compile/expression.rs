@@ -336,12 +336,22 @@ impl Compiler<'_> {
             self.arity(expr, name, (parameters.len(), parameters.len()), compiled.len())?;
             return Ok(Ex::Predicate(index, compiled));
         }
+        if let Some(index) = self.externs.get(name).copied() {
+            let compiled = self.expressions(arguments, scope)?;
+            let known = self.plan.externs.get(index).map_or(&[] as &[_], |known| &known.parameters);
+            let parameters: Vec<String> = known.iter().map(|(name, _)| name.clone()).collect();
+            let parameters: Vec<&str> = parameters.iter().map(String::as_str).collect();
+            let compiled = self.named(name, &parameters, compiled, named, scope)?;
+            self.arity(expr, name, (parameters.len(), parameters.len()), compiled.len())?;
+            return Ok(Ex::Extern(index, compiled));
+        }
         let Some(builtin) = Builtin::find(name) else {
             // The arguments may have mistakes of their own.
             let _ = self.expressions(arguments, scope);
             self.unavailable(name, span)?;
             let mut known: Vec<&str> = builtin::names().chain(["match", "find", "isinstance"]).collect();
             let mut predicates: Vec<String> = self.predicates.keys().map(|name| (*name).to_owned()).collect();
+            predicates.extend(self.externs.keys().map(|name| (*name).to_owned()));
             predicates.sort_unstable();
             known.extend(predicates.iter().map(String::as_str));
             return self.unknown("function", name, span, &known);

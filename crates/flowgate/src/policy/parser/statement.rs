@@ -89,6 +89,7 @@ impl Parser<'_> {
             "raise" => self.rule(Action::Deny),
             "ask" => self.rule(Action::Ask),
             "log" => self.rule(Action::Log),
+            "extern" => self.external(),
             "import" | "from" => {
                 self.advance();
                 let mut module = self.name("a module")?;
@@ -108,6 +109,32 @@ impl Parser<'_> {
                 Err(self.expected("a statement", Some(&help)))
             }
         }
+    }
+
+    /// `extern NAME(PARAMETERS) -> TYPE`
+    fn external(&mut self) -> Parsed<StatementKind> {
+        self.advance();
+        let help = "write `extern NAME(PARAMETER: TYPE) -> bool`";
+        let name = self.name("the name of a predicate")?;
+        self.expect(Token::ParenOpen, "`(`")?;
+        let mut parameters = Vec::new();
+        while self.peek() != Token::ParenClose {
+            let parameter = self.name("a parameter")?;
+            if !self.eat(Token::Colon) {
+                return Err(self.expected("`:` and a type", Some(help)));
+            }
+            parameters.push((parameter, self.name("a type")?));
+            if !self.eat(Token::Comma) {
+                break;
+            }
+        }
+        self.expect(Token::ParenClose, "`)`")?;
+        if !self.eat(Token::Arrow) {
+            return Err(self.expected("`->` and a type", Some(help)));
+        }
+        let result = self.name("a type")?;
+        self.end_of_line()?;
+        Ok(StatementKind::Extern { name, parameters, result })
     }
 
     /// What stands behind the module in `import a.b as c` and `from a.b import c as d, e`.

@@ -1,0 +1,220 @@
+//! Predicates that the program answers which runs a policy: `extern is_customer(email: str) -> bool`.
+//!
+//! Such an answer may come from anywhere, so it is data for the core: each is recorded, the same question gets the same
+//! answer for as long as the session lasts, and a run that is given the record needs nobody to ask. A question that
+//! nobody answers, or that is answered with a value of another type, makes the rule fail, and grants nothing.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::Value;
+
+/// Answers one predicate: a value, or why there is none.
+type Answer = dyn Fn(&[Value]) -> Result<Value, String> + Send + Sync;
+
+/// The predicates that a program answers.
+///
+/// ```
+/// use flowgate::predicates::Predicates;
+/// use serde_json::json;
+///
+/// let mut predicates = Predicates::new();
+/// predicates.define("is_customer", |arguments| Ok(json!(arguments[0] == "ann@example.org")));
+/// ```
+#[derive(Clone, Default)]
+pub struct Predicates {
+    known: HashMap<String, Arc<Answer>>,
+}
+
+impl fmt::Debug for Predicates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut names: Vec<&String> = self.known.keys().collect();
+        names.sort_unstable();
+        f.debug_list().entries(names).finish()
+    }
+}
+
+impl Predicates {
+    /// None.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Answers a predicate from now on. The arguments are those of the call, of the types that the policy declares.
+    ///
+    /// A panic in `answer` is the program's own; it is not caught.
+    pub fn define(
+        &mut self,
+        name: impl Into<String>,
+        answer: impl Fn(&[Value]) -> Result<Value, String> + Send + Sync + 'static,
+    ) {
+        self.known.insert(name.into(), Arc::new(answer));
+    }
+}
+
+/// A question that was answered.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Answered {
+    /// The predicate.
+    pub name: String,
+    /// What it was asked of.
+    pub arguments: Vec<Value>,
+    /// The answer, or why there is none.
+    pub answer: Result<Value, String>,
+}
+
+/// Whom to ask, and what has been answered.
+#[derive(Debug, Default)]
+pub(crate) struct Answers {
+    predicates: Predicates,
+    /// By the question as JSON.
+    given: Mutex<BTreeMap<String, Answered>>,
+}
+
+/// How many answers one session may hold.
+const MAX_ANSWERS: usize = 100_000;
+
+impl Answers {
+    pub(crate) fn new(predicates: Predicates, recorded: impl IntoIterator<Item = Answered>) -> Self {
+        let key = |answered: &Answered| question(&answered.name, &answered.arguments);
+        let given = recorded.into_iter().map(|answered| (key(&answered), answered)).collect();
+        Self { predicates, given: Mutex::new(given) }
+    }
+
+    pub(crate) fn ask(&self, name: &str, arguments: &[Value]) -> Result<Value, String> {
+        let key = question(name, arguments);
+        // Whoever panicked while answering has recorded nothing.
+        let known = self.given.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
+        if let Some(answered) = known {
+            return answered.answer;
+        }
+        let Some(predicate) = self.predicates.known.get(name) else {
+            return Err(format!("nobody answers `{name}`"));
+        };
+        let answer = predicate(arguments);
+        let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
+        if given.len() >= MAX_ANSWERS {
+            return Err(format!("more than {MAX_ANSWERS} questions were asked"));
+        }
+        let (name, arguments) = (name.to_owned(), arguments.to_vec());
+        given.insert(key, Answered { name, arguments, answer: answer.clone() });
+        answer
+    }
+
+    pub(crate) fn recorded(&self) -> Vec<Answered> {
+        self.given.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+}
+
+fn question(name: &str, arguments: &[Value]) -> String {
+    format!("{name} {}", Value::Array(arguments.to_vec()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::analysis::{Options, analyze};
+    use crate::monitor::{Monitor, Verdict};
+    use crate::policy::Policy;
+    use crate::trace::{Call, Tool, read};
+
+    const POLICY: &str = "\
+extern is_customer(email: str) -> bool
+raise \"not a customer\" if:
+    (call: ToolCall) is tool:send
+    not is_customer(call.arguments.to)
+";
+
+    fn customers(calls: Arc<AtomicUsize>) -> Predicates {
+        let mut predicates = Predicates::new();
+        predicates.define("is_customer", move |arguments| {
+            calls.fetch_add(1, Ordering::Relaxed);
+            match arguments {
+                [Value::String(email)] if email == "down@example.org" => {
+                    Err("the directory is down".to_owned())
+                }
+                [Value::String(email)] if email == "odd@example.org" => Ok(json!("yes")),
+                [email] => Ok(json!(email == "ann@example.org")),
+                _ => Err("one argument".to_owned()),
+            }
+        });
+        predicates
+    }
+
+    fn call(to: &str) -> Call {
+        Call::from_json(to, Tool::local("send"), &json!({"to": to}).to_string())
+    }
+
+    fn verdict(monitor: &mut Monitor, to: &str) -> String {
+        match monitor.judge(call(to)) {
+            Verdict::Permit(_) => "permit".to_owned(),
+            verdict => verdict.judgement().reasons[0].message.clone(),
+        }
+    }
+
+    #[test]
+    fn answers_decide_and_are_asked_for_once() {
+        let policy = Arc::new(Policy::parse(POLICY).unwrap());
+        let calls = Arc::new(AtomicUsize::new(0));
+        let mut monitor = Monitor::new(Arc::clone(&policy));
+        monitor.set_predicates(customers(Arc::clone(&calls)), Vec::new());
+        for (to, expected) in [
+            ("ann@example.org", "permit"),
+            ("eve@example.org", "not a customer"),
+            ("eve@example.org", "not a customer"),
+            (
+                "down@example.org",
+                "the rule cannot be evaluated: `is_customer` has no answer: the directory is down",
+            ),
+            ("odd@example.org", "the rule cannot be evaluated: `is_customer` answers with str, not bool"),
+        ] {
+            assert_eq!(verdict(&mut monitor, to), expected, "{to}");
+        }
+        assert_eq!(calls.load(Ordering::Relaxed), 4);
+
+        // What was recorded is enough to judge again, with nobody to ask.
+        let recorded = monitor.answers();
+        let mut again = Monitor::new(policy);
+        again.set_predicates(Predicates::new(), recorded);
+        assert_eq!(verdict(&mut again, "ann@example.org"), "permit");
+        assert_eq!(verdict(&mut again, "eve@example.org"), "not a customer");
+        assert!(verdict(&mut again, "bob@example.org").contains("nobody answers `is_customer`"));
+    }
+
+    #[test]
+    fn an_analysis_asks_as_well() {
+        let messages = [
+            json!({"id": "1", "type": "function", "function": {"name": "send", "arguments": {"to": "eve@example.org"}}}),
+        ];
+        let policy = Policy::parse(POLICY).unwrap();
+        let analyzed = |predicates| {
+            let options = Options { predicates, ..Options::default() };
+            analyze(&policy, read::list(&messages).unwrap(), &options).unwrap()
+        };
+        assert_eq!(analyzed(customers(Arc::default())).violations.len(), 1);
+        let alone = analyzed(Predicates::new());
+        assert_eq!((alone.violations.len(), alone.failures.len()), (0, 1));
+    }
+
+    #[test]
+    fn arguments_have_their_types() {
+        let source = POLICY.replace("call.arguments.to", "call.arguments.n");
+        let policy = Arc::new(Policy::parse(&source).unwrap());
+        let mut monitor = Monitor::new(policy);
+        monitor.set_predicates(customers(Arc::default()), Vec::new());
+        let call = |arguments: &str| Call::from_json(arguments, Tool::local("send"), arguments);
+        let message = |verdict: Verdict| verdict.judgement().reasons[0].message.clone();
+        let verdict = monitor.judge(call("{\"n\": 1}"));
+        assert_eq!(
+            message(verdict),
+            "the rule cannot be evaluated: `email` of `is_customer` is str, not int"
+        );
+        let verdict = monitor.judge(call("{}"));
+        assert_eq!(message(verdict), "not a customer", "of what is not there nothing holds");
+    }
+}
