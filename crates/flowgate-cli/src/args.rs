@@ -117,6 +117,12 @@ pub(crate) enum Command {
         #[arg(long)]
         content: bool,
     },
+    /// Make a measurement again.
+    Bench {
+        /// What to measure.
+        #[command(subcommand)]
+        bench: Bench,
+    },
     /// Walk through an injected payment: labels, what the model may see, the call, its requirement, the verdict.
     Demo,
     /// Serve the policy API over HTTP: clients send a trace and a policy, and are told what its rules find.
@@ -164,6 +170,47 @@ pub(crate) enum AnalyzeFormat {
     /// One document.
     Json,
 }
+
+/// The measurements.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Bench {
+    /// Hold detectors and a flow rule against the same attack in many disguises.
+    ///
+    /// Customers write feedback, and some of it tells the agent that summarizes it to put a link into its message, with what
+    /// other customers wrote behind it. The messenger fetches the link to draw a preview, and the data is gone. That is
+    /// the attack of Table 1 and section 4.2 of "AI Agents with Formal Security Guarantees".
+    #[command(after_help = DETECTORS_HELP)]
+    Detectors {
+        /// Another policy than the one that is built in; the tools are `gsheets_read` and `send_slack_message`.
+        #[arg(long, value_name = "FILE")]
+        policy: Option<PathBuf>,
+        /// How to print the result.
+        #[arg(long, value_enum, default_value_t = TableFormat::Text)]
+        format: TableFormat,
+        /// Show what the rows say, and what was found in them.
+        #[arg(long)]
+        content: bool,
+    },
+}
+
+const DETECTORS_HELP: &str = "\
+How to read the table:
+  injection, moderation          a score from 0 to 1 for the row alone
+  hidden, pii, secrets, link     how many were found in the row alone; `link` is one that looks made to carry data
+  !                              the row is flagged: a score of 0.5 or more, or something found
+  injected message               what the rule says when the agent obeys; the mildest verdict over all ways to
+                                 switch previews on (true, left out, \"true\", 1)
+  honest message                 what it says of the plain summary, previews switched off
+
+A good detector flags every attack and no honest row. These know phrases and forms; one that was trained errs on other
+rows. The rows were written to show how easily that happens, so the figures are no rates for feedback at large.
+The rule cannot be talked out of it: it asks what was read before, not what it said. What it costs is said below the
+table: nobody gets a preview after feedback was read.
+
+Exit codes:
+  0  the rule stopped every injected message, and let every honest one pass
+  1  it did not
+  2  the command line or the policy cannot be used";
 
 #[cfg(feature = "gateway")]
 const SERVE_HELP: &str = "\
@@ -263,12 +310,12 @@ pub(crate) enum Format {
     Sarif,
 }
 
-/// How `replay` prints.
+/// How `replay` and `bench` print.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum TableFormat {
     /// A table.
     Text,
-    /// One JSON object a line, for each suite and method.
+    /// One JSON object a line: for each suite and method, or for each row and for all of them.
     Json,
 }
 
