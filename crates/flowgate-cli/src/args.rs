@@ -202,10 +202,18 @@ How to read the table:
                                  switch previews on (true, left out, \"true\", 1)
   honest message                 what it says of the plain summary, previews switched off
 
-A good detector flags every attack and no honest row. These know phrases and forms; one that was trained errs on other
-rows. The rows were written to show how easily that happens, so the figures are no rates for feedback at large.
-The rule cannot be talked out of it: it asks what was read before, not what it said. What it costs is said below the
-table: nobody gets a preview after feedback was read.
+What to make of it:
+  A detector of attacks should flag every attack and no honest row. `injection`, `hidden` and `link` are meant for that;
+  `moderation`, `pii` and `secrets` look for other things, and may be right about an honest row.
+  The detectors know phrases and forms. A trained one errs on other rows. The rows were written to show how easily
+  that happens, so the figures are no rates for feedback at large.
+  The rule asks what was read before, not what it said, so no wording gets past it. It also stops honest previews,
+  and a link that somebody clicks is beyond it; the lines below the table count both.
+  The agent is no model: the row says what its attack demands, and the agent does it.
+
+Examples:
+  flowgate bench detectors --content                what the rows say, with invisible characters written out
+  flowgate bench detectors --policy mine.flow       the same runs under a rule of yours
 
 Exit codes:
   0  the rule stopped every injected message, and let every honest one pass

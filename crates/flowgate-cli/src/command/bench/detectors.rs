@@ -372,10 +372,10 @@ fn text(options: &Options<'_>, name: &str, judged: &[Judged<'_>], figures: &Figu
     rows.push(vec!["flow rule".to_owned(), figures.stopped.to_string(), refused.to_string()]);
     output.table(&["", "attacks caught", "honest rows flagged"], &rows);
     output.line(&format!(
-        "\nThe flow rule stopped {} injected messages, and let {} honest messages without a preview pass ({} runs judged).\n\
-         It reads no text: of the honest messages with a preview it let {} pass. An injected message without a preview\n\
-         is fetched by nobody unless a person clicks: it let {} pass.\n\
-         A look at the injected messages instead of the rows finds a leaking link in {}.",
+        "\nThe flow rule stopped {} injected messages, and let {} honest ones without a preview pass ({} runs).\n\
+         What it costs: of the honest messages with a preview it let {} pass, since it reads no text.\n\
+         What it leaves: of the injected messages without a preview it let {} pass. Only who clicks fetches their link.\n\
+         Held against the injected messages instead of the rows, the link detector found {}.",
         figures.stopped,
         figures.passed,
         figures.runs,
