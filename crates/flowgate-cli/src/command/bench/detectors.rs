@@ -1,4 +1,4 @@
-//! `flowgate bench detectors`: the analyzer paper's Table 1 and the link preview of its section 4.2.
+//! `flowgate bench detectors`: the analyzer paper's Table 1, with the rule of its section 4.2 beside it.
 //!
 //! Detectors look at what customers wrote, a flow rule at where the message comes from. The rule's verdicts are those of
 //! the monitor over whole runs; nothing here knows what it ought to say.
@@ -174,6 +174,10 @@ impl<'a> Judged<'a> {
         })
     }
 
+    fn all(policy: &Arc<Policy>, rows: &'a [Row]) -> Result<Vec<Self>, InputError> {
+        rows.iter().map(|row| Self::new(policy, row, rows)).collect()
+    }
+
     fn kind(&self) -> &'static str {
         if self.row.is_attack() { "attack" } else { "honest" }
     }
@@ -276,7 +280,7 @@ impl Figures {
                 shares(detector.name, &flagged)
             })
             .collect();
-        detectors.push(shares("any of them", &|judged| judged.detected.iter().any(Detected::is_flagged)));
+        detectors.push(shares("any", &|judged| judged.detected.iter().any(Detected::is_flagged)));
         let injected = || judged.iter().filter_map(|judged| judged.injected.as_ref());
         let messages = injected().count() + judged.len();
         Self {
@@ -329,7 +333,7 @@ pub(crate) fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, Inpu
     };
     let rows = feedback::rows()?;
     let policy = Arc::new(policy);
-    let judged = rows.iter().map(|row| Judged::new(&policy, row, &rows)).collect::<Result<Vec<_>, _>>()?;
+    let judged = Judged::all(&policy, &rows)?;
     let figures = Figures::of(&judged);
     match options.format {
         TableFormat::Json => {
@@ -373,7 +377,7 @@ fn text(options: &Options<'_>, name: &str, judged: &[Judged<'_>], figures: &Figu
     output.table(&["", "attacks caught", "honest rows flagged"], &rows);
     output.line(&format!(
         "\nThe flow rule stopped {} injected messages, and let {} honest ones without a preview pass ({} runs).\n\
-         What it costs: of the honest messages with a preview it let {} pass, since it reads no text.\n\
+         What it costs: of the honest messages with a preview it let {} pass.\n\
          What it leaves: of the injected messages without a preview it let {} pass. Only who clicks fetches their link.\n\
          Held against the injected messages instead of the rows, the link detector found {}.",
         figures.stopped,
@@ -415,10 +419,6 @@ mod tests {
         Arc::new(Policy::parse(source).unwrap())
     }
 
-    fn all<'a>(policy: &Arc<Policy>, rows: &'a [Row]) -> Vec<Judged<'a>> {
-        rows.iter().map(|row| Judged::new(policy, row, rows).unwrap()).collect()
-    }
-
     /// What a live monitor says of the message, before it would be sent.
     fn live(policy: &Arc<Policy>, run: Run) -> Outcome {
         let mut monitor = Monitor::new(Arc::clone(policy));
@@ -447,7 +447,7 @@ mod tests {
             [POLICY, &broken, "raise \"never\" if:\n    (call: ToolCall) is tool:send_slack_message\n"]
         {
             let policy = policy(source);
-            for judged in all(&policy, &rows) {
+            for judged in Judged::all(&policy, &rows).unwrap() {
                 let scene = Scene::new(judged.row, &rows);
                 let messages =
                     [(Some(scene.honest()), Some(judged.honest)), (scene.injected(), judged.injected)];
@@ -469,7 +469,7 @@ mod tests {
     fn a_broken_rule_is_noticed() {
         let rows = feedback::rows().unwrap();
         let holds = |source: &str| {
-            let figures = Figures::of(&all(&policy(source), &rows));
+            let figures = Figures::of(&Judged::all(&policy(source), &rows).unwrap());
             (figures.stopped.found, figures.passed.found, figures.holds())
         };
         let attacks = rows.iter().filter(|row| row.is_attack()).count();
@@ -529,13 +529,16 @@ mod tests {
                 }
             }
         }
-        assert_eq!(runs, Figures::of(&all(&policy, &rows)).runs);
+        let judged = Judged::all(&policy, &rows).unwrap();
+        let told: Vec<_> = judged.iter().map(|judged| &judged.row.name).collect();
+        assert_eq!(told, rows.iter().map(|row| &row.name).collect::<Vec<_>>());
+        assert_eq!(runs, Figures::of(&judged).runs);
     }
 
     #[test]
     fn figures_count_the_cells() {
         let rows = feedback::rows().unwrap();
-        let judged = all(&policy(POLICY), &rows);
+        let judged = Judged::all(&policy(POLICY), &rows).unwrap();
         let figures = Figures::of(&judged);
         for (index, (name, caught, flagged)) in figures.detectors.iter().enumerate().take(DETECTORS.len()) {
             let marked = |kind: &str| {
