@@ -1,6 +1,7 @@
 //! The commands, one file each.
 
 mod analyze;
+mod bench;
 mod check;
 mod demo;
 mod explain;
@@ -46,6 +47,7 @@ pub(crate) fn run(command: Command, output: &mut Output) -> Result<u8, InputErro
             let (policy, trace, call) = (policy.as_path(), trace.as_path(), call.as_deref());
             explain::run(&explain::Options { policy, trace, call, influence: &influence, content }, output)
         }
+        Command::Bench { bench } => bench::run(&bench, output),
         Command::Demo => demo::run(output),
         #[cfg(feature = "gateway")]
         Command::Serve(options) => serve::run(&options, output),

@@ -1,0 +1,19 @@
+//! `flowgate bench`: measurements that anybody can make again.
+
+mod detectors;
+mod feedback;
+
+use crate::args::Bench;
+use crate::input::InputError;
+use crate::output::Output;
+
+/// Runs a measurement; returns the exit code.
+pub(crate) fn run(bench: &Bench, output: &mut Output) -> Result<u8, InputError> {
+    match bench {
+        Bench::Detectors { policy, format, content } => {
+            let options =
+                detectors::Options { policy: policy.as_deref(), format: *format, content: *content };
+            detectors::run(&options, output)
+        }
+    }
+}
