@@ -295,4 +295,11 @@ mod tests {
         check(&["(m: Message)", "\"lo\" in m.content"], &[&["messages.1", "messages.1.content.0.text:3-5"]]);
         check(&["(f: Function)", "f.name == \"send\""], &[&["messages.2.tool_calls.0.function"]]);
     }
+
+    #[test]
+    fn letters_of_texts() {
+        check(&["(m: Message)", "m.content[0] == \"I\""], &[&["messages.2"]]);
+        check(&["(m: Message)", "m.content[-1] == \"o\""], &[&["messages.2"]]);
+        check(&["(c: ToolCall)", "c.function.name[0] == \"s\""], &[&["messages.2.tool_calls.0"]]);
+    }
 }
