@@ -329,6 +329,13 @@ impl<'a> Evaluator<'a> {
         Ok(false)
     }
 
+    /// Whether a piece of an event is the schema of a tool, whose items are the tool's parameters.
+    pub(crate) fn is_schema(&self, event: EventId, node: NodeId) -> bool {
+        self.trace.event(event).is_some_and(|event| {
+            matches!(event.body, Body::Tool(_)) && event.document.key(0, "inputSchema") == Some(node)
+        })
+    }
+
     /// The items of a list or the values of a map; nothing for what is not there.
     pub(crate) fn items(&mut self, value: &Value) -> Result<Vec<Value>> {
         match value {
@@ -336,6 +343,9 @@ impl<'a> Evaluator<'a> {
             Value::List(items) | Value::Texts(items) => Ok(items.to_vec()),
             Value::Answers(answers) => Ok(answers.iter().copied().map(Value::Bool).collect()),
             Value::Dict(entries) => Ok(entries.iter().map(|(_, value)| value.clone()).collect()),
+            Value::Node(event, node) if self.is_schema(*event, *node) => {
+                self.parts(&Value::Event(*event), Type::ToolParameter)
+            }
             Value::Node(event, node) => {
                 let Some(document) = self.trace.event(*event).map(|event| &event.document) else {
                     return Ok(Vec::new());

@@ -297,9 +297,13 @@ mod tests {
     }
 
     #[test]
-    fn letters_of_texts() {
+    fn letters_and_parameters() {
         check(&["(m: Message)", "m.content[0] == \"I\""], &[&["messages.2"]]);
         check(&["(m: Message)", "m.content[-1] == \"o\""], &[&["messages.2"]]);
         check(&["(c: ToolCall)", "c.function.name[0] == \"s\""], &[&["messages.2.tool_calls.0"]]);
+        check(&["(t: Tool)", "len(t.inputSchema) == 2"], &[&["messages.0.tools.0"]]);
+        check(&["(t: Tool)", "len(t.inputSchema) == 0"], &[&["messages.0.tools.1"]]);
+        check(&["(t: Tool)", "any([p.name == \"n\" for p in t.inputSchema])"], &[&["messages.0.tools.0"]]);
+        check(&["(t: Tool)", "t.inputSchema.properties.n.type == \"integer\""], &[&["messages.0.tools.0"]]);
     }
 }
