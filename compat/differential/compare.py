@@ -16,6 +16,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +26,7 @@ import generate
 import outcome as sides
 from original import Pool
 from render import TEXT_FIXES
-from repairs import REPAIRS
+from repairs import REPAIRS, version
 
 HERE = Path(__file__).resolve().parent
 
@@ -69,16 +70,21 @@ class Original:
             "parameters": pair["parameters"],
             "repairs": sorted(repairs),
         }
-        key = hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
+        made_by = version(tuple(request["repairs"])) if repairs else ""
+        key = hashlib.sha256(json.dumps([request, made_by], sort_keys=True).encode()).hexdigest()
         if key not in self.known:
             self.known[key] = self.pool.ask(request)
+            if len(self.known) % 500 == 0:
+                self.save()
         return self.known[key]
 
     def save(self):
         """Keeps what was asked."""
         if self.path:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self.path.write_text(json.dumps(self.known))
+            written_anew = self.path.with_suffix(f".{threading.get_ident()}")
+            written_anew.write_text(json.dumps(dict(self.known)))
+            written_anew.replace(self.path)
 
 
 def written(pair, fixes):
@@ -103,18 +109,10 @@ def agrees(found, our, fixes, with_places):
 def candidates(original, pair):
     """The defects that show on this pair, each known by its repair having changed something."""
     shown = {fix for fix in TEXT_FIXES if fix in pair["variants"]}
-    everything = set(REPAIRS) | shown
-
-    def fired_with(fixes):
-        return set(original.ask(written(pair, fixes), pair, fixes & set(REPAIRS)).get("fired", []))
-
-    # One repair can hide another; above all, an error that is repaired is no error that is kept apart.
-    fired = shown | fired_with(everything)
-    for base in (everything - shown, shown | {"D3"}, shown | {"D30"}, {"D3"}, {"D30"}):
-        fired |= fired_with(base)
-    for fix in sorted(fired - shown):
-        fired |= fired_with(everything - {fix})
+    fired = shown | set(original.ask(written(pair, shown), pair, REPAIRS).get("fired", []))
     found = repaired(original, pair, fired)
+    # One repair can keep another from showing; above all, an error that is kept apart is no error that is repaired.
+    fired |= set(original.ask(written(pair, shown), pair, set(REPAIRS) - {"D3", "D30"}).get("fired", []))
     if found["errors"] or any("tools" in message for message in pair["messages"]):
         fired |= {"D13"} if sides.event_places(pair["messages"]) != [str(i) for i in range(len(pair["messages"]))] else set()
         fired |= {"D9"} if any(error.get("doubtful") for error in found["errors"]) else set()
@@ -124,21 +122,35 @@ def candidates(original, pair):
 
 def reads_alike(server, pair, our, fixes):
     """Whether we read the policy with its ambiguities resolved as we read it without."""
-    text = written(pair, set(fixes) & {"D1", "D2", "D17", "D34"})
+    text = written(pair, set(fixes))
     return text == pair["policy"] or sides.same(server(text, pair), our)
 
 
-def explain(original, server, pair, our, with_places, most=5):
-    """The smallest set of defects that explains a difference, or None."""
+def explain(original, server, pair, our, with_places, most=3):
+    """A smallest set of defects that explains a difference, or None; one of more than three may not be the smallest."""
     shown = candidates(original, pair)
-    for size in range(1, min(most, len(shown)) + 1):
+
+    def fits(fixes):
+        return agrees(repaired(original, pair, fixes), our, fixes, with_places) and reads_alike(server, pair, our, fixes)
+
+    for fixes in itertools.combinations(shown, 1):
+        if fits(fixes):
+            return fixes
+    if fits(shown):
+        needed = list(shown)
+        for fix in shown:
+            fewer = [other for other in needed if other != fix]
+            needed = fewer if fits(fewer) else needed
+        if len(needed) <= 2:
+            return tuple(needed)
+        most, shown = min(most, len(needed) - 1), shown if len(shown) < 8 else needed
+    else:
+        needed = None
+    for size in range(2, min(most, len(shown)) + 1):
         for fixes in itertools.combinations(shown, size):
-            if agrees(repaired(original, pair, fixes), our, fixes, with_places) and reads_alike(server, pair, our, fixes):
+            if fits(fixes):
                 return fixes
-    fixes = tuple(shown)
-    if len(shown) > most and agrees(repaired(original, pair, fixes), our, fixes, with_places):
-        return fixes
-    return None
+    return needed and tuple(needed)
 
 
 def judge(original, server, pair, compat, with_places):
