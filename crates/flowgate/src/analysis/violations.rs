@@ -203,6 +203,7 @@ fn address(trace: &Trace, mark: &Mark) -> String {
             let address = origin.name_address();
             address.strip_suffix(".name").map_or_else(|| origin.address(), str::to_owned)
         }),
+        Mark::ToolName(id) => origin(id).map_or_else(String::new, |origin| origin.name_address()),
         Mark::Node(id, node) => origin(id).map_or_else(String::new, |origin| of_node(trace, origin, *id, *node).0),
         Mark::Bytes(Place::ToolName(id), bytes) => {
             let name = trace.event(*id).and_then(|event| event.tool()).map(|tool| &*tool.name).unwrap_or_default();
@@ -294,6 +295,8 @@ mod tests {
         check(&["(c: ToolCall)", "\"ann\" in c.arguments.values()"], &[&[call, value]]);
         check(&["(m: Message)", "\"lo\" in m.content"], &[&["messages.1", "messages.1.content.0.text:3-5"]]);
         check(&["(f: Function)", "f.name == \"send\""], &[&["messages.2.tool_calls.0.function"]]);
+        let name = "messages.2.tool_calls.0.function.name";
+        check(&["(c: ToolCall)", "(s: str) in [\"a\", c.function.name]", "len(s) > 1"], &[&[call, name]]);
     }
 
     #[test]

@@ -27,6 +27,8 @@ pub(crate) enum Mark {
     Event(EventId),
     /// The `function` of a call.
     Function(EventId),
+    /// The name of the tool that a call calls.
+    ToolName(EventId),
     Node(EventId, NodeId),
     /// Bytes of a text.
     Bytes(Place, Range<usize>),
@@ -38,6 +40,7 @@ impl Mark {
         match value {
             Value::Event(event) => Some(Self::Event(*event)),
             Value::Function(event) => Some(Self::Function(*event)),
+            Value::ToolName(event) => Some(Self::ToolName(*event)),
             Value::Node(event, node) | Value::Part(_, event, node) => Some(Self::Node(*event, *node)),
             _ => None,
         }
