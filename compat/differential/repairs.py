@@ -546,8 +546,7 @@ def chunks_have_places(repairs, number):
             left, right = await self.visit(node.left), await self.visit(node.right)
             if isinstance(right, nodes.Contents) and isinstance(left, str):
                 repairs.note(number)
-                for chunk in right:
-                    text = chunk.text if isinstance(chunk, nodes.TextChunk) else chunk.image_url["url"]
+                for text in right.text():
                     for found in re.finditer(re.escape(left), text) if left else ():
                         self.mark(text, found.start(), found.end())
         return result
@@ -607,15 +606,22 @@ def contains_only_looks_the_right_way(repairs, number):
     repairs.put(Interpreter, "visit_BinaryExpr", visit)
 
 
+class Answers(list):
+    """Answers to one question about several things."""
+
+    def __bool__(self):
+        return any(self)
+
+
 def lists_are_items(repairs, number):
-    """D36: `[..] in list` gives a list of answers, one for each item of the left list."""
+    """D36: `[..] in list` gives a list of answers, one for each item, though the list itself may be an item."""
     binary = Interpreter.visit_BinaryExpr
 
     async def visit(self, node):
         result = await binary(self, node)
         if node.op == "in" and isinstance(result, list):
             repairs.note(number)
-            return await self.visit(node.left) in await self.visit(node.right)
+            return await self.visit(node.left) in await self.visit(node.right) or Answers(result)
         return result
 
     repairs.put(Interpreter, "visit_BinaryExpr", visit)
@@ -704,7 +710,7 @@ def unknown_members_are_none(repairs, number):
             return await member(self, node)
         except (*NOTHING, ExcessivePolicyError, InvariantAttributeError):
             obj = await self.visit(node.expr)
-            if obj is None or absent(obj, node.member) or type(obj) is PolicyParameters or hasattr(str, node.member):
+            if obj is None or absent(obj, node.member) or type(obj) is PolicyParameters or node.member in METHODS:
                 raise
             repairs.note(number)
             return None
