@@ -99,11 +99,13 @@ def repaired(original, pair, fixes):
     return sides.with_moved_places(found, pair["messages"]) if "D13" in fixes else found
 
 
-def agrees(found, our, fixes, with_places):
-    """Whether the repaired original gives what we give."""
+def agrees(found, our, fixes, told):
+    """Whether the repaired original gives what we give, and tells the same of it: `places`, `keys`."""
+    if "keys" in told and not found["refused"] and not sides.same_keys(found, our):
+        return False
     if "D9" in fixes:
         found, our = sides.without_doubtful_places(found, our)
-    return sides.same(found, our, with_places)
+    return sides.same(found, our, "places" in told)
 
 
 def candidates(original, pair):
@@ -127,12 +129,12 @@ def reads_alike(server, pair, our, fixes):
     return text == pair["policy"] or sides.same(server(text, pair), our)
 
 
-def explain(original, server, pair, our, with_places, most=3):
+def explain(original, server, pair, our, told, most=3):
     """A smallest set of defects that explains a difference, or None; one of more than three may not be the smallest."""
     shown = candidates(original, pair)
 
     def fits(fixes):
-        return agrees(repaired(original, pair, fixes), our, fixes, with_places) and reads_alike(server, pair, our, fixes)
+        return agrees(repaired(original, pair, fixes), our, fixes, told) and reads_alike(server, pair, our, fixes)
 
     for fixes in itertools.combinations(shown, 1):
         if fits(fixes):
@@ -154,20 +156,19 @@ def explain(original, server, pair, our, with_places, most=3):
     return needed and tuple(needed)
 
 
-def judge(original, server, pair, compat, with_places):
+def judge(original, server, pair, told):
     """What is to be said of one pair: the verdict, the defects, and both outcomes."""
     found, our = original.ask(pair["policy"], pair), server(pair["policy"], pair)
     if found["refused"] and found["refused"]["phase"] == "time":
         return "late", (), found, our
-    if sides.same(found, our, with_places):
-        if compat and not found["refused"] and not sides.same_keys(found, our):
-            return "keys", (), found, our
+    if agrees(found, our, (), told):
         return "agreed", (), found, our
-    fixes = explain(original, server, pair, our, with_places)
+    fixes = explain(original, server, pair, our, told)
     if fixes is not None:
         return "explained", fixes, found, our
-    if with_places and (sides.same_findings(found, our) or explain(original, server, pair, our, False)):
-        return "places", (), found, our
+    for verdict in sorted(told):
+        if agrees(found, our, (), told - {verdict}) or explain(original, server, pair, our, told - {verdict}):
+            return verdict, (), found, our
     return "unexplained", (), found, our
 
 
@@ -265,11 +266,12 @@ def main():
     command = [options.binary, "serve", *(["--compat"] if options.compat else []), "--listen", "127.0.0.1:0"]
     serving = contextlib.nullcontext(options.server) if options.server else started(command)
     cache = options.cache and options.cache / f"outcomes-{options.seed}-{generate.VERSION}.json"
-    with_places = options.places == "check"
+    told = {"keys"} if options.compat else set()
+    told |= {"places"} if options.places == "check" else set()
     with serving as url, Pool(options.workers, options.seconds) as pool, ThreadPoolExecutor(options.workers) as threads:
         original = Original(pool, cache)
         server = lambda policy, pair: ask_server(url.rstrip("/"), policy, pair)
-        verdicts = threads.map(lambda pair: judge(original, server, pair, options.compat, with_places), made)
+        verdicts = threads.map(lambda pair: judge(original, server, pair, told), made)
         results = [(pair, *verdict) for pair, verdict in zip(made, verdicts)]
         original.save()
     unexplained = {"unexplained", "places", "keys"}
