@@ -296,8 +296,10 @@ impl<'a> Evaluator<'a> {
 
     /// The values that a variable ranges over.
     pub(crate) fn domain(&mut self, domain: &Ex, ty: Type, frame: &mut Frame) -> Result<Vec<Value>> {
+        // The parts of an event are of the type already, and their list is none of them.
+        let are_chosen = matches!(domain, Ex::Parts(..));
         let domain = self.evaluate(domain, frame)?;
-        if self.missing == Missing::IsNone && ty != Type::Any {
+        if self.missing == Missing::IsNone && ty != Type::Any && !are_chosen {
             let mut selected = Vec::new();
             self.select(&domain, ty, &mut selected)?;
             return Ok(selected);

@@ -231,6 +231,10 @@ fn address(trace: &Trace, mark: &Mark) -> String {
 fn of_node(trace: &Trace, origin: Origin, id: EventId, node: NodeId) -> (String, bool) {
     let Some(event) = trace.event(id) else { return (String::new(), false) };
     let document = &event.document;
+    if matches!(event.body, Body::Call(_)) && document.key(0, "tool") == Some(node) {
+        // A tool's name may stand there without its server, so that it is told as a whole.
+        return (origin.name_address(), true);
+    }
     let is_sole = match &event.body {
         Body::Message(message) => is_sole_block(&message.content),
         Body::Output(output) => is_sole_block(&output.content),
@@ -296,6 +300,8 @@ mod tests {
         check(&["(m: Message)", "\"lo\" in m.content"], &[&["messages.1", "messages.1.content.0.text:3-5"]]);
         check(&["(f: Function)", "f.name == \"send\""], &[&["messages.2.tool_calls.0.function"]]);
         let name = "messages.2.tool_calls.0.function.name";
+        check(&["(s: str)", "s == \"send\""], &[&[name]]);
+        check(&["(l: list)", "\"red\" in l"], &[&["messages.2.tool_calls.0.function.arguments.tags", item]]);
         check(&["(c: ToolCall)", "(s: str) in [\"a\", c.function.name]", "len(s) > 1"], &[&[call, name]]);
     }
 
