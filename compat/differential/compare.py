@@ -16,6 +16,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +26,7 @@ import generate
 import outcome as sides
 from original import Pool
 from render import TEXT_FIXES
-from repairs import REPAIRS
+from repairs import REPAIRS, version
 
 HERE = Path(__file__).resolve().parent
 
@@ -69,16 +70,21 @@ class Original:
             "parameters": pair["parameters"],
             "repairs": sorted(repairs),
         }
-        key = hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
+        made_by = version(tuple(request["repairs"])) if repairs else ""
+        key = hashlib.sha256(json.dumps([request, made_by], sort_keys=True).encode()).hexdigest()
         if key not in self.known:
             self.known[key] = self.pool.ask(request)
+            if len(self.known) % 500 == 0:
+                self.save()
         return self.known[key]
 
     def save(self):
         """Keeps what was asked."""
         if self.path:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self.path.write_text(json.dumps(self.known))
+            written_anew = self.path.with_suffix(f".{threading.get_ident()}")
+            written_anew.write_text(json.dumps(dict(self.known)))
+            written_anew.replace(self.path)
 
 
 def written(pair, fixes):
@@ -93,28 +99,23 @@ def repaired(original, pair, fixes):
     return sides.with_moved_places(found, pair["messages"]) if "D13" in fixes else found
 
 
-def agrees(found, our, fixes, with_places):
-    """Whether the repaired original gives what we give."""
+def agrees(found, our, fixes, told):
+    """Whether the repaired original gives what we give, and tells the same of it: `places`, `keys`."""
+    if "keys" in told and not found["refused"] and not sides.same_keys(found, our):
+        return False
     if "D9" in fixes:
         found, our = sides.without_doubtful_places(found, our)
-    return sides.same(found, our, with_places)
+    return sides.same(found, our, "places" in told)
 
 
 def candidates(original, pair):
     """The defects that show on this pair, each known by its repair having changed something."""
     shown = {fix for fix in TEXT_FIXES if fix in pair["variants"]}
-    everything = set(REPAIRS) | shown
-
-    def fired_with(fixes):
-        return set(original.ask(written(pair, fixes), pair, fixes & set(REPAIRS)).get("fired", []))
-
-    # One repair can hide another; above all, an error that is repaired is no error that is kept apart.
-    fired = shown | fired_with(everything)
-    for base in (everything - shown, shown | {"D3"}, shown | {"D30"}, {"D3"}, {"D30"}):
-        fired |= fired_with(base)
-    for fix in sorted(fired - shown):
-        fired |= fired_with(everything - {fix})
+    fired = shown | set(original.ask(written(pair, shown), pair, REPAIRS).get("fired", []))
     found = repaired(original, pair, fired)
+    # One repair can keep another from showing; above all, an error that is kept apart is no error that is repaired.
+    for others in ({"D3", "D30"}, {"D3", "D5", "D23", "D30", "D40"}):
+        fired |= set(original.ask(written(pair, shown), pair, set(REPAIRS) - others).get("fired", []))
     if found["errors"] or any("tools" in message for message in pair["messages"]):
         fired |= {"D13"} if sides.event_places(pair["messages"]) != [str(i) for i in range(len(pair["messages"]))] else set()
         fired |= {"D9"} if any(error.get("doubtful") for error in found["errors"]) else set()
@@ -124,37 +125,50 @@ def candidates(original, pair):
 
 def reads_alike(server, pair, our, fixes):
     """Whether we read the policy with its ambiguities resolved as we read it without."""
-    text = written(pair, set(fixes) & {"D1", "D2", "D17", "D34"})
+    text = written(pair, set(fixes))
     return text == pair["policy"] or sides.same(server(text, pair), our)
 
 
-def explain(original, server, pair, our, with_places, most=5):
-    """The smallest set of defects that explains a difference, or None."""
+def explain(original, server, pair, our, told, most=3):
+    """A smallest set of defects that explains a difference, or None; one of more than three may not be the smallest."""
     shown = candidates(original, pair)
-    for size in range(1, min(most, len(shown)) + 1):
+
+    def fits(fixes):
+        return agrees(repaired(original, pair, fixes), our, fixes, told) and reads_alike(server, pair, our, fixes)
+
+    for fixes in itertools.combinations(shown, 1):
+        if fits(fixes):
+            return fixes
+    if fits(shown):
+        needed = list(shown)
+        for fix in shown:
+            fewer = [other for other in needed if other != fix]
+            needed = fewer if fits(fewer) else needed
+        if len(needed) <= 2:
+            return tuple(needed)
+        most, shown = min(most, len(needed) - 1), shown if len(shown) < 8 else needed
+    else:
+        needed = None
+    for size in range(2, min(most, len(shown)) + 1):
         for fixes in itertools.combinations(shown, size):
-            if agrees(repaired(original, pair, fixes), our, fixes, with_places) and reads_alike(server, pair, our, fixes):
+            if fits(fixes):
                 return fixes
-    fixes = tuple(shown)
-    if len(shown) > most and agrees(repaired(original, pair, fixes), our, fixes, with_places):
-        return fixes
-    return None
+    return needed and tuple(needed)
 
 
-def judge(original, server, pair, compat, with_places):
+def judge(original, server, pair, told):
     """What is to be said of one pair: the verdict, the defects, and both outcomes."""
     found, our = original.ask(pair["policy"], pair), server(pair["policy"], pair)
     if found["refused"] and found["refused"]["phase"] == "time":
         return "late", (), found, our
-    if sides.same(found, our, with_places):
-        if compat and not found["refused"] and not sides.same_keys(found, our):
-            return "keys", (), found, our
+    if agrees(found, our, (), told):
         return "agreed", (), found, our
-    fixes = explain(original, server, pair, our, with_places)
+    fixes = explain(original, server, pair, our, told)
     if fixes is not None:
         return "explained", fixes, found, our
-    if with_places and (sides.same_findings(found, our) or explain(original, server, pair, our, False)):
-        return "places", (), found, our
+    for verdict in sorted(told):
+        if agrees(found, our, (), told - {verdict}) or explain(original, server, pair, our, told - {verdict}):
+            return verdict, (), found, our
     return "unexplained", (), found, our
 
 
@@ -252,11 +266,12 @@ def main():
     command = [options.binary, "serve", *(["--compat"] if options.compat else []), "--listen", "127.0.0.1:0"]
     serving = contextlib.nullcontext(options.server) if options.server else started(command)
     cache = options.cache and options.cache / f"outcomes-{options.seed}-{generate.VERSION}.json"
-    with_places = options.places == "check"
+    told = {"keys"} if options.compat else set()
+    told |= {"places"} if options.places == "check" else set()
     with serving as url, Pool(options.workers, options.seconds) as pool, ThreadPoolExecutor(options.workers) as threads:
         original = Original(pool, cache)
         server = lambda policy, pair: ask_server(url.rstrip("/"), policy, pair)
-        verdicts = threads.map(lambda pair: judge(original, server, pair, options.compat, with_places), made)
+        verdicts = threads.map(lambda pair: judge(original, server, pair, told), made)
         results = [(pair, *verdict) for pair, verdict in zip(made, verdicts)]
         original.save()
     unexplained = {"unexplained", "places", "keys"}

@@ -9,7 +9,7 @@ import json
 import random
 
 import traces
-from render import Block, Choice, Cmp, Either, Many, Not, Rule, policy, variants
+from render import Block, Choice, Cmp, Either, Let, Many, Not, Rule, policy, variants
 
 VERSION = 1
 
@@ -124,7 +124,8 @@ PATTERNS = (
 def family_tool_pattern(rng):
     kind = rng.choice(("ToolCall", "ToolCall", "ToolOutput"))
     pattern = rng.choice(PATTERNS)
-    line = rng.choice((f"(x: {kind})\nx is tool:{pattern}", f"(x: {kind}) is tool:{pattern}")) if rng.random() < 0.2 else f"(x: {kind})\nx is tool:{pattern}"
+    two, one = f"(x: {kind})\nx is tool:{pattern}", f"(x: {kind}) is tool:{pattern}"
+    line = rng.choice((two, Either("D38", one, two))) if rng.random() < 0.2 else two
     tool = pattern.split("(")[0]
     return rules(rng, [line], "x"), traces.trace(rng, tools=[tool, rng.choice(traces.TOOLS)])
 
@@ -196,7 +197,7 @@ def family_ternary(rng):
     if rng.random() < 0.5:
         return rules(rng, [declaration, Choice(condition(), condition(), condition())], "x"), traces.trace(rng)
     length = Choice("1", Cmp('x.role == "user"'), "len(x.content)")
-    return rules(rng, ["(x: Message)", Cmp(f"n := {length.show(())}"), "n == 1"], "x"), traces.trace(rng)
+    return rules(rng, ["(x: Message)", Let("n", length), "n == 1"], "x"), traces.trace(rng)
 
 
 def family_comprehension(rng):
@@ -525,7 +526,7 @@ def family_lists(rng):
 
 
 def family_raised_values(rng):
-    raised, declaration = rng.choice((('Violation("a" + x.role)', "(x: Message)"), ('Violation("call", name=x.function.name)', "(x: ToolCall)"), ("PolicyViolation(x.content)", "(x: ToolOutput)"), ('Violation("n", n=len(x.content), first=True)', "(x: Message)"), ('Violation("event", x)', "(x: ToolCall)"), (Either("D11", 'Violation(f"role {x.role}!")', 'Violation("role " + x.role + "!")'), "(x: Message)"), ('Violation("a", "b", 3, 1.5)', "(x: ToolCall)"), ('Violation("list", [1, 2])', "(x: ToolCall)"), ('Violation("map", x.function.arguments)', "(x: ToolCall)")))
+    raised, declaration = rng.choice((('Violation("a" + x.role)', "(x: Message)"), ('Violation("call", name=x.function.name)', "(x: ToolCall)"), ("PolicyViolation(x.content)", "(x: ToolOutput)"), ('Violation("n", n=len(x.content), first=True)', "(x: Message)"), ('Violation("event", x)', "(x: ToolCall)"), (Either("D11", 'Violation(f"role {x.role}!")', 'Violation(("role " + x.role) + "!")'), "(x: Message)"), ('Violation("a", "b", 3, 1.5)', "(x: ToolCall)"), ('Violation("list", [1, 2])', "(x: ToolCall)"), ('Violation("map", x.function.arguments)', "(x: ToolCall)")))
     kind = declaration.split(": ")[1].rstrip(")")
     return [Rule(raised, (declaration, KINDS[kind](rng, "x")))], traces.trace(rng)
 

@@ -6,6 +6,7 @@ requests over them; a worker that takes too long is ended and replaced.
 
 import asyncio
 import contextlib
+import functools
 import io
 import json
 import os
@@ -93,15 +94,22 @@ def refusal(phase, error):
     return {"errors": [], "refused": {"phase": phase, "class": type(error).__name__, "text": str(error)[:300]}}
 
 
+@functools.lru_cache(maxsize=32)
+def parsed(text):
+    """A policy, which takes longer to read than to evaluate."""
+    from invariant.analyzer.policy import LocalPolicy
+
+    return LocalPolicy.from_string(text)
+
+
 def judge(request):
     """The outcome of one request: findings, or the class of the exception and where it came from."""
-    from invariant.analyzer.policy import LocalPolicy
     from invariant.analyzer.runtime.input import Input
     from repairs import Repairs
 
     with Repairs(request.get("repairs", [])) as repairs:
         try:
-            policy = LocalPolicy.from_string(request["policy"])
+            policy = parsed(request["policy"])
         except Exception as error:
             return refusal("load", error)
         try:

@@ -74,10 +74,20 @@ def same_keys(original, ours):
     return count(original) == count(ours)
 
 
+def parameter(address, messages):
+    """The address of a tool's parameter, which has a name and not a number."""
+    found = re.match(r"messages\.(\d+)\.tools\.(\d+)\.inputSchema\.(\d+)$", address)
+    if not found:
+        return address
+    message, tool, number = map(int, found.groups())
+    names = list(messages[message]["tools"][tool]["inputSchema"]["properties"])
+    return f"messages.{message}.tools.{tool}.inputSchema.properties.{names[number]}"
+
+
 def with_moved_places(outcome, messages):
-    """D13: an outcome whose addresses count messages, not events."""
+    """D13: an outcome whose addresses count messages, not events, and name the parameters of tools."""
     counted = event_places(messages)
-    change = lambda addresses: [moved(address, counted) for address in addresses]
+    change = lambda addresses: [parameter(moved(address, counted), messages) for address in addresses]
     errors = [
         {**error, "ranges": change(error["ranges"]), "doubtful": change(error.get("doubtful", []))} for error in outcome["errors"]
     ]

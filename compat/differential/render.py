@@ -2,13 +2,13 @@
 
 `fixes` is a set of numbers of DEFECTS.md whose repair is another way to write the same policy: explicit parentheses
 (D1, D2, D17), no f-strings (D11), no chains of arrows (D18), positional arguments (D25), no line that begins with a
-parenthesis (D34).
+parenthesis or a bracket (D34), declarations on lines of their own (D38).
 """
 
 from dataclasses import dataclass
 from itertools import chain, combinations
 
-TEXT_FIXES = ("D1", "D2", "D11", "D17", "D18", "D25", "D34")
+TEXT_FIXES = ("D1", "D2", "D11", "D17", "D18", "D25", "D34", "D38")
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,20 @@ class Choice:
     other: object
 
     def show(self, fixes):
-        parts = (self.then, self.condition, self.other)
-        then, condition, other = (wrap(part, fixes) if "D17" in fixes else show(part, fixes) for part in parts)
+        parts = [show(part, fixes) for part in (self.then, self.condition, self.other)]
+        then, condition, other = (f"({part})" if "D17" in fixes else part for part in parts)
         return f"{then} if {condition} else {other}"
+
+
+@dataclass(frozen=True)
+class Let:
+    """`name := value`."""
+
+    name: str
+    value: object
+
+    def show(self, fixes):
+        return f"{self.name} := {show(self.value, fixes)}"
 
 
 @dataclass(frozen=True)
@@ -113,7 +124,7 @@ def lines_of(line, fixes, indent):
         return [f"{indent}{line.head}:", *inner]
     text = show(line, fixes)
     is_expression = not isinstance(line, (str, Either))
-    if is_expression and text.startswith("(") and ("D34" in fixes or fixes & {"D1", "D17"}):
+    if is_expression and text.startswith("(") and fixes & {"D1", "D17", "D34"} or text.startswith("[") and "D34" in fixes:
         text = f"True and ({text})"
     return [indent + part for part in text.split("\n")]
 

@@ -5,8 +5,12 @@ the repair notes its number in `fired`. A difference between the original and Fl
 only if the original with exactly these repairs gives what Flowgate gives.
 """
 
+import ast as syntax
 import asyncio
 import contextvars
+import functools
+import hashlib
+import inspect
 import json
 import re
 import types
@@ -15,7 +19,10 @@ from invariant.analyzer.language import ast
 from invariant.analyzer.runtime import evaluation, function_cache, nodes, patterns, rule
 from invariant.analyzer.runtime import input as runtime_input
 from invariant.analyzer.runtime.evaluation import NOP, Interpreter, Unknown
-from pydantic import RootModel
+from invariant.analyzer.runtime.evaluation_context import PolicyParameters
+from invariant.analyzer.runtime.runtime_errors import ExcessivePolicyError, InvariantAttributeError
+from invariant.analyzer.runtime.utils.secrets import SecretsAnalyzer
+from invariant.analyzer.stdlib.invariant.parsers.html import HiddenDataParser
 
 METHODS = {"strip", "lower", "upper", "splitlines", "split", "format", "join"}
 NOTHING = (TypeError, AttributeError, KeyError, IndexError)
@@ -462,19 +469,40 @@ def marks_stay_with_their_match(repairs, number):
     repairs.put(Interpreter, "mark", marked)
 
 
+def spans(ranges):
+    """Those of some ranges that are parts of texts, for comparison."""
+    return sorted((r.object_id, r.start, r.end) for r in ranges if r.start is not None)
+
+
 def failed_attempts_leave_no_marks(repairs, number):
-    """D26: what a predicate or a quantifier marked on the way to no is reported with the match."""
-    for name in ("visit_PredicateCall", "visit_Quantifier"):
-        visit = Interpreter.__dict__[name]
+    """D26: what a predicate or a quantifier marked for assignments that do not satisfy it is reported with the match."""
+    quantify = Interpreter.visit_Quantifier
 
-        async def visited(self, node, *args, visit=visit, **kwargs):
-            before = marks(self)
-            result = await visit(self, node, *args, **kwargs)
-            if result is False and forget(before):
-                repairs.note(number)
-            return result
+    async def quantified(self, node):
+        before = marks(self)
+        result = await quantify(self, node)
+        if result is False and forget(before):
+            repairs.note(number)
+        return result
 
-        repairs.put(Interpreter, name, visited)
+    async def predicate(self, node, args, **kwargs):
+        before = marks(self)
+        given = {p.name.id: value for p, value in zip(node.name.params, args)} | kwargs
+        globals, found = {**self.globals, **given}, None
+        source = self.evaluation_context.get_input()
+        async for model in Interpreter.assignments(node.value, source, globals, evaluation_context=self.evaluation_context):
+            found = found or (model if model.result is True else None)
+        noted = spans(before[0][0].ranges[before[0][1] :])
+        wanted = [r for r in found.ranges if r.start is not None] if found else []
+        if set(noted) != set(spans(wanted)):
+            repairs.note(number)
+        forget(before)
+        for interpreter, _ in before:
+            interpreter.ranges.extend(wanted)
+        return found is not None
+
+    repairs.put(Interpreter, "visit_Quantifier", quantified)
+    repairs.put(Interpreter, "visit_PredicateCall", predicate)
 
 
 def caching_keeps_marks(repairs, number):
@@ -518,9 +546,8 @@ def chunks_have_places(repairs, number):
             left, right = await self.visit(node.left), await self.visit(node.right)
             if isinstance(right, nodes.Contents) and isinstance(left, str):
                 repairs.note(number)
-                for chunk in right:
-                    text = chunk.text if isinstance(chunk, nodes.TextChunk) else chunk.image_url["url"]
-                    for found in re.finditer(re.escape(left), text):
+                for text in right.text():
+                    for found in re.finditer(re.escape(left), text) if left else ():
                         self.mark(text, found.start(), found.end())
         return result
 
@@ -579,29 +606,49 @@ def contains_only_looks_the_right_way(repairs, number):
     repairs.put(Interpreter, "visit_BinaryExpr", visit)
 
 
+class Answers(list):
+    """Answers to one question about several things."""
+
+    def __bool__(self):
+        return any(self)
+
+
 def lists_are_items(repairs, number):
-    """D36: `[..] in list` gives a list of answers, one for each item of the left list."""
+    """D36: `[..] in list` gives a list of answers, one for each item, though the list itself may be an item."""
     binary = Interpreter.visit_BinaryExpr
 
     async def visit(self, node):
         result = await binary(self, node)
         if node.op == "in" and isinstance(result, list):
             repairs.note(number)
-            return await self.visit(node.left) in await self.visit(node.right)
+            return await self.visit(node.left) in await self.visit(node.right) or Answers(result)
         return result
 
     repairs.put(Interpreter, "visit_BinaryExpr", visit)
 
 
 def count_counts_everything(repairs, number):
-    """D22: `count(min=n)` stops at the n-th match, so that later ones have no places."""
+    """D22: `count` stops as soon as its answer is clear, so that later matches have no places."""
     call = Interpreter.visit_FunctionCall
+
+    def counting(quantifier):
+        async def evaluated(input_data, body, globals, evaluation_context):
+            matches, interpreter = 0, Interpreter.current()
+            async for model in Interpreter.assignments(body, input_data, globals, evaluation_context=evaluation_context):
+                if model.result:
+                    matches += 1
+                    interpreter.ranges.extend(model.ranges)
+            least, most = quantifier.min, quantifier.max
+            if matches > (most if most is not None else (least or matches)):
+                repairs.note(number)
+            return (least is None or matches >= least) and (most is None or matches <= most)
+
+        return evaluated
 
     async def visit(self, node):
         result = await call(self, node)
-        if type(result).__name__ == "count" and result.min is not None and result.max is None:
-            repairs.note(number)
-            result.max = 10**9
+        if type(result).__name__ == "count":
+            result.eval = counting(result)
         return result
 
     repairs.put(Interpreter, "visit_FunctionCall", visit)
@@ -622,32 +669,245 @@ def numbers_are_equal_by_value(repairs, number):
     repairs.put(patterns.ConstantMatcher, "match", by_value)
 
 
-class Map(RootModel):
-    """A map as an argument of a finding."""
-
-    root: dict
-
-
 def findings_may_say_anything(repairs, number):
     """D37: a list or None as an argument of a finding ends the analysis, and a map loses all that is in it."""
     call = rule.InputEvaluationContext.acall_function
 
+    def shown(arg):
+        if arg is None:
+            return "None"
+        return json.dumps(arg, ensure_ascii=False, separators=(",", ":")) if isinstance(arg, (list, dict)) else arg
+
     async def called(self, func, *args, **kwargs):
         if getattr(func, "__name__", "") not in ("Violation", "PolicyViolation"):
             return await call(self, func, *args, **kwargs)
-        maps = {index: arg for index, arg in enumerate(args) if isinstance(arg, dict)}
-        named = {name: arg for name, arg in kwargs.items() if isinstance(arg, dict)}
-        shown = lambda arg: json.dumps(arg) if arg is None or isinstance(arg, list) else arg
-        if maps or named or any(shown(arg) is not arg for arg in (*args, *kwargs.values())):
+        if any(shown(arg) is not arg for arg in (*args, *kwargs.values())):
             repairs.note(number)
-        result = await call(self, func, *map(shown, args), **{name: shown(arg) for name, arg in kwargs.items()})
-        for index, arg in maps.items():
-            result.args[index] = Map(arg)
-        for name, arg in named.items():
-            result.kwargs[name] = Map(arg)
+        return await call(self, func, *map(shown, args), **{name: shown(arg) for name, arg in kwargs.items()})
+
+    repairs.put(rule.InputEvaluationContext, "acall_function", called)
+
+
+def lists_wait_for_their_items(repairs, number):
+    """D39: a list with something in it that has no value yet counts as known, and has no items of any type."""
+    binary = Interpreter.visit_BinaryExpr
+
+    async def visit(self, node):
+        if node.op == "in" and type(node.left) is ast.TypedIdentifier and self._is_unknown(await self.visit(node.right)):
+            repairs.note(number)
+            return True
+        return await binary(self, node)
+
+    repairs.put(Interpreter, "visit_BinaryExpr", visit)
+
+
+def unknown_members_are_none(repairs, number):
+    """D40: a member that a value cannot have ends the analysis."""
+    member = Interpreter.visit_MemberAccess
+
+    async def visit(self, node):
+        try:
+            return await member(self, node)
+        except (*NOTHING, ExcessivePolicyError, InvariantAttributeError):
+            obj = await self.visit(node.expr)
+            if obj is None or absent(obj, node.member) or type(obj) is PolicyParameters or node.member in METHODS:
+                raise
+            repairs.note(number)
+            return None
+
+    repairs.put(Interpreter, "visit_MemberAccess", visit)
+
+
+def forall_speaks_of_something(repairs, number):
+    """D41: `forall` holds where there is nothing that it speaks of."""
+    quantify = Interpreter.visit_Quantifier
+
+    async def visit(self, node):
+        result = await quantify(self, node)
+        if result is True and await universal(self, node):
+            names = declared(node.body)
+            if not any(all(name in model.variable_assignments for name in names) for model in await models(self, node)):
+                repairs.note(number)
+                return False
+        return result
+
+    repairs.put(Interpreter, "visit_Quantifier", visit)
+
+
+async def universal(interpreter, node):
+    """Whether a quantifier is `forall`."""
+    quantifier = await interpreter.visit(node.quantifier_call)
+    return (quantifier if isinstance(quantifier, type) else type(quantifier)).__name__ == "forall"
+
+
+async def models(interpreter, node):
+    """All assignments of a quantifier's body."""
+    globals = {**interpreter.globals, **interpreter.variable_store}
+    context = interpreter.evaluation_context
+    return [m async for m in Interpreter.assignments(node.body, context.get_input(), globals, evaluation_context=context)]
+
+
+def variables_reach_into_calls(repairs, number):
+    """D42: a variable over texts, numbers, lists or maps does not range over what calls say."""
+    select = runtime_input.Selectable.select
+
+    def selected(self, selector, data="<root>"):
+        if type(data) is nodes.Function and self.type_name(selector) != "Function":
+            found = select(self, selector, data.arguments)
+            if found:
+                repairs.note(number)
+            return found
+        return select(self, selector, data)
+
+    repairs.put(runtime_input.Selectable, "select", selected)
+
+
+def comprehensions_clean_up(repairs, number):
+    """D43: the variable of a comprehension stays, so that its last value is reported as if it were one of the rule's."""
+    comprehension = Interpreter.visit_ListComprehension
+
+    async def visit(self, node):
+        store = self.variable_store
+        self.variable_store = copy = dict(store)
+        try:
+            return await comprehension(self, node)
+        finally:
+            self.variable_store = store
+            if len(copy) > len(store):
+                repairs.note(number)
+
+    repairs.put(Interpreter, "visit_ListComprehension", visit)
+
+
+def items_have_places(repairs, number):
+    """D44: a text found among the items of a list has no place."""
+    binary = Interpreter.visit_BinaryExpr
+
+    async def visit(self, node):
+        result = await binary(self, node)
+        if node.op == "in" and result is True and not isinstance(node.left, ast.TypedIdentifier):
+            left, right = await self.visit(node.left), await self.visit(node.right)
+            if isinstance(left, str) and left and isinstance(right, (list, type({}.values()))):
+                for item in right:
+                    if item == left:
+                        repairs.note(number)
+                        self.mark(item, 0, len(item))
+        return result
+
+    repairs.put(Interpreter, "visit_BinaryExpr", visit)
+
+
+def derived_texts_have_no_place(repairs, number):
+    """D45: what a method makes of a text has the text's places if it happens to be all of it."""
+    call = Interpreter.visit_FunctionCall
+
+    async def visit(self, node):
+        result = await call(self, node)
+        if not isinstance(node.name, ast.MemberAccess) or node.name.member not in METHODS or result is Unknown:
+            return result
+        values = [await self.visit(node.name.expr), *[await self.visit(arg) for arg in node.args]]
+        texts = {id(text) for value in values for text in (value if isinstance(value, list) else [value])}
+
+        def fresh(text):
+            if id(text) not in texts or not isinstance(text, str) or len(text) < 2:
+                return text
+            repairs.note(number)
+            return (text + " ")[:-1]
+
+        return [fresh(text) for text in result] if isinstance(result, list) else fresh(result)
+
+    repairs.put(Interpreter, "visit_FunctionCall", visit)
+
+
+def the_empty_text_has_no_place(repairs, number):
+    """D46: the empty text is found, and marked, before every character."""
+    search = evaluation.re
+
+    def finditer(left, right):
+        if left:
+            return search.finditer(left, right)
+        repairs.note(number)
+        return []
+
+    repairs.put(evaluation, "re", types.SimpleNamespace(finditer=finditer))
+
+
+LICENCE = re.compile(r"copyright \(c\)|GNU AFFERO GENERAL PUBLIC LICENSE|all rights reserved", re.IGNORECASE)
+
+
+def unsafe_calls(code):
+    """Where some code calls what runs other code."""
+    try:
+        tree = syntax.parse(code)
+    except (SyntaxError, ValueError):
+        return
+    for node in syntax.walk(tree):
+        if isinstance(node, syntax.Call) and syntax.unparse(node.func) in ("eval", "exec", "os.system"):
+            found = syntax.get_source_segment(code, node)
+            yield code.find(found), code.find(found) + len(found)
+
+
+def detected(name, text):
+    """Where a detector that marks nothing finds something in a text."""
+    if name == "secrets":
+        return [(found.start, found.end) for found in SecretsAnalyzer().detect_all(text)]
+    if name == "copyright":
+        return [found.span() for found in LICENCE.finditer(text)]
+    if name == "links":
+        links = HiddenDataParser.get_links_regex(text)
+        return [found.span() for link in links for found in re.finditer(re.escape(link), text)]
+    return list(unsafe_calls(text))
+
+
+def detectors_mark(repairs, number):
+    """D47: `secrets`, `copyright`, `links` and `python_code` do not mark what they find."""
+    call = rule.InputEvaluationContext.acall_function
+
+    async def called(self, func, *args, **kwargs):
+        result = await call(self, func, *args, **kwargs)
+        name = getattr(func, "__name__", "")
+        if name in ("secrets", "copyright", "links", "python_code"):
+            for text in nodes.text(args[0]):
+                for start, end in detected(name, text):
+                    repairs.note(number)
+                    Interpreter.current().mark(text, start, end)
         return result
 
     repairs.put(rule.InputEvaluationContext, "acall_function", called)
+
+
+def any_character_is_no_find(repairs, number):
+    """D48: `unicode` without categories marks every character."""
+    call = rule.InputEvaluationContext.acall_function
+
+    async def called(self, func, *args, **kwargs):
+        if getattr(func, "__name__", "") != "unicode" or len(args) > 1 or kwargs:
+            return await call(self, func, *args, **kwargs)
+        before = marks(Interpreter.current())
+        result = await call(self, func, *args, **kwargs)
+        if forget(before):
+            repairs.note(number)
+        return result
+
+    repairs.put(rule.InputEvaluationContext, "acall_function", called)
+
+
+def inner_counts_have_places(repairs, number):
+    """D49: what a `count` inside a `forall` counts has no place."""
+    quantify = Interpreter.visit_Quantifier
+
+    async def visit(self, node):
+        result = await quantify(self, node)
+        if result is True and await universal(self, node):
+            for model in await models(self, node):
+                own = {str(id(value)) for value in model.variable_assignments.values()}
+                inner = [r for r in model.ranges if r.start is None and r.object_id not in own]
+                if inner:
+                    repairs.note(number)
+                    self.ranges.extend(inner)
+        return result
+
+    repairs.put(Interpreter, "visit_Quantifier", visit)
 
 
 REPAIRS = {
@@ -679,4 +939,24 @@ REPAIRS = {
     "D35": contains_only_looks_the_right_way,
     "D36": lists_are_items,
     "D37": findings_may_say_anything,
+    "D39": lists_wait_for_their_items,
+    "D40": unknown_members_are_none,
+    "D41": forall_speaks_of_something,
+    "D42": variables_reach_into_calls,
+    "D43": comprehensions_clean_up,
+    "D44": items_have_places,
+    "D45": derived_texts_have_no_place,
+    "D46": the_empty_text_has_no_place,
+    "D47": detectors_mark,
+    "D48": any_character_is_no_find,
+    "D49": inner_counts_have_places,
 }
+
+
+@functools.cache
+def version(numbers):
+    """What the work of some repairs depends on, so that outcomes are kept only as long as it is the same."""
+    chosen = {REPAIRS[number] for number in numbers}
+    own = [part for part in globals().values() if getattr(part, "__module__", "") == __name__ and inspect.isroutine(part)]
+    parts = sorted(inspect.getsource(part) for part in {*own, Repairs} - (set(REPAIRS.values()) - chosen))
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()

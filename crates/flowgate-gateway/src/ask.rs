@@ -43,7 +43,9 @@ impl fmt::Display for EndpointError {
         f.write_str(match self {
             Self::Form => "write it as NAME=URL, such as is_customer=http://127.0.0.1:9000/is_customer",
             Self::Name => "the name of a predicate is letters, digits and underscores",
-            Self::Scheme => "the address begins with http://; beyond this machine, ask through a proxy that speaks TLS",
+            Self::Scheme => {
+                "the address begins with http://; beyond this machine, ask through a proxy that speaks TLS"
+            }
         })
     }
 }
@@ -137,7 +139,10 @@ mod tests {
                 }
                 heard.push_str(&String::from_utf8_lossy(&bytes[..count]));
             }
-            assert!(heard.contains(r#"{"predicate":"is_customer","arguments":["ann@example.org"]}"#), "{heard}");
+            assert!(
+                heard.contains(r#"{"predicate":"is_customer","arguments":["ann@example.org"]}"#),
+                "{heard}"
+            );
             match answer {
                 Some(answer) => stream.write_all(answer.as_bytes()).unwrap(),
                 None => std::thread::sleep(Duration::from_secs(2)),
@@ -156,7 +161,8 @@ mod tests {
         let policy = Policy::parse(source).unwrap();
         let endpoint = format!("is_customer={}", service(answer)).parse().unwrap();
         let predicates = predicates(&[endpoint], Duration::from_millis(400));
-        let messages = [json!({"id": "1", "function": {"name": "send", "arguments": {"to": "ann@example.org"}}})];
+        let messages =
+            [json!({"id": "1", "function": {"name": "send", "arguments": {"to": "ann@example.org"}}})];
         let options = Options { predicates, ..Options::default() };
         let analysis = analyze(&policy, read::list(&messages).unwrap(), &options).unwrap();
         let said = analysis.violations.first().map(|violation| violation.args[0].to_string());
@@ -171,7 +177,10 @@ mod tests {
         let no = |why: &str| format!("`is_customer` has no answer: {why}");
         check(Some(&reply("200 OK", r#"{"answer": 1}"#)), "`is_customer` answers with int, not bool");
         check(Some(&reply("200 OK", "true")), &no("the answer is not {\"answer\": ...}"));
-        check(Some(&reply("200 OK", r#"{"answer": true, "answer": false}"#)), &no("the answer is not {\"answer\": ...}"));
+        check(
+            Some(&reply("200 OK", r#"{"answer": true, "answer": false}"#)),
+            &no("the answer is not {\"answer\": ...}"),
+        );
         check(Some(&reply("200 OK", r#"{"answers": true}"#)), &no("the answer has no `answer`"));
         check(Some(&reply("500 Oops", r#"{"answer": true}"#)), &no("the service says 500"));
         let elsewhere = "HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n";

@@ -311,8 +311,10 @@ impl<'a> Evaluator<'a> {
 
     /// The values that a variable ranges over.
     pub(crate) fn domain(&mut self, domain: &Ex, ty: Type, frame: &mut Frame) -> Result<Vec<Value>> {
+        // The parts of an event are of the type already, and their list is none of them.
+        let are_chosen = matches!(domain, Ex::Parts(..));
         let domain = self.evaluate(domain, frame)?;
-        if self.missing == Missing::IsNone && ty != Type::Any {
+        if self.missing == Missing::IsNone && ty != Type::Any && !are_chosen {
             let mut selected = Vec::new();
             self.select(&domain, ty, &mut selected)?;
             return Ok(selected);
@@ -344,6 +346,13 @@ impl<'a> Evaluator<'a> {
         Ok(false)
     }
 
+    /// Whether a piece of an event is the schema of a tool, whose items are the tool's parameters.
+    pub(crate) fn is_schema(&self, event: EventId, node: NodeId) -> bool {
+        self.trace.event(event).is_some_and(|event| {
+            matches!(event.body, Body::Tool(_)) && event.document.key(0, "inputSchema") == Some(node)
+        })
+    }
+
     /// The items of a list or the values of a map; nothing for what is not there.
     pub(crate) fn items(&mut self, value: &Value) -> Result<Vec<Value>> {
         match value {
@@ -351,6 +360,9 @@ impl<'a> Evaluator<'a> {
             Value::List(items) | Value::Texts(items) => Ok(items.to_vec()),
             Value::Answers(answers) => Ok(answers.iter().copied().map(Value::Bool).collect()),
             Value::Dict(entries) => Ok(entries.iter().map(|(_, value)| value.clone()).collect()),
+            Value::Node(event, node) if self.is_schema(*event, *node) => {
+                self.parts(&Value::Event(*event), Type::ToolParameter)
+            }
             Value::Node(event, node) => {
                 let Some(document) = self.trace.event(*event).map(|event| &event.document) else {
                     return Ok(Vec::new());

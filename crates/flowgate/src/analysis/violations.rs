@@ -220,6 +220,11 @@ fn address(trace: &Trace, mark: &Mark) -> String {
     let origin = |id: &EventId| trace.event(*id).and_then(|event| event.origin);
     match mark {
         Mark::Event(id) => origin(id).map_or_else(|| format!("events.{}", id.0), |origin| origin.address()),
+        Mark::Function(id) => origin(id).map_or_else(String::new, |origin| {
+            let address = origin.name_address();
+            address.strip_suffix(".name").map_or_else(|| origin.address(), str::to_owned)
+        }),
+        Mark::ToolName(id) => origin(id).map_or_else(String::new, |origin| origin.name_address()),
         Mark::Node(id, node) => {
             origin(id).map_or_else(String::new, |origin| of_node(trace, origin, *id, *node).0)
         }
@@ -252,6 +257,10 @@ fn address(trace: &Trace, mark: &Mark) -> String {
 fn of_node(trace: &Trace, origin: Origin, id: EventId, node: NodeId) -> (String, bool) {
     let Some(event) = trace.event(id) else { return (String::new(), false) };
     let document = &event.document;
+    if matches!(event.body, Body::Call(_)) && document.key(0, "tool") == Some(node) {
+        // A tool's name may stand there without its server, so that it is told as a whole.
+        return (origin.name_address(), true);
+    }
     let is_sole = match &event.body {
         Body::Message(message) => is_sole_block(&message.content),
         Body::Output(output) => is_sole_block(&output.content),
@@ -276,4 +285,65 @@ fn of_node(trace: &Trace, origin: Origin, id: EventId, node: NodeId) -> (String,
 /// Whether content is a list of one block of text, which the document holds as that text.
 fn is_sole_block(content: &Json) -> bool {
     matches!(content.as_array().map(Vec::as_slice), Some([only]) if only.get("type").and_then(Json::as_str) == Some("text"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use crate::analysis::{Options, analyze};
+    use crate::policy::Policy;
+    use crate::trace::read;
+
+    /// The places of each finding of a rule with these lines.
+    fn check(body: &[&str], expected: &[&[&str]]) {
+        let source = format!("raise \"x\" if:\n    {}", body.join("\n    "));
+        let policy = Policy::parse(&source).unwrap();
+        let parameters = json!({"properties": {"to": {"type": "string"}, "n": {"type": "integer"}}});
+        let arguments = json!({"to": "ann", "tags": ["redder", "red"], "note": "to ann", "n": 1});
+        let messages = json!([
+            {"tools": [{"name": "send", "description": "", "inputSchema": parameters}, {"name": "list", "description": ""}]},
+            {"role": "user", "content": [{"type": "text", "text": "Hello"}, {"type": "text", "text": "World"}]},
+            {"role": "assistant", "content": "I do", "tool_calls": [
+                {"id": "c", "type": "function", "function": {"name": "send", "arguments": arguments}}]},
+        ]);
+        let analysis =
+            analyze(&policy, read::list(messages.as_array().unwrap()).unwrap(), &Options::default()).unwrap();
+        assert_eq!(analysis.failures, [], "{source}");
+        let found: Vec<&[String]> = analysis.violations.iter().map(|violation| &*violation.ranges).collect();
+        assert_eq!(found, expected, "{source}");
+    }
+
+    #[test]
+    fn places_of_what_is_found() {
+        let call = "messages.2.tool_calls.0";
+        check(
+            &["(c: ToolCall)", "\"ann\" in c.arguments.note"],
+            &[&[call, "messages.2.tool_calls.0.function.arguments.note:3-6"]],
+        );
+        // A key has no place, even if a value looks like it.
+        check(&["(c: ToolCall)", "\"to\" in c.arguments"], &[&[call]]);
+        // Of a list, items are found, not parts of them.
+        let item = "messages.2.tool_calls.0.function.arguments.tags.1:0-3";
+        check(&["(c: ToolCall)", "\"red\" in c.arguments.tags"], &[&[call, item]]);
+        let value = "messages.2.tool_calls.0.function.arguments.to:0-3";
+        check(&["(c: ToolCall)", "\"ann\" in c.arguments.values()"], &[&[call, value]]);
+        check(&["(m: Message)", "\"lo\" in m.content"], &[&["messages.1", "messages.1.content.0.text:3-5"]]);
+        check(&["(f: Function)", "f.name == \"send\""], &[&["messages.2.tool_calls.0.function"]]);
+        let name = "messages.2.tool_calls.0.function.name";
+        check(&["(s: str)", "s == \"send\""], &[&["messages.0.tools.0.name"], &[name]]);
+        check(&["(l: list)", "\"red\" in l"], &[&["messages.2.tool_calls.0.function.arguments.tags", item]]);
+        check(&["(c: ToolCall)", "(s: str) in [\"a\", c.function.name]", "len(s) > 1"], &[&[call, name]]);
+    }
+
+    #[test]
+    fn letters_and_parameters() {
+        check(&["(m: Message)", "m.content[0] == \"I\""], &[&["messages.2"]]);
+        check(&["(m: Message)", "m.content[-1] == \"o\""], &[&["messages.2"]]);
+        check(&["(c: ToolCall)", "c.function.name[0] == \"s\""], &[&["messages.2.tool_calls.0"]]);
+        check(&["(t: Tool)", "len(t.inputSchema) == 2"], &[&["messages.0.tools.0"]]);
+        check(&["(t: Tool)", "len(t.inputSchema) == 0"], &[&["messages.0.tools.1"]]);
+        check(&["(t: Tool)", "any([p.name == \"n\" for p in t.inputSchema])"], &[&["messages.0.tools.0"]]);
+        check(&["(t: Tool)", "t.inputSchema.properties.n.type == \"integer\""], &[&["messages.0.tools.0"]]);
+    }
 }

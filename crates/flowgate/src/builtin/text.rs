@@ -5,6 +5,11 @@ use crate::eval::Value;
 
 pub(super) const TABLE: &[Spec] = &[
     row("len", (1, 1), "The number of characters of a text, or of items of a list or a map.", |e, a| {
+        if let Some(schema @ Value::Node(event, node)) = a.first()
+            && e.is_schema(*event, *node)
+        {
+            return Ok(count(e.items(schema)?.len()));
+        }
         Ok(match plain(e, a, 0)? {
             Value::Absent | Value::None => Value::Absent,
             Value::Str(text) => count(text.chars().count()),

@@ -19,12 +19,7 @@ impl Evaluator<'_> {
             },
             Value::Part(part, event, node) => Ok(self.part_member(*part, *event, *node, name)),
             Value::Node(event, node) => {
-                let is_text =
-                    self.trace.event(*event).and_then(|e| e.document.node(*node)).is_some_and(|node| {
-                        node.text.is_none()
-                            && matches!(&node.content, Content::Scalar(value) if value.is_string())
-                    });
-                if is_text {
+                if self.is_text(*event, *node) {
                     let text = self.resolve(object)?;
                     return self.member(&text, name);
                 }
@@ -60,6 +55,13 @@ impl Evaluator<'_> {
                 Value::Absent
             }
         }
+    }
+
+    /// Whether a node is text that spells nothing else.
+    fn is_text(&self, event: EventId, node: NodeId) -> bool {
+        self.trace.event(event).and_then(|event| event.document.node(node)).is_some_and(|node| {
+            node.text.is_none() && matches!(&node.content, Content::Scalar(value) if value.is_string())
+        })
     }
 
     /// Whether a node is the text of content that is a list of one block of text.
@@ -219,6 +221,14 @@ impl Evaluator<'_> {
             (Value::Node(event, node), Value::Int(0 | -1)) if self.is_sole_block(*event, *node) => {
                 // One block of text stands as its text.
                 Ok(Value::Part(Part::Text, *event, *node))
+            }
+            (Value::ToolName(_), _) => {
+                let text = self.resolve(object)?;
+                self.index(&text, index)
+            }
+            (Value::Node(event, node), Value::Int(_)) if self.is_text(*event, *node) => {
+                let text = self.resolve(object)?;
+                self.index(&text, index)
             }
             (Value::Node(event, node), Value::Int(index)) if *index >= 0 => {
                 let index = usize::try_from(*index).unwrap_or(usize::MAX);

@@ -25,6 +25,10 @@ pub(crate) enum Place {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Mark {
     Event(EventId),
+    /// The `function` of a call.
+    Function(EventId),
+    /// The name of the tool that a call calls.
+    ToolName(EventId),
     Node(EventId, NodeId),
     /// Bytes of a text.
     Bytes(Place, Range<usize>),
@@ -35,6 +39,8 @@ impl Mark {
     pub(crate) fn of(value: &Value) -> Option<Self> {
         match value {
             Value::Event(event) => Some(Self::Event(*event)),
+            Value::Function(event) => Some(Self::Function(*event)),
+            Value::ToolName(event) => Some(Self::ToolName(*event)),
             Value::Node(event, node) | Value::Part(_, event, node) => Some(Self::Node(*event, *node)),
             _ => None,
         }
@@ -243,11 +249,52 @@ impl Evaluator<'_> {
         }
     }
 
-    /// Notes where a part occurs in the texts of a value.
+    /// Notes what `part in value` finds: a part of a text, an item of a list, a part of a block of content.
     pub(crate) fn mark_occurrences(&mut self, part: &str, value: &Value) -> Result<()> {
         if self.marks.is_none() || part.is_empty() {
             return Ok(());
         }
+        let items = match value {
+            Value::List(items) => items.to_vec(),
+            Value::Node(event, node) => match self.structure(*event, *node) {
+                Some(Content::List) => self.items(value)?,
+                // What is in a map is a key, which has no place.
+                Some(Content::Map) => return Ok(()),
+                _ => return self.mark_parts(part, value),
+            },
+            Value::Dict(_) => return Ok(()),
+            _ => return self.mark_parts(part, value),
+        };
+        for item in items {
+            let is_block = match &item {
+                Value::Part(Part::Text, ..) => true,
+                Value::Node(event, node) => {
+                    matches!(self.structure(*event, *node), Some(Content::Map))
+                        && self
+                            .trace
+                            .event(*event)
+                            .is_some_and(|event| is_block_of_text(&event.document, *node))
+                }
+                _ => false,
+            };
+            if is_block {
+                self.mark_parts(part, &item)?;
+            } else if self.resolve(&item)?.as_text() == Some(part) {
+                for piece in self.pieces(&item)? {
+                    self.mark_bytes(piece.place, 0..piece.text.len());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What a piece of an event is, unless it stands there as text.
+    fn structure(&self, event: EventId, node: NodeId) -> Option<&Content> {
+        let node = self.trace.event(event)?.document.node(node)?;
+        node.text.is_none().then_some(&node.content)
+    }
+
+    fn mark_parts(&mut self, part: &str, value: &Value) -> Result<()> {
         for piece in self.pieces(value)? {
             for (start, found) in piece.text.match_indices(part) {
                 self.mark_bytes(piece.place, start..start + found.len());
@@ -276,6 +323,11 @@ fn is_blocks(document: &crate::trace::Document, id: NodeId) -> bool {
         && matches!(document.node(id).map(|node| &node.content), Some(Content::List))
         && children.all(|child| {
             let is_spelled = document.node(child).is_some_and(|node| node.span.is_some());
-            !is_spelled && document.key(child, "text").is_some() && document.key(child, "type").is_some()
+            !is_spelled && is_block_of_text(document, child)
         })
+}
+
+/// Whether a node is a block of text.
+fn is_block_of_text(document: &crate::trace::Document, id: NodeId) -> bool {
+    document.key(id, "text").is_some() && document.key(id, "type").is_some()
 }
