@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
+use crate::answering::Answering;
+
 /// An information-flow firewall for LLM agents: labels what an agent sees, and judges what it does.
 #[derive(Debug, Parser)]
 #[command(name = "flowgate", version, about, long_about = None, after_help = AFTER_HELP)]
@@ -51,6 +53,8 @@ pub(crate) enum Command {
         /// Leave permitted calls out of the text.
         #[arg(long)]
         objections: bool,
+        #[command(flatten)]
+        answering: Answering,
     },
     /// Judge whole corpora of runs in parallel, and print a table.
     ///
@@ -94,6 +98,8 @@ pub(crate) enum Command {
         /// A parameter of the policy, `input.NAME`; the value is JSON, or else text. May be given several times.
         #[arg(long = "param", value_name = "NAME=VALUE", value_parser = parameter)]
         parameters: Vec<(String, serde_json::Value)>,
+        #[command(flatten)]
+        answering: Answering,
         /// Read the policy as invariant-ai 0.3.5 did.
         #[arg(long)]
         compat: bool,
@@ -116,6 +122,8 @@ pub(crate) enum Command {
         /// Show the text of regions.
         #[arg(long)]
         content: bool,
+        #[command(flatten)]
+        answering: Answering,
     },
     /// Make a measurement again.
     Bench {
@@ -150,7 +158,9 @@ Examples:
   flowgate analyze rules.flow trace.json                        what the rules find, and where
   flowgate analyze rules.flow runs/*.json --format json         the same for a program
   flowgate analyze rules.flow trace.json --param user=alice     with `input.user`
-  flowgate analyze --compat old.policy trace.json               a policy that relies on the old readings";
+  flowgate analyze --compat old.policy trace.json               a policy that relies on the old readings
+  flowgate analyze rules.flow trace.json --predicate is_customer=http://127.0.0.1:9000/
+                                                                with `extern is_customer(email: str) -> bool`";
 
 /// `NAME=VALUE`
 fn parameter(text: &str) -> Result<(String, serde_json::Value), String> {
@@ -261,6 +271,8 @@ pub(crate) struct ServeArgs {
     /// Let everybody ask who can connect, though there is no token.
     #[arg(long)]
     pub(crate) allow_anonymous: bool,
+    #[command(flatten)]
+    pub(crate) answering: Answering,
     /// The largest body, in MiB.
     #[arg(long, default_value_t = 8, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..=512), help_heading = "Limits")]
     pub(crate) max_body: u32,

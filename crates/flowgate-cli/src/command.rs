@@ -31,21 +31,32 @@ pub(crate) fn run(command: Command, output: &mut Output) -> Result<u8, InputErro
             };
             replay::run(&options, output)
         }
-        Command::Check { policy, traces, influence, format, content, objections } => {
+        Command::Check { policy, traces, influence, format, content, objections, answering } => {
             let (policy, traces) = (policy.as_path(), traces.as_slice());
             check::run(
-                &check::Options { policy, traces, influence: &influence, format, content, objections },
+                &check::Options {
+                    policy,
+                    traces,
+                    influence: &influence,
+                    format,
+                    content,
+                    objections,
+                    answering,
+                },
                 output,
             )
         }
-        Command::Analyze { policy, traces, parameters, compat, format } => {
+        Command::Analyze { policy, traces, parameters, answering, compat, format } => {
             let parameters = parameters.into_iter().collect();
             let (policy, traces) = (policy.as_path(), traces.as_slice());
-            analyze::run(&analyze::Options { policy, traces, parameters, compat, format }, output)
+            analyze::run(&analyze::Options { policy, traces, parameters, answering, compat, format }, output)
         }
-        Command::Explain { policy, trace, call, influence, content } => {
+        Command::Explain { policy, trace, call, influence, content, answering } => {
             let (policy, trace, call) = (policy.as_path(), trace.as_path(), call.as_deref());
-            explain::run(&explain::Options { policy, trace, call, influence: &influence, content }, output)
+            explain::run(
+                &explain::Options { policy, trace, call, influence: &influence, content, answering },
+                output,
+            )
         }
         Command::Bench { bench } => bench::run(&bench, output),
         Command::Demo => demo::run(output),

@@ -1,5 +1,6 @@
 //! The command line of Flowgate.
 
+mod answering;
 mod args;
 mod command;
 mod input;

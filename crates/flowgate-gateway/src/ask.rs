@@ -1,205 +1,223 @@
-//! Predicates that another service answers over HTTP.
+//! Predicates that the operator has answered by others: by a service over HTTP, or by a WebAssembly module.
 //!
-//! A policy declares `extern is_customer(email: str) -> bool`; whoever runs it says which address answers. The question is
-//! `POST` with `{"predicate": "is_customer", "arguments": ["ann@example.org"]}`, the answer `200` with `{"answer": true}`.
-//! Anything else is no answer, and the rule that asks cannot be evaluated, which denies: a service that is slow, down or
-//! confused never lets anything pass.
-//!
-//! The service sees the arguments. It is one more reader of what the agent has seen, and is chosen by the operator.
+//! A policy declares `extern is_customer(email: str) -> bool`; whoever runs it says who answers. What is no answer of that
+//! type makes the rule that asks fail, which denies: whoever is slow, down or confused never lets anything pass.
 
+mod http;
+#[cfg(feature = "wasm")]
+mod wasm;
+
+use std::collections::BTreeMap;
 use std::fmt;
-use std::io::Read;
-use std::time::Duration;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use flowgate::json::{self, Numbers};
 use flowgate::predicates::Predicates;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-/// How long an answer may take.
+/// How long one answer may take.
 pub const ANSWER_TIME: Duration = Duration::from_secs(2);
 /// The longest answer, in bytes.
-const MAX_ANSWER: u64 = 64 << 10;
+const MAX_ANSWER: u32 = 64 << 10;
 
-/// A predicate and the address that answers it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Endpoint {
-    name: String,
-    url: String,
+/// Answers one predicate, within a time. What it says when it does not never holds content.
+trait Answerer: fmt::Debug + Send + Sync {
+    fn answer(&self, arguments: &[Value], time: Duration) -> Result<Value, String>;
 }
 
-/// Why a text names no predicate with an address.
+/// A predicate and who answers it: `is_customer=http://127.0.0.1:9000/is_customer`, `is_customer=checks.wasm`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    name: String,
+    whom: Whom,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Whom {
+    Service(String),
+    Module(PathBuf),
+}
+
+/// Why a text does not say who answers a predicate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EndpointError {
-    /// It is not `NAME=URL`.
+pub enum SourceError {
+    /// It is not `NAME=URL` or `NAME=FILE.wasm`.
     Form,
     /// The name is none that a policy could declare.
     Name,
-    /// The address does not begin with `http://`.
+    /// The address is not one of plain HTTP.
     Scheme,
 }
 
-impl fmt::Display for EndpointError {
+impl fmt::Display for SourceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Form => "write it as NAME=URL, such as is_customer=http://127.0.0.1:9000/is_customer",
+            Self::Form => "write it as NAME=URL or NAME=FILE.wasm, such as is_customer=http://127.0.0.1:9000/is_customer",
             Self::Name => "the name of a predicate is letters, digits and underscores",
-            Self::Scheme => {
-                "the address begins with http://; beyond this machine, ask through a proxy that speaks TLS"
-            }
+            Self::Scheme => "the address begins with http://; beyond this machine, ask through a proxy that speaks TLS",
         })
     }
 }
 
-impl std::error::Error for EndpointError {}
+impl std::error::Error for SourceError {}
 
-impl std::str::FromStr for Endpoint {
-    type Err = EndpointError;
+impl std::str::FromStr for Source {
+    type Err = SourceError;
 
-    fn from_str(text: &str) -> Result<Self, EndpointError> {
-        let (name, url) = text.split_once('=').ok_or(EndpointError::Form)?;
+    fn from_str(text: &str) -> Result<Self, SourceError> {
+        let (name, whom) = text.split_once('=').ok_or(SourceError::Form)?;
         if name.is_empty() || !name.chars().all(|c| c.is_alphanumeric() || c == '_') {
-            return Err(EndpointError::Name);
+            return Err(SourceError::Name);
         }
-        if !url.strip_prefix("http://").is_some_and(|rest| !rest.is_empty()) {
-            return Err(EndpointError::Scheme);
-        }
-        Ok(Self { name: name.to_owned(), url: url.to_owned() })
+        let whom = if let Some((scheme, rest)) = whom.split_once("://") {
+            if scheme != "http" || rest.is_empty() {
+                return Err(SourceError::Scheme);
+            }
+            Whom::Service(whom.to_owned())
+        } else if whom.len() > ".wasm".len() && whom.ends_with(".wasm") {
+            Whom::Module(PathBuf::from(whom))
+        } else {
+            return Err(SourceError::Form);
+        };
+        Ok(Self { name: name.to_owned(), whom })
     }
 }
 
-/// The predicates that the endpoints answer. Each question waits for its answer, at most `time`.
-pub fn predicates(endpoints: &[Endpoint], time: Duration) -> Predicates {
-    let config = ureq::Agent::config_builder()
-        .timeout_global(Some(time))
-        .http_status_as_error(false)
-        // A service that sends us elsewhere was not chosen by the operator, and neither was a proxy.
-        .max_redirects(0)
-        .proxy(None)
-        .build();
-    let agent = ureq::Agent::new_with_config(config);
-    let mut predicates = Predicates::new();
-    for Endpoint { name, url } in endpoints.iter().cloned() {
-        let (agent, asked) = (agent.clone(), name.clone());
-        predicates.define(name, move |arguments| ask(&agent, &url, &asked, arguments));
+/// Why predicates cannot be answered as the operator says: one line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AskError(String);
+
+impl fmt::Display for AskError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
     }
-    predicates
 }
 
-fn ask(agent: &ureq::Agent, url: &str, name: &str, arguments: &[Value]) -> Result<Value, String> {
-    let question = json!({"predicate": name, "arguments": arguments}).to_string();
-    let request = agent.post(url).header("content-type", "application/json");
-    // What went wrong is said without the question: it holds content.
-    let mut response = request.send(question.as_bytes()).map_err(|error| match error {
-        ureq::Error::Timeout(_) => "the service is too slow".to_owned(),
-        _ => "the service cannot be reached".to_owned(),
-    })?;
-    if response.status() != 200 {
-        return Err(format!("the service says {}", response.status().as_u16()));
-    }
-    let mut text = String::new();
-    let read = response.body_mut().as_reader().take(MAX_ANSWER + 1).read_to_string(&mut text);
-    if read.is_err() {
-        return Err("the answer cannot be read".to_owned());
-    }
-    if u64::try_from(text.len()).is_ok_and(|length| length > MAX_ANSWER) {
-        return Err(format!("the answer is longer than {MAX_ANSWER} bytes"));
-    }
-    match json::parse(&text, Numbers::Any) {
-        Ok(Value::Object(mut answer)) if answer.len() == 1 => {
-            answer.remove("answer").ok_or_else(|| "the answer has no `answer`".to_owned())
+impl std::error::Error for AskError {}
+
+/// Who answers which predicate.
+#[derive(Debug, Clone, Default)]
+pub struct Asker {
+    answerers: BTreeMap<String, Arc<dyn Answerer>>,
+}
+
+impl Asker {
+    /// Loads the modules; services are asked when a rule needs them.
+    ///
+    /// # Errors
+    /// If a predicate has two that answer it, or a module cannot answer its predicate.
+    pub fn load(sources: &[Source]) -> Result<Self, AskError> {
+        let agent = http::agent();
+        let mut answerers = BTreeMap::new();
+        for Source { name, whom } in sources {
+            let answerer: Arc<dyn Answerer> = match whom {
+                Whom::Service(url) => Arc::new(http::Service::new(agent.clone(), name.clone(), url.clone())),
+                #[cfg(feature = "wasm")]
+                Whom::Module(path) => Arc::new(
+                    wasm::Module::load(name, path)
+                        .map_err(|why| AskError(format!("`{name}`: {}: {why}", path.display())))?,
+                ),
+                #[cfg(not(feature = "wasm"))]
+                Whom::Module(path) => {
+                    return Err(AskError(format!(
+                        "`{name}`: {}: this program was built without WebAssembly; build it with `--features wasm`",
+                        path.display()
+                    )));
+                }
+            };
+            if answerers.insert(name.clone(), answerer).is_some() {
+                return Err(AskError(format!("`{name}` is answered by two; leave one of them out")));
+            }
         }
-        _ => Err("the answer is not {\"answer\": ...}".to_owned()),
+        Ok(Self { answerers })
+    }
+
+    /// The predicates that are answered.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.answerers.keys().map(String::as_str)
+    }
+
+    /// The predicates, for one evaluation: all its questions together take at most `time`, and each at most
+    /// [`ANSWER_TIME`].
+    pub fn predicates(&self, time: Duration) -> Predicates {
+        let begun = Instant::now();
+        let mut predicates = Predicates::new();
+        for (name, answerer) in &self.answerers {
+            let answerer = Arc::clone(answerer);
+            predicates.define(name, move |arguments| {
+                let left = time.saturating_sub(begun.elapsed()).min(ANSWER_TIME);
+                if left.is_zero() {
+                    return Err("no time is left for it".to_owned());
+                }
+                answerer.answer(arguments, left)
+            });
+        }
+        predicates
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
-    use std::net::TcpListener;
-
     use flowgate::analysis::{Options, analyze};
     use flowgate::policy::Policy;
     use flowgate::trace::read;
+    use serde_json::json;
 
     use super::*;
 
-    /// A service that answers one connection with these bytes, or not at all.
-    fn service(answer: Option<&str>) -> String {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        let answer = answer.map(str::to_owned);
-        std::thread::spawn(move || {
-            let (mut stream, _) = listener.accept().unwrap();
-            let mut bytes = [0_u8; 4096];
-            let mut heard = String::new();
-            while !heard.ends_with('}') {
-                let count = stream.read(&mut bytes).unwrap_or(0);
-                if count == 0 {
-                    break;
-                }
-                heard.push_str(&String::from_utf8_lossy(&bytes[..count]));
-            }
-            assert!(
-                heard.contains(r#"{"predicate":"is_customer","arguments":["ann@example.org"]}"#),
-                "{heard}"
-            );
-            match answer {
-                Some(answer) => stream.write_all(answer.as_bytes()).unwrap(),
-                None => std::thread::sleep(Duration::from_secs(2)),
-            }
-        });
-        format!("http://{address}/ask")
-    }
-
-    fn reply(status: &str, body: &str) -> String {
-        format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}", body.len())
-    }
-
     /// What an analysis says of one mail to Ann: the violation, or why the rule cannot be evaluated.
-    fn check(answer: Option<&str>, expected: &str) {
+    pub(super) fn judged(answerer: impl Answerer + 'static, time: Duration) -> String {
         let source = "extern is_customer(email: str) -> bool\nraise \"no customer\" if:\n    (c: ToolCall)\n    not is_customer(c.arguments.to)\n";
         let policy = Policy::parse(source).unwrap();
-        let endpoint = format!("is_customer={}", service(answer)).parse().unwrap();
-        let predicates = predicates(&[endpoint], Duration::from_millis(400));
-        let messages =
-            [json!({"id": "1", "function": {"name": "send", "arguments": {"to": "ann@example.org"}}})];
+        let answerers = BTreeMap::from([("is_customer".to_owned(), Arc::new(answerer) as Arc<dyn Answerer>)]);
+        let predicates = Asker { answerers }.predicates(time);
+        let call = json!({"id": "1", "function": {"name": "send", "arguments": {"to": "ann@example.org"}}});
         let options = Options { predicates, ..Options::default() };
-        let analysis = analyze(&policy, read::list(&messages).unwrap(), &options).unwrap();
+        let analysis = analyze(&policy, read::list(&[call]).unwrap(), &options).unwrap();
         let said = analysis.violations.first().map(|violation| violation.args[0].to_string());
         let failed = analysis.failures.first().map(|failure| failure.message.clone());
-        assert_eq!(said.or(failed).unwrap_or_else(|| "nothing".to_owned()), expected, "{answer:?}");
+        said.or(failed).unwrap_or_else(|| "nothing".to_owned())
     }
 
     #[test]
-    fn only_an_answer_is_an_answer() {
-        check(Some(&reply("200 OK", r#"{"answer": true}"#)), "nothing");
-        check(Some(&reply("200 OK", r#"{"answer": false}"#)), "\"no customer\"");
-        let no = |why: &str| format!("`is_customer` has no answer: {why}");
-        check(Some(&reply("200 OK", r#"{"answer": 1}"#)), "`is_customer` answers with int, not bool");
-        check(Some(&reply("200 OK", "true")), &no("the answer is not {\"answer\": ...}"));
-        check(
-            Some(&reply("200 OK", r#"{"answer": true, "answer": false}"#)),
-            &no("the answer is not {\"answer\": ...}"),
-        );
-        check(Some(&reply("200 OK", r#"{"answers": true}"#)), &no("the answer has no `answer`"));
-        check(Some(&reply("500 Oops", r#"{"answer": true}"#)), &no("the service says 500"));
-        let elsewhere = "HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n";
-        check(Some(elsewhere), &no("the service says 302"));
-        let long = format!("{{\"answer\": \"{}\"}}", "x".repeat(70_000));
-        check(Some(&reply("200 OK", &long)), &no("the answer is longer than 65536 bytes"));
-        check(Some("no HTTP at all"), &no("the service cannot be reached"));
-        check(None, &no("the service is too slow"));
-    }
-
-    #[test]
-    fn endpoints_are_names_with_addresses() {
-        let check = |text: &str, expected: Result<(), EndpointError>| {
-            assert_eq!(text.parse::<Endpoint>().map(|_| ()), expected, "{text}");
+    fn sources_are_names_with_addresses_or_files() {
+        let check = |text: &str, expected: Result<(), SourceError>| {
+            assert_eq!(text.parse::<Source>().map(|_| ()), expected, "{text}");
         };
         check("is_customer=http://127.0.0.1:9000/x?a=b", Ok(()));
-        check("is_customer", Err(EndpointError::Form));
-        check("is customer=http://a.b", Err(EndpointError::Name));
-        check("is_customer=https://a.b", Err(EndpointError::Scheme));
-        check("is_customer=http://", Err(EndpointError::Scheme));
+        check("is_customer=./checks.wasm", Ok(()));
+        check("is_customer", Err(SourceError::Form));
+        check("is_customer=checks.py", Err(SourceError::Form));
+        check("is_customer=.wasm", Err(SourceError::Form));
+        check("is customer=http://a.b", Err(SourceError::Name));
+        check("=http://a.b", Err(SourceError::Name));
+        check("is_customer=https://a.b", Err(SourceError::Scheme));
+        check("is_customer=file:///checks.wasm", Err(SourceError::Scheme));
+        check("is_customer=http://", Err(SourceError::Scheme));
+    }
+
+    #[test]
+    fn one_predicate_is_answered_by_one() {
+        let sources = ["p=http://a.b", "q=http://a.b", "p=http://c.d"].map(|text| text.parse().unwrap());
+        assert_eq!(Asker::load(&sources[..2]).unwrap().names().collect::<Vec<_>>(), ["p", "q"]);
+        assert_eq!(
+            Asker::load(&sources).unwrap_err().to_string(),
+            "`p` is answered by two; leave one of them out"
+        );
+    }
+
+    #[test]
+    fn all_questions_share_a_time() {
+        #[derive(Debug)]
+        struct Yes;
+        impl Answerer for Yes {
+            fn answer(&self, _: &[Value], time: Duration) -> Result<Value, String> {
+                assert!(time <= ANSWER_TIME);
+                Ok(json!(true))
+            }
+        }
+        assert_eq!(judged(Yes, Duration::from_secs(60)), "nothing");
+        assert_eq!(judged(Yes, Duration::ZERO), "`is_customer` has no answer: no time is left for it");
     }
 }

@@ -3,7 +3,7 @@
 //! * [`server`]: sockets: what may connect, for how long, and how the server stops.
 //! * [`limits`]: every bound on what a client can make the server do, in one place.
 //! * [`access`]: who may ask.
-//! * [`ask`]: predicates of policies that another service answers.
+//! * [`ask`]: predicates of policies that a service or a WebAssembly module answers.
 //! * [`openapi`]: the description that is served, and that the tests hold against what is served.
 //!
 //! The routes are those of Invariant's policy service, so that its clients work unchanged. A policy is judged by

@@ -6,6 +6,7 @@ mod request;
 mod response;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::http::StatusCode;
 use flowgate::analysis::{self, Analysis, FailureKind, Options};
@@ -13,6 +14,7 @@ use flowgate::policy::{Dialect, Policy};
 use flowgate::trace::{Entry, read};
 use serde_json::{Map, Value};
 
+use crate::ask::Asker;
 use crate::limits::Limits;
 use crate::metrics::Figure;
 use crate::reply::Reply;
@@ -26,6 +28,9 @@ pub(crate) struct PolicyApi {
     dialect: Dialect,
     fuel: u64,
     batch: usize,
+    asker: Asker,
+    /// For all questions of a request to those who answer predicates.
+    time: Duration,
     cache: Cache,
 }
 
@@ -48,11 +53,13 @@ impl From<Refusal> for Reply {
 }
 
 impl PolicyApi {
-    pub(crate) fn new(dialect: Dialect, limits: &Limits) -> Self {
+    pub(crate) fn new(dialect: Dialect, asker: Asker, limits: &Limits) -> Self {
         Self {
             dialect,
             fuel: limits.fuel,
             batch: limits.batch,
+            asker,
+            time: limits.answer_time,
             cache: Cache::new(limits.cached_policies, limits.cached_bytes),
         }
     }
@@ -70,7 +77,8 @@ impl PolicyApi {
     pub(crate) fn check(&self, body: &[u8]) -> Reply {
         let checked = Check::read(body).and_then(|check| {
             let entries = entries(&check.messages)?;
-            self.judge(&check.policy, &check.messages, entries, check.parameters, self.fuel)
+            let options = self.options(check.parameters, 1);
+            self.judge(&check.policy, &check.messages, entries, &options)
         });
         answer(checked)
     }
@@ -86,10 +94,9 @@ impl PolicyApi {
                 )));
             }
             let entries = entries(&batch.messages)?;
-            let shares = u64::try_from(batch.policies.len()).unwrap_or(u64::MAX).max(1);
+            let options = self.options(batch.parameters, batch.policies.len());
             let result = batch.policies.into_iter().map(|policy| {
-                let (entries, parameters) = (entries.clone(), batch.parameters.clone());
-                match self.judge(&policy, &batch.messages, entries, parameters, self.fuel / shares) {
+                match self.judge(&policy, &batch.messages, entries.clone(), &options) {
                     Ok(checked) => Judged::checked(policy, checked),
                     Err(refusal) => Judged::refused(policy, refusal.detail),
                 }
@@ -112,25 +119,29 @@ impl PolicyApi {
         })
     }
 
+    /// How each of the policies of a request is evaluated.
+    fn options(&self, parameters: Map<String, Value>, policies: usize) -> Options {
+        let shares = u64::try_from(policies).unwrap_or(u64::MAX).max(1);
+        let predicates = self.asker.predicates(self.time);
+        Options { parameters, fuel: self.fuel / shares, predicates, ..Options::default() }
+    }
+
     /// What one policy says of a trace.
     fn judge(
         &self,
         source: &str,
         messages: &[Value],
         entries: Vec<Entry>,
-        parameters: Map<String, Value>,
-        fuel: u64,
+        options: &Options,
     ) -> Result<Checked, Refusal> {
         let policy = self.compiled(source).map_err(|(report, unavailable)| match unavailable {
             Some(message) => Refusal::bad(format!("Excessive Policy: {message}\n\n{report}")),
             None => Refusal::bad(report),
         })?;
-        let analysis =
-            analysis::analyze(&policy, entries, &Options { parameters, fuel, ..Options::default() })
-                .map_err(|error| {
-                    let message = message_of(error.event, messages);
-                    Refusal::bad(format!("Input Validation Error: messages[{message}]: {}", error.problem))
-                })?;
+        let analysis = analysis::analyze(&policy, entries, options).map_err(|error| {
+            let message = message_of(error.event, messages);
+            Refusal::bad(format!("Input Validation Error: messages[{message}]: {}", error.problem))
+        })?;
         self.conclude(analysis, &policy, messages.len())
     }
 
@@ -232,7 +243,7 @@ mod tests {
             };
             let failures = kinds.iter().map(failure).collect();
             let analysis = Analysis { violations: vec![violation.clone()], failures };
-            let api = PolicyApi::new(dialect, &Limits::default());
+            let api = PolicyApi::new(dialect, Asker::default(), &Limits::default());
             assert_eq!(detail(&answer(api.conclude(analysis, &policy, 7))), expected, "{kinds:?}");
         };
         let found = r#"{"key":"k","args":["b"],"kwargs":{},"ranges":["messages.0"],"action":"log","rule":3}"#;
@@ -276,7 +287,8 @@ mod tests {
 
     #[test]
     fn the_body_is_read_strictly() {
-        let api = PolicyApi::new(Dialect::Flowgate, &Limits { batch: 2, ..Limits::default() });
+        let api =
+            PolicyApi::new(Dialect::Flowgate, Asker::default(), &Limits { batch: 2, ..Limits::default() });
         let check = |route: fn(&PolicyApi, &[u8]) -> Reply, body: &str, expected: &str| {
             let expected = format!("400 {{\"detail\":\"{expected}\"}}");
             assert_eq!(detail(&route(&api, body.as_bytes())), expected, "{body}");
@@ -317,7 +329,7 @@ mod tests {
 
     #[test]
     fn the_description_tells_what_must_be_sent() {
-        let api = PolicyApi::new(Dialect::Flowgate, &Limits::default());
+        let api = PolicyApi::new(Dialect::Flowgate, Asker::default(), &Limits::default());
         let check = |route: fn(&PolicyApi, &[u8]) -> Reply, path: &str, request: &str, answer: &str| {
             let operation = &crate::openapi::document()["paths"][path]["post"];
             let example = operation["requestBody"]["content"]["application/json"]["example"].clone();

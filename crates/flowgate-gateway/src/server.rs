@@ -17,6 +17,7 @@ use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::time::{sleep, timeout};
 
 use crate::access::Access;
+use crate::ask::Asker;
 use crate::limits::Limits;
 use crate::service::Service;
 use crate::stalled::Stalled;
@@ -35,6 +36,8 @@ pub struct Config {
     pub dialect: Dialect,
     /// Who may ask.
     pub access: Access,
+    /// Who answers predicates that policies declare `extern`.
+    pub asker: Asker,
     /// What a client can make it do.
     pub limits: Limits,
 }
@@ -89,14 +92,14 @@ impl Server {
     /// # Errors
     /// If the address cannot be had.
     pub async fn bind(config: Config) -> Result<Self, ServeError> {
-        let Config { listen, dialect, access, limits } = config;
+        let Config { listen, dialect, access, asker, limits } = config;
         let failed = |error| ServeError::Listen(listen, error);
         let listener = TcpListener::bind(listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         Ok(Self {
             listener,
             address,
-            service: Arc::new(Service::new(dialect, access, limits.clone())),
+            service: Arc::new(Service::new(dialect, access, asker, limits.clone())),
             limits,
         })
     }

@@ -17,6 +17,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::access::Access;
+use crate::ask::Asker;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::openapi;
@@ -76,10 +77,10 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    pub(crate) fn new(dialect: Dialect, access: Access, limits: Limits) -> Self {
+    pub(crate) fn new(dialect: Dialect, access: Access, asker: Asker, limits: Limits) -> Self {
         Self {
             access,
-            api: Arc::new(PolicyApi::new(dialect, &limits)),
+            api: Arc::new(PolicyApi::new(dialect, asker, &limits)),
             workers: Workers::new(limits.workers, limits.queue),
             bodies: Arc::new(Semaphore::new(limits.bodies.min(Semaphore::MAX_PERMITS))),
             metrics: Metrics::default(),

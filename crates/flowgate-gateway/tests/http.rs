@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use flowgate::policy::Dialect;
 use flowgate_gateway::access::{Access, Token};
+use flowgate_gateway::ask::Asker;
 use flowgate_gateway::limits::Limits;
 use flowgate_gateway::openapi;
 use flowgate_gateway::server::{Config, Ended, Server};
@@ -39,7 +40,8 @@ struct Running {
 
 async fn start_as(dialect: Dialect, access: Access, limits: Limits) -> Running {
     let listen = "127.0.0.1:0".parse().unwrap();
-    let server = Server::bind(Config { listen, dialect, access, limits }).await.unwrap();
+    let server =
+        Server::bind(Config { listen, dialect, access, asker: Asker::default(), limits }).await.unwrap();
     let address = server.address();
     let (stop, stopped) = oneshot::channel();
     let ended = tokio::spawn(server.run(async {
@@ -403,6 +405,9 @@ async fn the_description_is_served_and_its_examples_work() {
 async fn a_taken_address_is_named() {
     let server = start(Limits::default()).await;
     let (dialect, access, limits) = (Dialect::Flowgate, Access::Local, Limits::default());
-    let error = Server::bind(Config { listen: server.address, dialect, access, limits }).await.unwrap_err();
+    let error =
+        Server::bind(Config { listen: server.address, dialect, access, asker: Asker::default(), limits })
+            .await
+            .unwrap_err();
     assert!(error.to_string().contains("is taken by another program"), "{error}");
 }

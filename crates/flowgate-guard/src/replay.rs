@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use flowgate::monitor::{Attribution, Finding, Judgement, Limits, Monitor, Outcome, PushError};
 use flowgate::policy::Policy;
+use flowgate::predicates::Predicates;
 use flowgate::trace::read::Run;
 use flowgate::trace::{Body, EventId, Tool};
 
@@ -47,9 +48,20 @@ pub struct JudgedCall {
     pub attribution: Attribution,
 }
 
-/// Judges a run under a policy.
+/// Judges a run under a policy that nobody answers predicates for.
 pub fn replay(policy: &Arc<Policy>, method: &dyn Influence, run: &Run) -> Replayed {
+    replay_with(policy, &Predicates::new(), method, run)
+}
+
+/// Judges a run under a policy, asking for what it declares `extern`.
+pub fn replay_with(
+    policy: &Arc<Policy>,
+    predicates: &Predicates,
+    method: &dyn Influence,
+    run: &Run,
+) -> Replayed {
     let mut monitor = Monitor::with_limits(Arc::clone(policy), Limits::default());
+    monitor.set_predicates(predicates.clone(), Vec::new());
     let mut session = method.start();
     let (mut calls, mut findings, mut refused) = (Vec::new(), Vec::new(), Vec::new());
     for (index, entry) in run.entries.iter().enumerate() {

@@ -103,6 +103,11 @@ impl Policy {
         &self.plan.space
     }
 
+    /// The predicates that it declares `extern`, for others to answer.
+    pub fn externs(&self) -> impl Iterator<Item = &str> {
+        self.plan.externs.iter().map(|declared| &*declared.name)
+    }
+
     /// Whether it declares no lattice: then labels gate nothing, and its rules are all there is.
     pub fn is_rules_only(&self) -> bool {
         self.plan.space.dimensions().is_empty()

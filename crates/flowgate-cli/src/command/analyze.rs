@@ -6,6 +6,7 @@ use flowgate::analysis::{self, Analysis};
 use flowgate::policy::{Action, Dialect, Policy};
 use serde_json::{Map, Value, json};
 
+use crate::answering::Answering;
 use crate::args::AnalyzeFormat;
 use crate::input::{self, InputError};
 use crate::output::{Output, load_policy_as};
@@ -15,6 +16,7 @@ pub(crate) struct Options<'a> {
     pub(crate) policy: &'a Path,
     pub(crate) traces: &'a [PathBuf],
     pub(crate) parameters: Map<String, Value>,
+    pub(crate) answering: Answering,
     pub(crate) compat: bool,
     pub(crate) format: AnalyzeFormat,
 }
@@ -24,7 +26,12 @@ pub(crate) fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, Inpu
     let dialect = if options.compat { Dialect::Compat } else { Dialect::Flowgate };
     let policy = load_policy_as(options.policy, dialect, output)?;
     let name = options.policy.display().to_string();
-    let limits = analysis::Options { parameters: options.parameters.clone(), ..analysis::Options::default() };
+    let predicates = options.answering.predicates(&policy, &name)?;
+    let limits = analysis::Options {
+        parameters: options.parameters.clone(),
+        predicates,
+        ..analysis::Options::default()
+    };
     let (mut runs, mut found, mut failed) = (0, 0, 0);
     let (mut errors, mut results) = (Vec::new(), Vec::new());
     for trace in options.traces {

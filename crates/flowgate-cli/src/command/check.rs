@@ -6,9 +6,10 @@ use std::sync::Arc;
 use flowgate::monitor::Outcome;
 use flowgate::policy::{Action, Policy};
 use flowgate_guard::influence::{self, everything::Everything};
-use flowgate_guard::replay::{Replayed, replay};
+use flowgate_guard::replay::{Replayed, replay_with};
 use serde_json::{Value, json};
 
+use crate::answering::Answering;
 use crate::args::Format;
 use crate::input::{self, InputError};
 use crate::output::{Output, load_policy};
@@ -22,6 +23,7 @@ pub(crate) struct Options<'a> {
     pub(crate) format: Format,
     pub(crate) content: bool,
     pub(crate) objections: bool,
+    pub(crate) answering: Answering,
 }
 
 #[derive(Debug, Default)]
@@ -47,6 +49,7 @@ pub(crate) fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, Inpu
         }
         return Ok(0);
     }
+    let predicates = options.answering.predicates(&policy, &name)?;
     let method = influence::find(options.influence).unwrap_or(&Everything);
     let (mut totals, mut errors, mut results) = (Totals::default(), Vec::new(), Vec::new());
     for trace in options.traces {
@@ -54,7 +57,7 @@ pub(crate) fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, Inpu
         let read = input::runs(trace, &mut |item| {
             match item {
                 Ok((line, run)) => {
-                    let replayed = replay(&policy, method, &run);
+                    let replayed = replay_with(&policy, &predicates, method, &run);
                     totals.add(&replayed);
                     match options.format {
                         Format::Text => text(&replayed, &name, &trace_name, line, options, output),

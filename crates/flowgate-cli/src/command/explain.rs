@@ -9,11 +9,13 @@ use std::sync::Arc;
 
 use flowgate::monitor::{Outcome, Reason, ReasonKind};
 use flowgate::policy::Policy;
+use flowgate::predicates::Predicates;
 use flowgate::trace::read::Run;
 use flowgate::trace::{Body, EventId, Step, Tool};
 use flowgate_guard::influence::{self, Influence, everything::Everything};
-use flowgate_guard::replay::{JudgedCall, Replayed, replay};
+use flowgate_guard::replay::{JudgedCall, Replayed, replay_with};
 
+use crate::answering::Answering;
 use crate::input::{self, InputError};
 use crate::output::{Output, load_policy};
 use crate::report;
@@ -28,6 +30,7 @@ pub(crate) struct Options<'a> {
     pub(crate) call: Option<&'a str>,
     pub(crate) influence: &'a str,
     pub(crate) content: bool,
+    pub(crate) answering: Answering,
 }
 
 /// Runs the command; returns the exit code.
@@ -35,11 +38,12 @@ pub(crate) fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, Inpu
     let policy = Arc::new(load_policy(options.policy, output)?);
     let method = influence::find(options.influence).unwrap_or(&Everything);
     let name = options.policy.display().to_string();
+    let predicates = options.answering.predicates(&policy, &name)?;
     let (mut shown, mut objections, mut errors) = (0, false, Vec::new());
     input::runs(options.trace, &mut |item| {
         match item {
             Ok((_, run)) => {
-                let replayed = replay(&policy, method, &run);
+                let replayed = replay_with(&policy, &predicates, method, &run);
                 for (index, call) in replayed.calls.iter().enumerate() {
                     if options.call.is_some_and(|wanted| wanted != call.id) {
                         continue;
@@ -48,7 +52,7 @@ pub(crate) fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, Inpu
                     objections |= call.outcome != Outcome::Permit;
                     tree(call, &replayed, &name, options.content, output);
                     if call.outcome != Outcome::Permit {
-                        changes(index, &replayed, &policy, method, &run, output);
+                        changes(index, &replayed, &policy, &predicates, method, &run, output);
                     }
                     output.line("");
                 }
@@ -162,6 +166,7 @@ fn changes(
     index: usize,
     run: &Replayed,
     policy: &Policy,
+    predicates: &Predicates,
     method: &dyn Influence,
     recorded: &Run,
     output: &mut Output,
@@ -189,7 +194,7 @@ fn changes(
         let added: Vec<&str> = statements.iter().map(|statement| statement.as_str()).collect();
         let source = format!("{}\n{}\n", policy.source(), added.join("\n"));
         let Ok(changed) = Policy::parse(&source) else { return false };
-        let again = replay(&Arc::new(changed), method, &until);
+        let again = replay_with(&Arc::new(changed), predicates, method, &until);
         again.calls.get(index).is_some_and(|call| call.outcome == Outcome::Permit)
     };
     match smallest(&candidates, permits) {

@@ -21,7 +21,8 @@ pub(crate) fn run(options: &ServeArgs, output: &mut Output) -> Result<u8, InputE
     let access = Access::of(options.listen, token, options.allow_anonymous)
         .map_err(|error| InputError(format!("{}: {error}", options.listen)))?;
     let dialect = if options.compat { Dialect::Compat } else { Dialect::Flowgate };
-    let config = Config { listen: options.listen, dialect, access, limits: limits(options) };
+    let asker = options.answering.asker()?;
+    let config = Config { listen: options.listen, dialect, access, asker, limits: limits(options) };
     let ended = serve(config, |address| output.note(&format!("listening on http://{address}; Ctrl-C stops")))
         .map_err(|error| InputError(error.to_string()))?;
     if ended == Ended::Cut {
