@@ -79,7 +79,7 @@ impl From<&EvalError> for FailureKind {
     fn from(error: &EvalError) -> Self {
         match error {
             EvalError::Fuel => Self::Fuel,
-            EvalError::Type(_) => Self::Type,
+            EvalError::Type(_) | EvalError::Missing => Self::Type,
             EvalError::MissingParameter(_) => Self::MissingParameter,
             EvalError::Unavailable(_) => Self::Unavailable,
             EvalError::Attribute(_) => Self::Attribute,

@@ -50,7 +50,9 @@ impl fmt::Debug for Builtin {
 
 impl Builtin {
     pub(crate) fn call(self, evaluator: &mut Evaluator<'_>, arguments: &[Value]) -> Result<Value> {
-        (self.0.run)(evaluator, arguments)
+        let value = (self.0.run)(evaluator, arguments)?;
+        evaluator.made(&value)?;
+        Ok(value)
     }
 
     /// The function with this name.

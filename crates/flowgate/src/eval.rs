@@ -38,12 +38,15 @@ pub(crate) enum EvalError {
     Unavailable(String),
     /// It asks an event for a field that it does not have, in the dialect of the paper's analyzer.
     Attribute(String),
+    /// It asks for what is not there, in a statement that grants something. The statement does not hold.
+    Missing,
 }
 
 impl fmt::Display for EvalError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Fuel => f.write_str("the step took too long to evaluate"),
+            Self::Missing => f.write_str("a value is missing"),
             Self::MissingParameter(name) => write!(f, "the parameter `input.{name}` was not given"),
             Self::Type(message) | Self::Unavailable(message) | Self::Attribute(message) => {
                 f.write_str(message)
@@ -133,11 +136,23 @@ pub(crate) struct Evaluator<'a> {
     pub(crate) missed: bool,
     /// What a match speaks of, while that is being noted.
     pub(crate) marks: Option<Vec<Mark>>,
-    /// Why assignments that satisfy everything else could not be decided.
+    /// Why assignments that satisfy everything else could not be decided; equal reasons once.
     pub(crate) failures: Vec<EvalError>,
+    /// How many such assignments there were.
+    undecided: u64,
     /// The first condition of the assignment at hand that could not be evaluated.
-    trouble: Option<EvalError>,
+    trouble: Option<Trouble>,
     depth: usize,
+    /// Bytes of what has been computed, some of which may have been forgotten again.
+    made: usize,
+}
+
+/// Why an assignment cannot be decided.
+#[derive(Debug, Clone)]
+struct Trouble {
+    error: EvalError,
+    /// How many assignments it stands for, if a variable has no values that could be looked at.
+    assignments: u64,
 }
 
 /// How deep predicates may call each other.
@@ -148,6 +163,12 @@ static NOBODY: LazyLock<Answers> = LazyLock::new(Answers::default);
 
 /// How many failures are kept.
 const MAX_FAILURES: usize = 100;
+/// Bytes that one evaluation may compute.
+const MAX_MADE: usize = 256 << 20;
+/// What an item of a list or a map takes besides its text, in bytes.
+const ITEM: usize = 32;
+/// As many assignments as a variable might have whose values cannot be looked at.
+const ANY_NUMBER: u64 = 1 << 32;
 
 impl<'a> Evaluator<'a> {
     pub(crate) fn new(plan: &'a Plan, trace: &'a Trace, fuel: &'a mut u64, missing: Missing) -> Self {
@@ -165,8 +186,10 @@ impl<'a> Evaluator<'a> {
             missed: false,
             marks: None,
             failures: Vec::new(),
+            undecided: 0,
             trouble: None,
             depth: 0,
+            made: 0,
         }
     }
 
@@ -195,6 +218,27 @@ impl<'a> Evaluator<'a> {
         }
     }
 
+    /// Charges for a value of this many bytes, before it is made: memory is bounded as well as time.
+    pub(crate) fn make(&mut self, bytes: usize) -> Result<()> {
+        self.made = self.made.saturating_add(bytes);
+        if self.made > MAX_MADE {
+            return Err(EvalError::Fuel);
+        }
+        self.spend(bytes / 16)
+    }
+
+    /// Charges for a value that has been made, without what its items hold in turn.
+    pub(crate) fn made(&mut self, value: &Value) -> Result<()> {
+        let text = |value: &Value| value.as_text().map_or(0, str::len);
+        self.make(match value {
+            Value::Str(text) => text.len(),
+            Value::List(items) | Value::Texts(items) => items.iter().map(|item| ITEM + text(item)).sum(),
+            Value::Dict(entries) => entries.iter().map(|(key, item)| ITEM + key.len() + text(item)).sum(),
+            Value::Answers(answers) => answers.len(),
+            _ => return Ok(()),
+        })
+    }
+
     /// The join of the labels of all regions looked at so far.
     pub(crate) fn read_label(&self) -> Label {
         let label = |read: &Read| {
@@ -212,13 +256,35 @@ impl<'a> Evaluator<'a> {
     /// # Errors
     /// If an assignment could not be decided, or the fuel is spent.
     pub(crate) fn solve(&mut self, ops: &[Op], frame: &mut Frame, found: &mut OnMatch<'_>) -> Result<bool> {
-        let before = std::mem::take(&mut self.failures);
+        let before = (std::mem::take(&mut self.failures), self.undecided);
         let result = self.search(ops, frame, found);
-        let failures = std::mem::replace(&mut self.failures, before);
-        match (result?, failures.into_iter().next()) {
-            (false, Some(failure)) => Err(failure),
-            (stopped, _) => Ok(stopped),
+        let failures = std::mem::replace(&mut self.failures, before.0);
+        self.undecided = before.1;
+        let stopped = result?;
+        if stopped {
+            return Ok(true);
         }
+        // That something is missing is no failure of a statement as a whole: it does not hold.
+        let is_missing = |failure: &EvalError| *failure == EvalError::Missing && self.depth == 0;
+        self.missed |= failures.iter().any(is_missing);
+        let failure = failures.into_iter().find(|failure| !is_missing(failure));
+        failure.map_or(Ok(false), Err)
+    }
+
+    /// The number of assignments that satisfy `ops`, each of which `found` is called for until it says to stop, the number
+    /// of those that could not be decided, and why.
+    fn tally(
+        &mut self,
+        ops: &[Op],
+        frame: &mut Frame,
+        found: &mut OnMatch<'_>,
+    ) -> Result<(u64, Option<EvalError>)> {
+        let before = (std::mem::take(&mut self.failures), std::mem::take(&mut self.undecided));
+        let result = self.search(ops, frame, found);
+        let failures = std::mem::replace(&mut self.failures, before.0);
+        let undecided = std::mem::replace(&mut self.undecided, before.1);
+        result?;
+        Ok((undecided, failures.into_iter().next()))
     }
 
     /// The same, but what could not be decided is noted in `failures`, and the search goes on.
@@ -239,8 +305,9 @@ impl<'a> Evaluator<'a> {
         self.spend(1)?;
         let Some((op, rest)) = ops.split_first() else {
             let Some(trouble) = self.trouble.clone() else { return found(self, frame) };
-            if self.failures.len() < MAX_FAILURES && !self.failures.contains(&trouble) {
-                self.failures.push(trouble);
+            self.undecided = self.undecided.saturating_add(trouble.assignments);
+            if self.failures.len() < MAX_FAILURES && !self.failures.contains(&trouble.error) {
+                self.failures.push(trouble.error);
             }
             return Ok(false);
         };
@@ -250,7 +317,7 @@ impl<'a> Evaluator<'a> {
             Op::Test(ex) => match self.holds(ex, frame) {
                 Ok(true) => self.descend(rest, frame, found),
                 Ok(false) => Ok(false),
-                Err(error) => self.in_trouble(error, rest, frame, found),
+                Err(error) => self.in_trouble(error, 1, rest, frame, found),
             },
             Op::Let(slot, ex) => match self.evaluate(ex, frame) {
                 Ok(value) => {
@@ -259,7 +326,7 @@ impl<'a> Evaluator<'a> {
                 }
                 Err(error) => {
                     set(frame, *slot, Value::Failed(Arc::new(error.clone())));
-                    self.in_trouble(error, rest, frame, found)
+                    self.in_trouble(error, 1, rest, frame, found)
                 }
             },
             Op::Events(slot, ty) => {
@@ -272,7 +339,7 @@ impl<'a> Evaluator<'a> {
                 Ok(items) => self.descend_each(*slot, *ty, items, rest, frame, found),
                 Err(error) => {
                     set(frame, *slot, Value::Failed(Arc::new(error.clone())));
-                    self.in_trouble(error, rest, frame, found)
+                    self.in_trouble(error, ANY_NUMBER, rest, frame, found)
                 }
             },
         };
@@ -289,6 +356,7 @@ impl<'a> Evaluator<'a> {
     fn in_trouble(
         &mut self,
         error: EvalError,
+        assignments: u64,
         rest: &[Op],
         frame: &mut Frame,
         found: &mut OnMatch<'_>,
@@ -296,7 +364,8 @@ impl<'a> Evaluator<'a> {
         if error == EvalError::Fuel {
             return Err(error);
         }
-        self.trouble.get_or_insert(error);
+        let trouble = self.trouble.get_or_insert(Trouble { error, assignments });
+        trouble.assignments = trouble.assignments.max(assignments);
         self.descend(rest, frame, found)
     }
 
@@ -374,16 +443,24 @@ impl<'a> Evaluator<'a> {
                         }
                         Ok(document.children(*node).map(|child| Value::Node(*event, child)).collect())
                     }
-                    // A text or a number where the statement expects rows has none; that is something to know, too.
-                    _ => {
+                    content => {
                         if !self.is_quiet {
                             self.reads.push(Read { event: *event, node: *node, deep: true });
                         }
-                        Ok(Vec::new())
+                        match content {
+                            // Whoever writes a text where a rule expects a list must not escape the rule.
+                            Some(Content::Scalar(value))
+                                if self.missing == Missing::IsNone && !value.is_null() =>
+                            {
+                                no_items(&Value::from_json(value))
+                            }
+                            // A text or a number where the statement expects rows has none; that is something to know, too.
+                            _ => Ok(Vec::new()),
+                        }
                     }
                 }
             }
-            other => Err(EvalError::Type(format!("{} has no items", other.type_name()))),
+            other => no_items(other),
         }
     }
 
@@ -426,6 +503,10 @@ impl<'a> Evaluator<'a> {
             _ => ty == Type::Any,
         }
     }
+}
+
+fn no_items(value: &Value) -> Result<Vec<Value>> {
+    Err(EvalError::Type(format!("{} has no items", value.type_name())))
 }
 
 pub(crate) fn set(frame: &mut Frame, slot: Slot, value: Value) {

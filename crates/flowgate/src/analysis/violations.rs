@@ -8,9 +8,12 @@ use serde_json::{Map, Value as Json, json};
 use super::{Analysis, Failure, FailureKind, Violation};
 use crate::eval::{EvalError, Evaluator, Frame, Mark, Place, Value};
 use crate::policy::Dialect;
-use crate::policy::plan::{Plan, Rule};
+use crate::policy::plan::{Ex, Plan, Rule};
 use crate::rules::Report;
 use crate::trace::{Body, Content, EventId, NodeId, Origin, Trace, characters};
+
+/// Bytes of what the violations of one analysis say, all together.
+const MAX_SAID: usize = 64 << 20;
 
 pub(super) struct Violations<'a> {
     plan: &'a Plan,
@@ -21,6 +24,8 @@ pub(super) struct Violations<'a> {
     /// How often each key has been given.
     keys: HashMap<String, usize>,
     failed: HashSet<(usize, String)>,
+    /// Bytes of what the violations say.
+    said: usize,
     /// The index that the paper's analyzer gives each event; computed when it is asked for.
     compat_indices: Vec<usize>,
 }
@@ -28,7 +33,16 @@ pub(super) struct Violations<'a> {
 impl<'a> Violations<'a> {
     pub(super) fn new(plan: &'a Plan, trace: &'a Trace, limit: usize) -> Self {
         let (analysis, compat_indices) = (Analysis::default(), Vec::new());
-        Self { plan, trace, limit, analysis, keys: HashMap::new(), failed: HashSet::new(), compat_indices }
+        Self {
+            plan,
+            trace,
+            limit,
+            analysis,
+            keys: HashMap::new(),
+            failed: HashSet::new(),
+            said: 0,
+            compat_indices,
+        }
     }
 
     fn fail(&mut self, index: usize, rule: &Rule, kind: FailureKind, message: String) {
@@ -87,27 +101,40 @@ impl<'a> Violations<'a> {
     }
 
     /// The addresses of what a match speaks of: its variables, and what its conditions found.
-    fn ranges(&self, rule: &Rule, frame: &Frame, evaluator: &mut Evaluator<'_>) -> Vec<String> {
+    fn ranges(
+        &self,
+        rule: &Rule,
+        frame: &Frame,
+        evaluator: &mut Evaluator<'_>,
+    ) -> Result<Vec<String>, EvalError> {
         let mut marks: Vec<Mark> =
             rule.named.iter().filter_map(|(_, slot)| frame.get(*slot).and_then(Mark::of)).collect();
         evaluator.marks = Some(Vec::new());
         let mut frame = frame.clone();
         for variable in &rule.query.variables {
-            if let Some(domain) = &variable.domain {
-                evaluator.mark(domain, &mut frame);
+            match &variable.domain {
+                // Parts of an event are found by their type, which marks nothing else.
+                None | Some(Ex::Parts(..)) => {}
+                Some(domain) => evaluator.mark(domain, &mut frame)?,
             }
         }
-        rule.query.items.iter().for_each(|item| evaluator.mark(item.ex(), &mut frame));
+        for item in &rule.query.items {
+            evaluator.mark(item.ex(), &mut frame)?;
+        }
         marks.extend(evaluator.marks.take().unwrap_or_default());
         let mut addresses: Vec<String> = Vec::with_capacity(marks.len());
         let mut seen = HashSet::new();
         for mark in &marks {
+            if let Mark::Bytes(_, bytes) = mark {
+                // Characters are counted from the start of the text.
+                evaluator.spend(bytes.end / 64)?;
+            }
             let address = address(self.trace, mark);
             if !address.is_empty() && seen.insert(address.clone()) {
                 addresses.push(address);
             }
         }
-        addresses
+        Ok(addresses)
     }
 }
 
@@ -131,7 +158,14 @@ impl Report for Violations<'_> {
         let mut scratch = frame.clone();
         let mut said = |ex| -> Result<Json, EvalError> {
             let value = evaluator.evaluate(ex, &mut scratch)?;
-            argument(evaluator, &value)
+            let json = argument(evaluator, &value)?;
+            let size = size(&json);
+            self.said = self.said.saturating_add(size);
+            if self.said > MAX_SAID {
+                return Err(EvalError::Fuel);
+            }
+            evaluator.make(size)?;
+            Ok(json)
         };
         let args: Result<Vec<Json>, _> = rule.args.iter().map(&mut said).collect();
         let kwargs: Result<Map<String, Json>, _> =
@@ -146,7 +180,7 @@ impl Report for Violations<'_> {
             }
             Ok(said) => said,
         };
-        let ranges = self.ranges(rule, frame, evaluator);
+        let ranges = self.ranges(rule, frame, evaluator)?;
         let key = self.key(index, rule, frame, evaluator);
         let (statement, action) = (rule.span.clone(), rule.action);
         self.analysis.violations.push(Violation {
@@ -168,6 +202,18 @@ impl Report for Violations<'_> {
             error => error.to_string(),
         };
         self.fail(index, rule, FailureKind::from(&error), message);
+    }
+}
+
+/// About how many bytes a value takes.
+fn size(json: &Json) -> usize {
+    match json {
+        Json::String(text) => text.len(),
+        Json::Array(items) => items.iter().map(size).sum::<usize>() + 2,
+        Json::Object(entries) => {
+            entries.iter().map(|(key, value)| key.len() + size(value)).sum::<usize>() + 2
+        }
+        _ => 8,
     }
 }
 

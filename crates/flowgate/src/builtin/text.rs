@@ -1,7 +1,7 @@
 //! Text: `len`, `lower`, `split` and their like.
 
 use super::{Spec, method, on_text, plain, row, type_error};
-use crate::eval::Value;
+use crate::eval::{Evaluator, Result, Value};
 
 pub(super) const TABLE: &[Spec] = &[
     row("len", (1, 1), "The number of characters of a text, or of items of a list or a map.", |e, a| {
@@ -12,7 +12,10 @@ pub(super) const TABLE: &[Spec] = &[
         }
         Ok(match plain(e, a, 0)? {
             Value::Absent | Value::None => Value::Absent,
-            Value::Str(text) => count(text.chars().count()),
+            Value::Str(text) => {
+                e.spend(text.len() / 64)?;
+                count(text.chars().count())
+            }
             Value::List(items) | Value::Texts(items) => count(items.len()),
             Value::Answers(answers) => count(answers.len()),
             Value::Dict(entries) => count(entries.len()),
@@ -56,8 +59,11 @@ pub(super) const TABLE: &[Spec] = &[
             let (from, to) = (plain(e, a, 1)?, plain(e, a, 2)?);
             match (from.as_text(), to.as_text()) {
                 (Some(from), Some(to)) => {
-                    e.spend(to.len())?;
-                    on_text(e, a, "replace", |t| Value::text(t.replace(from, to)))
+                    let text = plain(e, a, 0)?;
+                    let Some(text) = text.as_text() else { return e.not_text(&text, "`replace`") };
+                    e.spend(text.len() / 16)?;
+                    e.make(text.matches(from).count().saturating_mul(to.len()))?;
+                    Ok(Value::text(text.replace(from, to)))
                 }
                 _ => type_error("`replace` needs text".to_owned()),
             }
@@ -67,7 +73,10 @@ pub(super) const TABLE: &[Spec] = &[
         let list = plain(e, a, 1)?;
         let items = e.items(&list)?;
         let parts: Vec<String> = items.iter().filter_map(|item| item.as_text().map(str::to_owned)).collect();
-        on_text(e, a, "join", |separator| Value::text(parts.join(separator)))
+        let separator = plain(e, a, 0)?;
+        let Some(separator) = separator.as_text() else { return e.not_text(&separator, "`join`") };
+        e.make(parts.len().saturating_mul(separator.len()))?;
+        Ok(Value::text(parts.join(separator)))
     }),
     method(
         "format",
@@ -78,7 +87,9 @@ pub(super) const TABLE: &[Spec] = &[
             for index in 1..a.len() {
                 values.push(plain(e, a, index)?);
             }
-            on_text(e, a, "format", |t| format(t, &values))
+            let text = plain(e, a, 0)?;
+            let Some(text) = text.as_text() else { return e.not_text(&text, "`format`") };
+            format(e, text, &values).map(Value::text)
         },
     ),
     row("str", (1, 1), "The value as text: lists and maps as JSON.", |e, a| {
@@ -111,7 +122,8 @@ pub(super) const TABLE: &[Spec] = &[
 ];
 
 /// Python's `str.format` as far as it takes values by place; other braces stay as they stand.
-fn format(template: &str, values: &[Value]) -> Value {
+fn format(e: &mut Evaluator<'_>, template: &str, values: &[Value]) -> Result<String> {
+    e.spend(template.len() / 16)?;
     let mut text = String::new();
     let mut next = 0;
     let mut rest = template;
@@ -132,7 +144,9 @@ fn format(template: &str, values: &[Value]) -> Value {
         match (hole, value) {
             (Some((name, behind)), Some(value)) => {
                 next += usize::from(name.is_empty());
+                let before = text.len();
                 value.print(&mut text);
+                e.make(text.len() - before)?;
                 rest = behind;
             }
             _ => {
@@ -142,7 +156,7 @@ fn format(template: &str, values: &[Value]) -> Value {
         }
     }
     text.push_str(rest);
-    Value::text(text)
+    Ok(text)
 }
 
 fn count(n: usize) -> Value {

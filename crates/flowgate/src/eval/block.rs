@@ -52,26 +52,25 @@ impl Evaluator<'_> {
         if enough <= 0 {
             return Ok(max.is_none());
         }
-        let before = std::mem::take(&mut self.failures);
-        let result = self.search(&block.ops, &mut inner, &mut |evaluator, frame| {
+        let (undecided, failure) = self.tally(&block.ops, &mut inner, &mut |evaluator, frame| {
             matches += 1;
             if let Some(mut marks) = evaluator.marks.take() {
                 for variable in &block.variables {
                     marks.extend(frame.get(variable.slot).and_then(Mark::of));
                 }
                 evaluator.marks = Some(marks);
-                block.items.iter().for_each(|item| evaluator.mark(item.ex(), &mut frame.clone()));
+                for item in &block.items {
+                    evaluator.mark(item.ex(), &mut frame.clone())?;
+                }
             }
             Ok(matches >= enough)
-        });
-        let failures = std::mem::replace(&mut self.failures, before);
-        result?;
+        })?;
         let holds = min.is_none_or(|min| matches >= min) && max.is_none_or(|max| matches <= max);
         // What could not be decided matters unless the bounds hold, or do not, with it and without.
-        let possible = matches.saturating_add(i64::try_from(failures.len()).unwrap_or(i64::MAX));
+        let possible = matches.saturating_add(i64::try_from(undecided).unwrap_or(i64::MAX));
         let decided = min.is_none_or(|min| matches >= min || possible < min)
             && max.is_none_or(|max| matches > max || possible <= max);
-        match failures.into_iter().next() {
+        match failure {
             Some(failure) if !decided => Err(failure),
             _ => Ok(holds),
         }

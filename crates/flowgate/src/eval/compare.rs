@@ -2,7 +2,7 @@
 
 use super::{EvalError, Evaluator, Frame, Missing, Result, Value};
 use crate::policy::pattern::PatternId;
-use crate::policy::plan::{Ex, Shape};
+use crate::policy::plan::{Ex, Shape, Type};
 use crate::policy::syntax::{Arithmetic, Comparison};
 
 impl Evaluator<'_> {
@@ -17,8 +17,15 @@ impl Evaluator<'_> {
             let (left, right) = (self.evaluate(left, frame)?, self.evaluate(right, frame)?);
             return self.flows(operator, &left, &right).map(Value::Bool);
         }
-        let left = self.evaluate(left, frame)?;
-        let container = self.evaluate(right, frame)?;
+        // Whether something is there is asked by `x is None`, and in no other way.
+        let is_none = |ex: &Ex| matches!(ex, Ex::Constant(Value::None));
+        let asks =
+            matches!(operator, Comparison::Is | Comparison::IsNot) && (is_none(left) || is_none(right));
+        let mut operand = |ex: &Ex| match self.evaluate(ex, frame) {
+            Err(EvalError::Missing) if asks => Ok(Value::None),
+            value => value,
+        };
+        let (left, container) = (operand(left)?, operand(right)?);
         let left = self.resolve(&left)?;
         let right = &container;
         if let (Comparison::In, Some(part)) = (operator, left.as_text()) {
@@ -36,11 +43,6 @@ impl Evaluator<'_> {
             Comparison::Is => return Ok(Value::Bool(left.equals(&right))),
             Comparison::IsNot => return Ok(Value::Bool(!left.equals(&right))),
             _ => {}
-        }
-        let missing = left == Value::Absent || right == Value::Absent;
-        if missing && self.missing == Missing::FailsAll {
-            self.missed = true;
-            return Ok(Value::Absent);
         }
         // A list of questions has a list of answers, for `any` and `all`.
         if let (Comparison::In | Comparison::NotIn, Value::List(items), Missing::IsNone) =
@@ -67,13 +69,20 @@ impl Evaluator<'_> {
                 only
             }
             _ if is_none(&left) || is_none(&right) => false,
-            Comparison::Less => order(&left, &right)?.is_lt(),
-            Comparison::LessEqual => order(&left, &right)?.is_le(),
-            Comparison::Greater => order(&left, &right)?.is_gt(),
-            Comparison::GreaterEqual => order(&left, &right)?.is_ge(),
+            Comparison::Less => self.order(&left, &right)?.is_lt(),
+            Comparison::LessEqual => self.order(&left, &right)?.is_le(),
+            Comparison::Greater => self.order(&left, &right)?.is_gt(),
+            Comparison::GreaterEqual => self.order(&left, &right)?.is_ge(),
             _ => false,
         };
         Ok(Value::Bool(truth))
+    }
+
+    fn order(&mut self, left: &Value, right: &Value) -> Result<std::cmp::Ordering> {
+        if let (Some(left), Some(right)) = (left.as_text(), right.as_text()) {
+            self.spend(left.len().min(right.len()) / 64)?;
+        }
+        order(left, right)
     }
 
     pub(super) fn contains(&mut self, item: &Value, container: &Value) -> Result<bool> {
@@ -142,7 +151,8 @@ impl Evaluator<'_> {
             }
         };
         let Some(pattern) = self.plan.patterns.get(pattern.0) else { return Ok(false) };
-        if !self.tool_of(call).is_some_and(|tool| pattern.matches(tool)) {
+        let Some(tool) = self.tool_of(call) else { return self.definite_no() };
+        if !pattern.matches(tool) {
             return Ok(false);
         }
         let Some(shape) = shape else { return Ok(true) };
@@ -150,9 +160,17 @@ impl Evaluator<'_> {
             Value::Event(call) => call,
             _ => call,
         };
-        match self.child(call, 0, "arguments") {
+        match self.event_member(call, "arguments")? {
             Value::Node(event, node) => self.has_shape(&Value::Node(event, node), shape, frame),
-            _ => Ok(false),
+            _ => self.definite_no(),
+        }
+    }
+
+    /// What is not there has no form and no tool: for rules a plain no; what grants something has no answer.
+    fn definite_no(&self) -> Result<bool> {
+        match self.missing {
+            Missing::IsNone => Ok(false),
+            Missing::FailsAll => Err(EvalError::Missing),
         }
     }
 
@@ -163,13 +181,19 @@ impl Evaluator<'_> {
             Shape::Dict(entries) => {
                 for (key, shape) in entries {
                     let found = self.member(value, key)?;
-                    if found == Value::Absent || !self.has_shape(&found, shape, frame)? {
+                    if found == Value::Absent {
+                        return self.definite_no();
+                    }
+                    if !self.has_shape(&found, shape, frame)? {
                         return Ok(false);
                     }
                 }
                 Ok(true)
             }
             Shape::List(shapes) => {
+                if !self.has_type(value, Type::List) {
+                    return Ok(false);
+                }
                 let items = self.items(value)?;
                 if items.len() != shapes.len() {
                     return Ok(false);
@@ -188,7 +212,9 @@ impl Evaluator<'_> {
                 if **exact == *text {
                     return Ok(true);
                 }
-                regex.as_ref().map_or(Ok(false), |regex| regex.is_match(text))
+                let Some(regex) = regex else { return Ok(false) };
+                self.spend(regex.cost(text))?;
+                regex.is_match(text)
             }
             Shape::Equal(expected) => Ok(self.resolve(value)?.equals(expected)),
             Shape::Kind(builtin) => {

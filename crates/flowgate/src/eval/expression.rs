@@ -1,22 +1,32 @@
 //! The value of one expression.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::compare::arithmetic;
-use super::{EvalError, Evaluator, Frame, MAX_DEPTH, Missing, Read, Result, Value, set};
+use super::{EvalError, Evaluator, Frame, ITEM, MAX_DEPTH, Missing, Read, Result, Value, set};
 use crate::builtin::Builtin;
 use crate::policy::plan::{Ex, RegexUse, Type};
-use crate::policy::regex::Pattern;
+use crate::policy::regex::{Pattern, weight};
 use crate::trace::Content;
 
 /// What compiling a pattern, or asking a program, costs.
 const COMPILING: usize = 2_000;
-/// How many matches of a pattern are looked at.
+/// How many matches of a pattern in one text are looked at; a rule that finds more fails.
 const MAX_FOUND: usize = 10_000;
 
 impl Evaluator<'_> {
+    /// The value of an expression. What grants something has no value where anything is missing, so that nothing that is
+    /// left out can grant; see [`Missing::FailsAll`].
     pub(crate) fn evaluate(&mut self, ex: &Ex, frame: &mut Frame) -> Result<Value> {
         self.spend(1)?;
+        match self.value_of(ex, frame)? {
+            Value::Absent if self.missing == Missing::FailsAll => Err(EvalError::Missing),
+            value => Ok(value),
+        }
+    }
+
+    fn value_of(&mut self, ex: &Ex, frame: &mut Frame) -> Result<Value> {
         match ex {
             Ex::Constant(value) => Ok(value.clone()),
             Ex::Slot(slot) => match frame.get(*slot) {
@@ -32,8 +42,9 @@ impl Evaluator<'_> {
                 let mut text = String::new();
                 for part in parts {
                     let value = self.plain(part, frame)?;
+                    let before = text.len();
                     value.print(&mut text);
-                    self.spend(text.len() / 64)?;
+                    self.make(text.len() - before)?;
                 }
                 Ok(Value::text(text))
             }
@@ -89,7 +100,7 @@ impl Evaluator<'_> {
                 let source = self.plain(source, frame)?;
                 let text = self.evaluate(text, frame)?;
                 let Some(source) = source.as_text() else { return self.not_text(&source, "a pattern") };
-                self.spend(COMPILING)?;
+                self.spend(COMPILING + weight(source))?;
                 let pattern = Pattern::new(source, how.extent())
                     .map_err(|problem| EvalError::Type(format!("the pattern is malformed: {problem}")))?;
                 self.search_text(*how, &pattern, &text)
@@ -104,13 +115,7 @@ impl Evaluator<'_> {
             }
             Ex::Not(inner) => {
                 let value = self.evaluate(inner, frame)?;
-                match self.resolve(&value)? {
-                    Value::Absent if self.missing == Missing::FailsAll => {
-                        self.missed = true;
-                        Ok(Value::Absent)
-                    }
-                    value => Ok(Value::Bool(!value.is_true())),
-                }
+                Ok(Value::Bool(!self.truth(&value)?))
             }
             Ex::Negate(inner) => match self.plain(inner, frame)? {
                 Value::Int(n) => Ok(n.checked_neg().map_or(Value::Float(-(n as f64)), Value::Int)),
@@ -164,6 +169,12 @@ impl Evaluator<'_> {
             }
             Ex::Arithmetic(operator, left, right) => {
                 let (left, right) = (self.plain(left, frame)?, self.plain(right, frame)?);
+                let grows = |value: &Value| match value {
+                    Value::Str(text) => text.len(),
+                    Value::List(items) => items.len().saturating_mul(ITEM),
+                    _ => 0,
+                };
+                self.make(grows(&left).saturating_add(grows(&right)))?;
                 arithmetic(*operator, &left, &right)
             }
             Ex::Compare(operator, left, right) => self.compare(*operator, left, right, frame),
@@ -193,6 +204,7 @@ impl Evaluator<'_> {
                         None => true,
                     };
                     if keep {
+                        self.make(ITEM)?;
                         results.push(self.evaluate(value, frame)?);
                     }
                 }
@@ -213,8 +225,7 @@ impl Evaluator<'_> {
                 }
             }
             for piece in pieces {
-                self.spend(piece.text.len() / 16)?;
-                for range in pattern.find(&piece.text, MAX_FOUND)? {
+                for range in self.find(pattern, &piece.text)? {
                     found.extend(piece.text.get(range.clone()).map(Value::text));
                     self.mark_bytes(piece.place, range);
                 }
@@ -223,14 +234,28 @@ impl Evaluator<'_> {
         }
         let text = self.resolve(value)?;
         let Some(text) = text.to_text() else { return self.not_text(&text, "a pattern") };
-        self.spend(text.len() / 16)?;
         Ok(match how {
-            RegexUse::Match => Value::Bool(pattern.is_match(&text)?),
+            RegexUse::Match => {
+                self.spend(pattern.cost(&text))?;
+                Value::Bool(pattern.is_match(&text)?)
+            }
             RegexUse::Find => {
-                let found = pattern.find(&text, MAX_FOUND)?;
+                let found = self.find(pattern, &text)?;
                 Value::list(found.into_iter().filter_map(|range| text.get(range).map(Value::text)))
             }
         })
+    }
+
+    fn find(&mut self, pattern: &Pattern, text: &str) -> Result<Vec<Range<usize>>> {
+        self.spend(pattern.cost(text))?;
+        let found = pattern.find(text, MAX_FOUND + 1)?;
+        if found.len() > MAX_FOUND {
+            return Err(EvalError::Type(format!("a pattern is found more than {MAX_FOUND} times in a text")));
+        }
+        let cost = found.iter().map(|range| pattern.cost_from(text.len() - range.end)).sum();
+        self.spend(cost)?;
+        self.make(found.iter().map(|range| ITEM + range.len()).sum())?;
+        Ok(found)
     }
 
     /// What the program answers that runs the policy. Of what is not there, nothing holds.
@@ -299,14 +324,17 @@ impl Evaluator<'_> {
                 return Ok(tool.map_or(Value::Absent, |tool| Value::Str(Arc::clone(&tool.name))));
             }
             Value::Texts(texts) => {
+                self.make(texts.len().saturating_mul(ITEM))?;
                 let resolved = texts.iter().map(|text| self.resolve(text)).collect::<Result<_>>()?;
                 return Ok(Value::Texts(resolved));
             }
             Value::List(items) => {
+                self.make(items.len().saturating_mul(ITEM))?;
                 let resolved = items.iter().map(|item| self.resolve(item)).collect::<Result<_>>()?;
                 return Ok(Value::List(resolved));
             }
             Value::Dict(entries) => {
+                self.make(entries.len().saturating_mul(ITEM))?;
                 let resolved = entries.iter().map(|(key, item)| Ok((Arc::clone(key), self.resolve(item)?)));
                 return Ok(Value::Dict(resolved.collect::<Result<_>>()?));
             }
@@ -325,7 +353,10 @@ impl Evaluator<'_> {
         }
         self.spend(found.end - node)?;
         Ok(match &found.content {
-            Content::Scalar(value) => Value::from_json(value),
+            Content::Scalar(value) => {
+                self.spend(value.as_str().map_or(0, str::len) / 64)?;
+                Value::from_json(value)
+            }
             _ => Value::from_json(&document.to_value(*node)),
         })
     }

@@ -1,6 +1,6 @@
 //! Fields, items and parts of values.
 
-use super::{EvalError, Evaluator, Frame, Missing, Part, Read, Result, Value};
+use super::{EvalError, Evaluator, Frame, ITEM, Missing, Part, Read, Result, Value};
 use crate::policy::Dialect;
 use crate::policy::plan::Ex;
 use crate::trace::{Body, Content, EventId, NodeId, Status, Step, Tool};
@@ -29,7 +29,7 @@ impl Evaluator<'_> {
             Value::Function(event) => match name {
                 "name" if self.missing == Missing::IsNone => Ok(Value::ToolName(*event)),
                 "name" => self.event_member(*event, "name"),
-                "arguments" => Ok(self.child(*event, 0, "arguments")),
+                "arguments" => self.event_member(*event, "arguments"),
                 _ => self.no_field("Function", &["name", "arguments"], name),
             },
             Value::ToolName(_) => {
@@ -37,10 +37,13 @@ impl Evaluator<'_> {
                 self.member(&text, name)
             }
             // Asking a text for a field finds the field if the text is JSON.
-            Value::Str(text) => Ok(crate::json::parse(text, crate::json::Numbers::Any)
-                .ok()
-                .and_then(|json| json.get(name).map(Value::from_json))
-                .unwrap_or(Value::Absent)),
+            Value::Str(text) => {
+                self.make(text.len())?;
+                Ok(crate::json::parse(text, crate::json::Numbers::Any)
+                    .ok()
+                    .and_then(|json| json.get(name).map(Value::from_json))
+                    .unwrap_or(Value::Absent))
+            }
             _ => Ok(Value::Absent),
         }
     }
@@ -133,8 +136,10 @@ impl Evaluator<'_> {
         }
         if self.missing == Missing::FailsAll && matches!(name, "name" | "tool") {
             // A name alone identifies no tool: a statement that grants something asks `is tool:`.
-            self.missed = true;
             return Ok(Value::Absent);
+        }
+        if matches!(name, "content" | "arguments" | "structured" | "description" | "inputSchema") {
+            self.readable(id)?;
         }
         let tool = |tool: Option<&Tool>| tool.cloned();
         let named = |tool: Option<Tool>| match (name, tool) {
@@ -170,8 +175,27 @@ impl Evaluator<'_> {
         })
     }
 
+    /// Whether what an event says can be read as it was meant.
+    ///
+    /// # Errors
+    /// If a call's arguments are no JSON that everybody reads alike, or there is too much to take apart: what acts on it
+    /// may see what rules cannot.
+    pub(super) fn readable(&self, id: EventId) -> Result<()> {
+        let Some(event) = self.trace.event(id) else { return Ok(()) };
+        if event.document.is_oversize {
+            return Err(EvalError::Type("the event has too many parts to be looked at".to_owned()));
+        }
+        match &event.body {
+            Body::Call(call) => match &call.arguments {
+                Err(error) => Err(EvalError::Type(error.to_string())),
+                Ok(_) => Ok(()),
+            },
+            _ => Ok(()),
+        }
+    }
+
     /// The calls that a message proposes.
-    fn calls_of(&self, message: EventId) -> Vec<Value> {
+    pub(super) fn calls_of(&self, message: EventId) -> Vec<Value> {
         let after = (message.0 + 1..self.trace.len()).map(EventId);
         let of_message =
             after.take_while(|id| self.trace.event(*id).is_some_and(|event| event.message == Some(message)));
@@ -248,8 +272,13 @@ impl Evaluator<'_> {
                 Ok(items.get(position(*index, items.len())).cloned().unwrap_or(Value::Absent))
             }
             (Value::Str(text), Value::Int(index)) => {
-                let chars: Vec<char> = text.chars().collect();
-                let found = chars.get(position(*index, chars.len()));
+                self.spend(text.len() / 64)?;
+                let found = match usize::try_from(*index) {
+                    Ok(index) => text.chars().nth(index),
+                    Err(_) => {
+                        text.chars().nth_back(usize::try_from(index.unsigned_abs() - 1).unwrap_or(usize::MAX))
+                    }
+                };
                 Ok(found.map_or(Value::Absent, |c| Value::text(c.to_string())))
             }
             _ => Err(EvalError::Type(format!("{} has no index", object.type_name()))),
@@ -280,11 +309,14 @@ impl Evaluator<'_> {
         match object {
             Value::Absent | Value::None => Ok(Value::Absent),
             Value::Str(text) => {
+                self.spend(text.len() / 64)?;
                 let (from, count) = range(text.chars().count());
+                self.make(count)?;
                 Ok(Value::text(text.chars().skip(from).take(count).collect::<String>()))
             }
             Value::List(items) => {
                 let (from, count) = range(items.len());
+                self.make(count.saturating_mul(ITEM))?;
                 Ok(Value::list(items.iter().skip(from).take(count).cloned()))
             }
             other => Err(EvalError::Type(format!("{} cannot be sliced", other.type_name()))),

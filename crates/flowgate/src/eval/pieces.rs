@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{Evaluator, Frame, Part, Read, Result, Value};
+use super::{EvalError, Evaluator, Frame, Part, Read, Result, Value};
 use crate::policy::plan::{Ex, Type};
 use crate::trace::{Body, Content, EventId, NodeId, Step};
 
@@ -48,7 +48,9 @@ impl Mark {
 }
 
 /// How many texts are taken from one value.
-const MAX_PIECES: usize = 10_000;
+const MAX_PIECES: usize = 250_000;
+/// How many places of one match are told.
+const MAX_MARKS: usize = 1_000;
 
 impl Evaluator<'_> {
     /// Every text in a value, in order, with its place.
@@ -61,9 +63,8 @@ impl Evaluator<'_> {
     fn collect(&mut self, value: &Value, pieces: &mut Vec<Piece>) -> Result<()> {
         self.spend(1)?;
         if pieces.len() >= MAX_PIECES {
-            return Err(super::EvalError::Type(format!(
-                "there are more than {MAX_PIECES} texts in the value"
-            )));
+            let message = format!("there are more than {MAX_PIECES} texts in the value");
+            return Err(EvalError::Type(message));
         }
         match value {
             Value::Str(text) => pieces.push(Piece { place: None, text: Arc::clone(text) }),
@@ -85,10 +86,12 @@ impl Evaluator<'_> {
                     Some(Body::Tool(_)) => "description",
                     None => return Ok(()),
                 };
+                self.readable(*event)?;
                 let node = self.child(*event, 0, key);
                 self.collect(&node, pieces)?;
             }
             Value::Function(event) => {
+                self.readable(*event)?;
                 let node = self.child(*event, 0, "arguments");
                 self.collect(&node, pieces)?;
             }
@@ -126,9 +129,7 @@ impl Evaluator<'_> {
             let is_block_type = matches!(&node.step, Step::Key(key) if **key == *"type")
                 && document.key(node.parent, "text").is_some();
             if let (Some(text), false) = (text, is_block_type) {
-                if pieces.len() >= MAX_PIECES {
-                    return Ok(());
-                }
+                self.spend(text.len() / 64)?;
                 pieces.push(Piece { place: Some(Place::Node(event, next)), text });
             }
             next = if spelled.is_some() { node.end } else { next + 1 };
@@ -141,7 +142,10 @@ impl Evaluator<'_> {
         self.spend(1)?;
         if self.has_type(value, ty) {
             selected.push(value.clone());
-            return Ok(());
+            // A list may have lists within it, and a map maps.
+            if !matches!(ty, Type::List | Type::Dict) {
+                return Ok(());
+            }
         }
         let items = match value {
             Value::List(_) | Value::Dict(_) | Value::Texts(_) | Value::Answers(_) => self.items(value)?,
@@ -177,12 +181,20 @@ impl Evaluator<'_> {
         let document = &event.document;
         let mut found = Vec::new();
         match ty {
+            Type::ToolCall => found = self.calls_of(*id),
             Type::Function => {
-                if matches!(event.body, Body::Call(_)) {
-                    found.push(Value::Function(*id));
-                }
+                let calls = if matches!(event.body, Body::Call(_)) {
+                    vec![Value::Event(*id)]
+                } else {
+                    self.calls_of(*id)
+                };
+                found.extend(calls.iter().filter_map(|call| match call {
+                    Value::Event(call) => Some(Value::Function(*call)),
+                    _ => None,
+                }));
             }
             Type::TextChunk | Type::Image => {
+                self.readable(*id)?;
                 let content = match &event.body {
                     Body::Message(message) => &message.content,
                     Body::Output(output) => &output.content,
@@ -192,6 +204,7 @@ impl Evaluator<'_> {
                     return Ok(found);
                 };
                 self.reads.push(Read { event: *id, node, deep: false });
+                self.spend(blocks.len())?;
                 let kind = |block: &serde_json::Value| {
                     block.get("type").and_then(serde_json::Value::as_str).map(str::to_owned)
                 };
@@ -211,6 +224,7 @@ impl Evaluator<'_> {
                 }
             }
             Type::ToolParameter => {
+                self.readable(*id)?;
                 let schema = document.key(0, "inputSchema");
                 if let Some(properties) = schema.and_then(|schema| document.key(schema, "properties")) {
                     self.reads.push(Read { event: *id, node: properties, deep: false });
@@ -219,6 +233,7 @@ impl Evaluator<'_> {
                 }
             }
             _ => {
+                self.readable(*id)?;
                 let mut next = 1;
                 self.spend(document.nodes().len())?;
                 while let Some(node) = document.node(next) {
@@ -227,7 +242,9 @@ impl Evaluator<'_> {
                     if fits {
                         found.push(value);
                     }
-                    next = if fits { node.end } else { next + 1 };
+                    // A list may have lists within it, and a map maps; a text that spells something is one text.
+                    let is_whole = fits && !matches!(ty, Type::List | Type::Dict);
+                    next = if is_whole { node.end } else { next + 1 };
                 }
             }
         }
@@ -235,16 +252,25 @@ impl Evaluator<'_> {
     }
 
     /// Notes what an expression that holds speaks of.
-    pub(crate) fn mark(&mut self, ex: &Ex, frame: &mut Frame) {
-        if self.marks.is_some() {
+    ///
+    /// # Errors
+    /// If the fuel is spent.
+    pub(crate) fn mark(&mut self, ex: &Ex, frame: &mut Frame) -> Result<()> {
+        if self.marks.as_ref().is_none_or(|marks| marks.len() >= MAX_MARKS) {
+            return Ok(());
+        }
+        match self.evaluate(ex, frame) {
+            Err(EvalError::Fuel) => Err(EvalError::Fuel),
             // What cannot be evaluated speaks of nothing.
-            let _ = self.evaluate(ex, frame);
+            _ => Ok(()),
         }
     }
 
     /// Notes that a part of a text is what a match speaks of.
     pub(crate) fn mark_bytes(&mut self, place: Option<Place>, bytes: Range<usize>) {
-        if let (Some(marks), Some(place)) = (self.marks.as_mut(), place) {
+        if let (Some(marks), Some(place)) =
+            (self.marks.as_mut().filter(|marks| marks.len() < MAX_MARKS), place)
+        {
             marks.push(Mark::Bytes(place, bytes));
         }
     }
@@ -266,6 +292,9 @@ impl Evaluator<'_> {
             _ => return self.mark_parts(part, value),
         };
         for item in items {
+            if self.marks.as_ref().is_none_or(|marks| marks.len() >= MAX_MARKS) {
+                return Ok(());
+            }
             let is_block = match &item {
                 Value::Part(Part::Text, ..) => true,
                 Value::Node(event, node) => {
@@ -296,7 +325,8 @@ impl Evaluator<'_> {
 
     fn mark_parts(&mut self, part: &str, value: &Value) -> Result<()> {
         for piece in self.pieces(value)? {
-            for (start, found) in piece.text.match_indices(part) {
+            self.spend(piece.text.len() / 64)?;
+            for (start, found) in piece.text.match_indices(part).take(MAX_MARKS) {
                 self.mark_bytes(piece.place, start..start + found.len());
             }
         }

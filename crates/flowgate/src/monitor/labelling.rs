@@ -409,7 +409,10 @@ pub(super) fn compute(
         let mut names = Vec::new();
         let mut is_known = true;
         for argument in arguments {
-            let value = evaluator.evaluate(argument, &mut frame)?;
+            let value = match evaluator.evaluate(argument, &mut frame) {
+                Err(EvalError::Missing) => Value::Absent,
+                value => value?,
+            };
             match evaluator.resolve_structure(&value)? {
                 Value::Str(name) => names.push(name.to_string()),
                 Value::List(items) => {

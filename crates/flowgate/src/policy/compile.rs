@@ -13,11 +13,12 @@ mod target;
 use std::collections::HashMap;
 
 use super::Dialect;
-use super::diagnostic::{Diagnostic, Span, nearest};
+use super::diagnostic::{Diagnostic, Severity, Span, nearest};
 use super::pattern::{PatternId, ToolPattern};
 use super::plan::{
     Endorsement, Ex, Extern, LabelStatement, Payload, Plan, Predicate, Requirement, Store, Type,
 };
+use super::regex::weight;
 use super::syntax::{Body, Expr, ExprKind, File, Name, Statement, StatementKind, ToolName};
 use crate::rules::Dispatch;
 use body::Scope;
@@ -30,6 +31,12 @@ pub(super) type Compiled<T> = Result<T, Broken>;
 
 /// How many parts all expressions of a policy may have, constants put in where they are used.
 const MAX_PARTS: usize = 500_000;
+
+/// How many mistakes are listed.
+const MAX_ERRORS: usize = 100;
+
+/// How large the patterns of a policy may be together.
+const MAX_PATTERNS: usize = 2_000_000;
 
 pub(super) struct Compiler<'a> {
     plan: Plan,
@@ -45,6 +52,8 @@ pub(super) struct Compiler<'a> {
     patterns: HashMap<String, PatternId>,
     /// How many more parts the expressions of the policy may have together.
     budget: usize,
+    /// How much larger its patterns may be.
+    patterns_left: usize,
     /// Whether the policy means to have labels, even if its lattices are broken.
     has_lattice: bool,
 }
@@ -63,6 +72,7 @@ pub(super) fn compile(file: &File, dialect: Dialect) -> (Plan, Vec<Diagnostic>) 
         patterns: HashMap::new(),
         has_lattice: false,
         budget: MAX_PARTS,
+        patterns_left: MAX_PATTERNS,
     };
     compiler.dimensions(file);
     for statement in &file.statements {
@@ -74,6 +84,13 @@ pub(super) fn compile(file: &File, dialect: Dialect) -> (Plan, Vec<Diagnostic>) 
     for statement in &file.statements {
         // A broken statement has been reported; the others are looked at as well.
         let _ = compiler.statement(statement);
+        if compiler.has_many_errors() {
+            let message =
+                format!("there are more than {MAX_ERRORS} mistakes, and the rest has not been looked at");
+            let _ =
+                compiler.fail::<()>("too-many", &statement.span, message, "mend what is said above first");
+            break;
+        }
     }
     compiler.finish_patterns();
     (compiler.plan, compiler.diagnostics)
@@ -83,13 +100,14 @@ impl<'a> Compiler<'a> {
     /// Notes for each statement that grants something which patterns it asks about, now that all predicates are known.
     fn finish_patterns(&mut self) {
         let mut plan = std::mem::take(&mut self.plan);
-        let labels: Vec<_> = plan.labels.iter().map(|s| plan.patterns_of(&s.query.items)).collect();
+        let labels: Vec<_> = plan.labels.iter().map(|s| plan.patterns_of(s.query.expressions())).collect();
         let requirements: Vec<_> =
-            plan.requirements.iter().map(|s| plan.patterns_of(&s.query.items)).collect();
-        let payloads: Vec<_> = plan.payloads.iter().map(|s| plan.patterns_of(&s.query.items)).collect();
+            plan.requirements.iter().map(|s| plan.patterns_of(s.query.expressions())).collect();
+        let payloads: Vec<_> =
+            plan.payloads.iter().map(|s| plan.patterns_of(s.query.expressions())).collect();
         let endorsements: Vec<_> =
-            plan.endorsements.iter().map(|s| plan.patterns_of(&s.query.items)).collect();
-        let exempting: Vec<_> = plan.rules.iter().map(|rule| plan.exempting(&rule.query.items)).collect();
+            plan.endorsements.iter().map(|s| plan.patterns_of(s.query.expressions())).collect();
+        let exempting: Vec<_> = plan.rules.iter().map(|rule| plan.exempting(&rule.query)).collect();
         plan.rules.iter_mut().zip(exempting).for_each(|(rule, patterns)| rule.exempting = patterns);
         plan.labels.iter_mut().zip(labels).for_each(|(s, patterns)| s.query.patterns = patterns);
         plan.requirements.iter_mut().zip(requirements).for_each(|(s, patterns)| s.query.patterns = patterns);
@@ -118,8 +136,15 @@ impl<'a> Compiler<'a> {
         Err(Broken)
     }
 
+    fn has_many_errors(&self) -> bool {
+        self.diagnostics.len() > MAX_ERRORS
+            && self.diagnostics.iter().filter(|diagnostic| diagnostic.severity == Severity::Error).count()
+                > MAX_ERRORS
+    }
+
     fn unknown<T>(&mut self, what: &str, name: &str, span: &Span, known: &[&str]) -> Compiled<T> {
-        let help = match nearest(name, known.iter().copied()) {
+        let near = if self.has_many_errors() { None } else { nearest(name, known.iter().copied()) };
+        let help = match near {
             Some(near) => format!("did you mean `{near}`?"),
             None if known.len() <= 12 && !known.is_empty() => format!("known are: {}", known.join(", ")),
             None if matches!(what, "function" | "method") => {
@@ -164,11 +189,17 @@ impl<'a> Compiler<'a> {
             }
         }
         // A predicate that calls one which looks around does so as well.
-        for _ in 0..bodies.len() {
-            for (index, body) in bodies.iter().enumerate() {
-                let calls = self.calls_looking_around(body);
-                if let Some(looks) = self.predicate_looks_around.get_mut(index) {
-                    *looks |= calls;
+        let mut callers: HashMap<usize, Vec<usize>> = HashMap::new();
+        for (caller, body) in bodies.iter().enumerate() {
+            self.called(body).into_iter().for_each(|called| callers.entry(called).or_default().push(caller));
+        }
+        let looking = self.predicate_looks_around.iter().enumerate().filter(|(_, looks)| **looks);
+        let mut pending: Vec<usize> = looking.map(|(index, _)| index).collect();
+        while let Some(index) = pending.pop() {
+            for caller in callers.get(&index).map_or(&[] as &[_], Vec::as_slice) {
+                if let Some(looks @ false) = self.predicate_looks_around.get_mut(*caller) {
+                    *looks = true;
+                    pending.push(*caller);
                 }
             }
         }
@@ -330,7 +361,26 @@ impl<'a> Compiler<'a> {
         Ok(patterns)
     }
 
+    /// Takes the size of a pattern from what the policy may have.
+    fn weigh(&mut self, pattern: &str, span: &Span) -> Compiled<()> {
+        match self.patterns_left.checked_sub(weight(pattern)) {
+            Some(left) => {
+                self.patterns_left = left;
+                Ok(())
+            }
+            None => self.fail(
+                "too-many",
+                span,
+                "the patterns of the policy are too large together",
+                "repeat classes such as `\\w` less often, or write `[a-zA-Z0-9_]`, which is smaller",
+            ),
+        }
+    }
+
     fn pattern(&mut self, name: &ToolName, span: &Span) -> Compiled<PatternId> {
+        if let ToolName::Regex(source) = name {
+            self.weigh(source, span)?;
+        }
         match ToolPattern::new(name) {
             Ok(pattern) => {
                 let key = pattern.to_string();

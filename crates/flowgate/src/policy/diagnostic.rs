@@ -146,10 +146,20 @@ impl fmt::Display for Diagnostic {
 }
 
 /// The known name nearest to `name`, if one is near enough to be a slip of the pen.
+const MAX_LENGTH: usize = 40;
+const MAX_COMPARED: usize = 2_000;
+
 pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let limit = (name.chars().count() / 3).max(1);
+    let length = name.chars().count();
+    let limit = (length / 3).max(1);
     let distance = |other: &str| edit_distance(&name.to_lowercase(), &other.to_lowercase());
-    let near = known.into_iter().map(|other| (distance(other), other)).filter(|(d, _)| *d <= limit);
+    // A slip of the pen changes the length little. Names that a program made up are not compared one with another.
+    let known =
+        known.into_iter().filter(|other| other.chars().count().abs_diff(length) <= limit).take(MAX_COMPARED);
+    let near = known
+        .filter(|_| length <= MAX_LENGTH)
+        .map(|other| (distance(other), other))
+        .filter(|(d, _)| *d <= limit);
     near.min_by_key(|(d, _)| *d).map(|(_, other)| other)
 }
 

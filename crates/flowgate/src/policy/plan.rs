@@ -311,7 +311,7 @@ pub(crate) enum Ex {
     IsInstance(Box<Self>, Vec<Type>),
     /// A method as the paper's analyzer has it: a text and a map each have theirs, and nothing else has any.
     CompatMethod(Box<Self>, Arc<str>, Vec<Self>),
-    Quantified(Box<Quantified>),
+    Quantified(Arc<Quantified>),
     Predicate(usize, Vec<Self>),
     Extern(usize, Vec<Self>),
     Not(Box<Self>),
@@ -406,42 +406,77 @@ impl Plan {
         }
     }
 
-    /// The patterns by which a rule may exempt a tool: those that stand below a `not`, or in a block that must not
-    /// have too many matches.
-    pub(crate) fn exempting(&self, items: &[Item]) -> Vec<PatternId> {
-        let mut negated = Vec::new();
-        for item in items {
-            item.ex().walk(&mut |ex| match ex {
-                Ex::Not(inner) => negated.push(Item::Test((**inner).clone())),
-                // More matches of such a block can spare the call.
-                Ex::Quantified(block) if !matches!(block.how, How::Count { max: None, .. }) => {
-                    negated.extend(block.items.iter().cloned());
-                }
-                _ => {}
-            });
-        }
-        self.patterns_of(&negated)
+    /// The patterns by which a rule may exempt a tool: all but those that can only help its conditions to hold.
+    pub(crate) fn exempting(&self, query: &Query) -> Vec<PatternId> {
+        let mut exempting = Vec::new();
+        let mut seen = vec![false; self.predicates.len()];
+        let domains = query.variables.iter().filter_map(|variable| variable.domain.as_ref());
+        domains.for_each(|domain| exempting.extend(self.patterns_of([domain])));
+        query.items.iter().for_each(|item| self.exempted_by(item, &mut seen, &mut exempting));
+        exempting
     }
 
-    /// Every pattern that a list of conditions asks about, by way of predicates as well.
-    pub(crate) fn patterns_of(&self, items: &[Item]) -> Vec<PatternId> {
-        let (mut patterns, mut pending) = (Vec::new(), Vec::new());
-        let mut seen = vec![false; self.predicates.len()];
-        let mut collect = |items: &[Item], pending: &mut Vec<usize>| {
-            for item in items {
-                item.ex().walk(&mut |ex| match ex {
-                    Ex::IsTool(_, pattern, _) => patterns.push(*pattern),
-                    Ex::Predicate(index, _) => pending.push(*index),
-                    _ => {}
-                });
+    fn exempted_by(&self, item: &Item, seen: &mut [bool], exempting: &mut Vec<PatternId>) {
+        match item {
+            Item::Test(ex) => self.exempted_if(ex, seen, exempting),
+            // What has a name may be used in any way.
+            Item::Let(_, ex) => exempting.extend(self.patterns_of([ex])),
+        }
+    }
+
+    /// The patterns that, by matching more tools, may keep a condition from holding.
+    fn exempted_if(&self, ex: &Ex, seen: &mut [bool], exempting: &mut Vec<PatternId>) {
+        match ex {
+            Ex::IsTool(event, _, shape) => {
+                let mut computed = Vec::new();
+                if let Some(shape) = shape {
+                    shape.expressions(&mut computed);
+                }
+                exempting.extend(self.patterns_of(std::iter::once(&**event).chain(computed)));
             }
+            Ex::And(items) | Ex::Or(items) => {
+                items.iter().for_each(|item| self.exempted_if(item, seen, exempting));
+            }
+            Ex::Predicate(index, arguments) => {
+                exempting.extend(self.patterns_of(arguments));
+                if let (Some(first @ false), Some(predicate)) =
+                    (seen.get_mut(*index), self.predicates.get(*index))
+                {
+                    *first = true;
+                    let domains =
+                        predicate.query.variables.iter().filter_map(|variable| variable.domain.as_ref());
+                    exempting.extend(self.patterns_of(domains));
+                    predicate.query.items.iter().for_each(|item| self.exempted_by(item, seen, exempting));
+                }
+            }
+            // More matches of such a block cannot spare the call.
+            Ex::Quantified(block) if matches!(block.how, How::Count { max: None, .. }) => {
+                let How::Count { min, .. } = &block.how else { return };
+                let domains = block.variables.iter().filter_map(|variable| variable.domain.as_ref());
+                exempting.extend(self.patterns_of(min.iter().chain(domains)));
+                block.items.iter().for_each(|item| self.exempted_by(item, seen, exempting));
+            }
+            ex => exempting.extend(self.patterns_of([ex])),
+        }
+    }
+
+    /// Every pattern that expressions ask about, by way of predicates as well.
+    pub(crate) fn patterns_of<'e>(&self, expressions: impl IntoIterator<Item = &'e Ex>) -> Vec<PatternId> {
+        let (mut patterns, mut pending) = (Vec::new(), Vec::new());
+        let mut collect = |ex: &Ex, pending: &mut Vec<usize>| {
+            ex.walk(&mut |ex| match ex {
+                Ex::IsTool(_, pattern, _) => patterns.push(*pattern),
+                Ex::Predicate(index, _) => pending.push(*index),
+                _ => {}
+            });
         };
-        collect(items, &mut pending);
+        expressions.into_iter().for_each(|ex| collect(ex, &mut pending));
+        let mut seen = if pending.is_empty() { Vec::new() } else { vec![false; self.predicates.len()] };
         while let Some(index) = pending.pop() {
             if let (Some(first @ false), Some(predicate)) = (seen.get_mut(index), self.predicates.get(index))
             {
                 *first = true;
-                collect(&predicate.query.items, &mut pending);
+                predicate.query.expressions().for_each(|ex| collect(ex, &mut pending));
             }
         }
         patterns
@@ -493,6 +528,15 @@ impl Ex {
     pub(crate) fn walk(&self, visit: &mut impl FnMut(&Self)) {
         visit(self);
         self.children().into_iter().for_each(|child| child.walk(visit));
+    }
+
+    /// Whether it may ask a message for the calls that it proposes, which come after it.
+    pub(crate) fn may_ask_for_calls(&self) -> bool {
+        match self {
+            Self::Member(_, name) => **name == *"tool_calls",
+            Self::Index(_, key) => !matches!(&**key, Self::Constant(Value::Int(_)) | Self::Negate(_)),
+            _ => false,
+        }
     }
 
     /// The slots that must be bound before it can be evaluated.
@@ -579,7 +623,7 @@ pub(crate) fn alone(items: &[Item], slot: Slot, looks_around: &[bool]) -> Vec<Op
         ex.walk(&mut |ex| match ex {
             Ex::Predicate(index, _) => settled &= looks_around.get(*index) == Some(&false),
             Ex::Quantified(_) => settled = false,
-            Ex::Member(_, name) if **name == *"tool_calls" => settled = false,
+            ex if ex.may_ask_for_calls() => settled = false,
             _ => {}
         });
         settled
@@ -592,6 +636,12 @@ pub(crate) fn alone(items: &[Item], slot: Slot, looks_around: &[bool]) -> Vec<Op
 }
 
 impl Query {
+    /// What its variables range over, and its conditions.
+    pub(crate) fn expressions(&self) -> impl Iterator<Item = &Ex> {
+        let domains = self.variables.iter().filter_map(|variable| variable.domain.as_ref());
+        domains.chain(self.items.iter().map(Item::ex))
+    }
+
     /// The operations once `bound` have a value.
     pub(crate) fn order(&self, bound: u64) -> Vec<Op> {
         order(&self.variables, &self.items, bound)

@@ -7,17 +7,25 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use regex::RegexBuilder;
+use regex_syntax::hir::{Class, Hir, HirKind};
 
 use crate::eval::EvalError;
 
 /// The most memory that one compiled regular expression may take, in bytes.
-pub(crate) const SIZE: usize = 1 << 20;
+pub(crate) const SIZE: usize = 8 << 20;
 /// How many steps back a search may take.
 const BACKTRACKS: usize = 100_000;
 
 /// A compiled regular expression.
 #[derive(Debug, Clone)]
-pub(crate) enum Pattern {
+pub(crate) struct Pattern {
+    program: Program,
+    /// Whether it asks for the end of the text, which in Python is also before a last line break.
+    asks_for_end: bool,
+}
+
+#[derive(Debug, Clone)]
+enum Program {
     Linear(regex::Regex),
     Backtracking(fancy_regex::Regex),
 }
@@ -48,9 +56,10 @@ impl Pattern {
             Extent::Start => (format!(r"\A(?:{translated})"), false),
             Extent::Anywhere => (translated.into_owned(), false),
         };
+        let asks_for_end = matches!(extent, Extent::Start | Extent::Anywhere) && asks_for_end(source);
         let linear = RegexBuilder::new(&text).size_limit(SIZE).dot_matches_new_line(dot_all).build();
         let error = match linear {
-            Ok(regex) => return Ok(Self::Linear(regex)),
+            Ok(regex) => return Ok(Self { program: Program::Linear(regex), asks_for_end }),
             Err(error) => describe(&error),
         };
         if !needs_backtracking(source) {
@@ -61,7 +70,27 @@ impl Pattern {
             .backtrack_limit(BACKTRACKS)
             .delegate_size_limit(SIZE)
             .build();
-        built.map(Self::Backtracking).map_err(|error| error.to_string().replace('\n', " "))
+        match built {
+            Ok(regex) => Ok(Self { program: Program::Backtracking(regex), asks_for_end }),
+            Err(error) => Err(error.to_string().replace('\n', " ")),
+        }
+    }
+
+    /// Steps for one search of a text. Looking around may look at all of the text from everywhere in it.
+    pub(crate) fn cost(&self, text: &str) -> usize {
+        match self.program {
+            Program::Linear(_) => text.len() / 16,
+            Program::Backtracking(_) => text.len().saturating_mul(text.len()) / 512 + text.len() / 16,
+        }
+    }
+
+    /// Steps for going on behind a match, with so many bytes left: the search may look at all of them, and find the next
+    /// match right here.
+    pub(crate) fn cost_from(&self, left: usize) -> usize {
+        match self.program {
+            Program::Linear(_) => left / 128,
+            Program::Backtracking(_) => BACKTRACKS / 16,
+        }
     }
 
     /// Whether the text matches.
@@ -69,10 +98,16 @@ impl Pattern {
     /// # Errors
     /// If the search takes too many steps.
     pub(crate) fn is_match(&self, text: &str) -> Result<bool, EvalError> {
-        match self {
-            Self::Linear(regex) => Ok(regex.is_match(text)),
-            Self::Backtracking(regex) => regex.is_match(text).map_err(|_| too_long()),
-        }
+        let is_match = |text| match &self.program {
+            Program::Linear(regex) => Ok(regex.is_match(text)),
+            Program::Backtracking(regex) => regex.is_match(text).map_err(|_| too_long()),
+        };
+        Ok(is_match(text)? || self.before_last_break(text).map_or(Ok(false), is_match)?)
+    }
+
+    /// The text without its last line break, if the pattern may end there as well.
+    fn before_last_break<'t>(&self, text: &'t str) -> Option<&'t str> {
+        text.strip_suffix('\n').filter(|_| self.asks_for_end)
     }
 
     /// Every match, one behind the other, at most `limit` of them.
@@ -80,14 +115,26 @@ impl Pattern {
     /// # Errors
     /// If the search takes too many steps.
     pub(crate) fn find(&self, text: &str, limit: usize) -> Result<Vec<Range<usize>>, EvalError> {
-        match self {
-            Self::Linear(regex) => Ok(regex.find_iter(text).take(limit).map(|found| found.range()).collect()),
-            Self::Backtracking(regex) => regex
-                .find_iter(text)
-                .take(limit)
-                .map(|found| found.map(|found| found.range()).map_err(|_| too_long()))
-                .collect(),
+        let find = |text| -> Result<Vec<Range<usize>>, EvalError> {
+            match &self.program {
+                Program::Linear(regex) => {
+                    Ok(regex.find_iter(text).take(limit).map(|found| found.range()).collect())
+                }
+                Program::Backtracking(regex) => regex
+                    .find_iter(text)
+                    .take(limit)
+                    .map(|found| found.map(|found| found.range()).map_err(|_| too_long()))
+                    .collect(),
+            }
+        };
+        let mut found = find(text)?;
+        if let Some(shorter) = self.before_last_break(text) {
+            let last = find(shorter)?.pop().filter(|last| {
+                last.end == shorter.len() && found.last().is_none_or(|found| found.end <= last.start)
+            });
+            found.extend(last);
         }
+        Ok(found)
     }
 }
 
@@ -107,6 +154,43 @@ fn needs_backtracking(source: &str) -> bool {
     let has_group = ["(?=", "(?!", "(?<=", "(?<!", "(?P=", "(?>"].iter().any(|group| source.contains(group));
     let reference = |pair: &[u8]| matches!(pair, [b'\\', b'1'..=b'9']);
     has_group || source.as_bytes().windows(2).any(reference)
+}
+
+/// How large a pattern is: about as many ranges of characters as it has, repetitions written out.
+pub(crate) fn weight(source: &str) -> usize {
+    fn of(hir: &Hir) -> usize {
+        match hir.kind() {
+            HirKind::Empty | HirKind::Look(_) => 1,
+            HirKind::Literal(literal) => literal.0.len(),
+            HirKind::Class(Class::Unicode(class)) => class.ranges().len(),
+            HirKind::Class(Class::Bytes(class)) => class.ranges().len(),
+            HirKind::Repetition(repetition) => {
+                let times = repetition.max.unwrap_or_else(|| repetition.min.saturating_add(1)).max(1);
+                of(&repetition.sub).saturating_mul(usize::try_from(times).unwrap_or(usize::MAX))
+            }
+            HirKind::Capture(capture) => of(&capture.sub),
+            HirKind::Concat(parts) | HirKind::Alternation(parts) => {
+                parts.iter().map(of).fold(1, usize::saturating_add)
+            }
+        }
+    }
+    // What looks around is no pattern to the parser; it has its own limits.
+    regex_syntax::parse(&translate(source)).map_or(source.len().saturating_mul(64), |hir| of(&hir))
+}
+
+/// Whether a text is a pattern, be it one that is too large.
+pub(crate) fn is_pattern(source: &str) -> bool {
+    regex_syntax::parse(&translate(source)).is_ok()
+}
+
+/// Whether a pattern has a `$` that stands for the end of the text.
+fn asks_for_end(source: &str) -> bool {
+    let mut escaped = false;
+    source.chars().any(|c| {
+        let is_end = c == '$' && !escaped;
+        escaped = c == '\\' && !escaped;
+        is_end
+    })
 }
 
 /// Rewrites what Python spells differently: `\Z`, `\<`, a brace that begins no repetition, and brackets within a class.
@@ -144,6 +228,8 @@ fn translate(source: &str) -> Cow<'_, str> {
             }
             '&' | '~' if in_class && tail.starts_with(c) => out.extend(['\\', c]),
             '{' if !in_class && !is_repetition(tail) => out.push_str(r"\{"),
+            // Python counts from 0 where nothing is said.
+            '{' if !in_class && tail.starts_with(',') => out.push_str("{0"),
             c => out.push(c),
         }
     }
@@ -155,7 +241,7 @@ fn is_repetition(tail: &str) -> bool {
     let Some((inside, _)) = tail.split_once('}') else { return false };
     let digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
     match inside.split_once(',') {
-        Some((least, most)) => digits(least) && digits(most) && !least.is_empty(),
+        Some((least, most)) => digits(least) && digits(most),
         None => digits(inside) && !inside.is_empty(),
     }
 }
@@ -189,6 +275,14 @@ mod tests {
         check("[^]]", Extent::Whole, "]", false);
         check("[a&&b]", Extent::Whole, "&", true);
         check("(?P<x>a)", Extent::Whole, "a", true);
+        check("^a$", Extent::Start, "a\n", true);
+        check("^a$", Extent::Start, "a\n\n", false);
+        check("^a$", Extent::Whole, "a\n", false);
+        check(r"a\$", Extent::Start, "a\n", false);
+        check("(?=a)a$", Extent::Anywhere, "a\n", true);
+        check("^a{,3}b", Extent::Start, "aab", true);
+        check("^a{,1}b", Extent::Start, "aab", false);
+        check("^a{,}b", Extent::Start, "aab", true);
     }
 
     #[test]
@@ -199,6 +293,9 @@ mod tests {
         let _ = bomb.is_match(&"a".repeat(5_000));
         let bomb = Pattern::new(r"^(a|aa)+\1c$", Extent::Whole).unwrap();
         assert_eq!(bomb.is_match(&"a".repeat(5_000)), Err(too_long()));
-        assert_eq!(Pattern::new("a", Extent::Anywhere).unwrap().find("aaaa", 2).unwrap(), [0..1, 1..2]);
+        let found = |pattern, text| Pattern::new(pattern, Extent::Anywhere).unwrap().find(text, 2).unwrap();
+        assert_eq!(found("a", "aaaa"), [0..1, 1..2]);
+        assert_eq!(found("a$", "a\n"), [0..1]);
+        assert_eq!(found("a\n?$", "a\n"), [0..2]);
     }
 }

@@ -1,5 +1,7 @@
 //! Bodies: variables, conditions and definitions.
 
+use std::sync::Arc;
+
 use super::super::Dialect;
 use super::super::diagnostic::{Diagnostic, Span, nearest};
 use super::super::plan::{Ex, How, Item, MAX_SLOTS, Op, Quantified, Query, Slot, Type, Variable, order};
@@ -145,7 +147,7 @@ impl Compiler<'_> {
                 ops
             }
         };
-        Ok(Ex::Quantified(Box::new(Quantified { how, variables, items, ops, needs })))
+        Ok(Ex::Quantified(Arc::new(Quantified { how, variables, items, ops, needs })))
     }
 
     /// A body that speaks of exactly one event, of one of the given types, which gets slot 0.
@@ -155,7 +157,9 @@ impl Compiler<'_> {
         // What is granted must not depend on how many other events there are: that is content, too.
         let is_block = |line: &&BodyLine| {
             let mut found = false;
-            line.expr().walk(&mut |expr| found |= matches!(&*expr.kind, ExprKind::Quantified(..)));
+            line.expr().walk(&mut |expr| {
+                found |= matches!(&*expr.kind, ExprKind::Quantified(..)) || may_ask_for_calls(expr);
+            });
             found
         };
         let counting = body.lines.iter().find(is_block).map(|line| line.expr().span.clone());
@@ -367,18 +371,23 @@ impl Compiler<'_> {
 
     /// Whether a body calls a predicate that looks at the trace and not only at its arguments.
     pub(super) fn calls_looking_around(&self, body: &Body) -> bool {
-        lines(body).any(|expr| {
-            let mut found = false;
-            expr.walk(&mut |expr| {
+        let looks = |index: &usize| self.predicate_looks_around.get(*index).copied().unwrap_or(true);
+        self.called(body).iter().any(looks)
+    }
+
+    /// The predicates that a body calls.
+    pub(super) fn called(&self, body: &Body) -> Vec<usize> {
+        let mut called = Vec::new();
+        for line in lines(body) {
+            line.walk(&mut |expr| {
                 if let ExprKind::Call(function, ..) = &*expr.kind
                     && let ExprKind::Name(name) = &*function.kind
-                    && let Some(index) = self.predicates.get(name.as_str())
                 {
-                    found |= self.predicate_looks_around.get(*index).copied().unwrap_or(true);
+                    called.extend(self.predicates.get(name.as_str()));
                 }
             });
-            found
-        })
+        }
+        called
     }
 }
 
@@ -412,6 +421,19 @@ fn lines(body: &Body) -> impl Iterator<Item = &Expr> {
     body.lines.iter().map(BodyLine::expr)
 }
 
+/// Whether an expression may ask a message for the calls that it proposes.
+fn may_ask_for_calls(expr: &Expr) -> bool {
+    match &*expr.kind {
+        ExprKind::Member(_, name) => name.text == "tool_calls",
+        ExprKind::Index(_, key) => match &*key.kind {
+            ExprKind::Str(key) => key == "tool_calls",
+            ExprKind::Int(_) | ExprKind::Negate(_) => false,
+            _ => true,
+        },
+        _ => false,
+    }
+}
+
 /// Whether a body has event variables of its own, counts events or compares their order.
 pub(super) fn looks_around(body: &Body) -> bool {
     lines(body).any(|expr| {
@@ -419,8 +441,7 @@ pub(super) fn looks_around(body: &Body) -> bool {
         expr.walk(&mut |expr| {
             found |= match &*expr.kind {
                 ExprKind::Quantified(..) => true,
-                ExprKind::Member(_, name) => name.text == "tool_calls",
-                _ => false,
+                _ => may_ask_for_calls(expr),
             }
         });
         found

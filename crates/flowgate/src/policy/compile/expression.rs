@@ -1,9 +1,11 @@
 //! Expressions: names become slots, functions rows of the table, patterns compiled.
 
+use std::sync::Arc;
+
 use super::super::Dialect;
 use super::super::diagnostic::{Diagnostic, Span, nearest};
 use super::super::plan::{Ex, How, RegexUse, Shape, Type};
-use super::super::regex::{Extent, Pattern};
+use super::super::regex::{Extent, Pattern, is_pattern};
 use super::super::syntax::{Comparison, Expr, ExprKind, FormatPart, Name, ToolRef};
 use super::body::Scope;
 use super::{Compiled, Compiler};
@@ -63,7 +65,11 @@ impl Compiler<'_> {
                 Ex::Member(boxed(self.expression(object, scope)?), name.text.as_str().into())
             }
             ExprKind::Index(object, index) => {
-                Ex::Index(boxed(self.expression(object, scope)?), boxed(self.expression(index, scope)?))
+                let (object, index) = (self.expression(object, scope)?, self.expression(index, scope)?);
+                match index {
+                    Ex::Constant(Value::Str(key)) => Ex::Member(boxed(object), key),
+                    index => Ex::Index(boxed(object), boxed(index)),
+                }
             }
             ExprKind::Each(_) => {
                 let help = "bind a variable to the items: `(row: dict) in out.content`";
@@ -82,7 +88,7 @@ impl Compiler<'_> {
             ExprKind::Not(inner) => match self.expression(inner, scope)? {
                 Ex::Quantified(mut block) if matches!(block.how, How::ForAll { or_none: false }) => {
                     // Of no events, neither all nor not all satisfy a condition.
-                    block.how = How::NotForAll;
+                    Arc::make_mut(&mut block).how = How::NotForAll;
                     Ex::Quantified(block)
                 }
                 inner => Ex::Not(boxed(inner)),
@@ -249,7 +255,26 @@ impl Compiler<'_> {
                     Dialect::Flowgate => Extent::Whole,
                     Dialect::Compat => Extent::CompatWhole,
                 };
-                Shape::Text(text.as_str().into(), Pattern::new(text, extent).ok().map(Box::new))
+                // What is no pattern is compared as it stands; what is too large a pattern is neither.
+                let is_plain = !text.contains(['\\', '.', '[', '(', '*', '+', '?', '{', '|', '^', '$']);
+                let pattern = if is_plain {
+                    None
+                } else {
+                    self.weigh(text, &expr.span)?;
+                    match Pattern::new(text, extent) {
+                        Err(problem) if is_pattern(text) => {
+                            let message = format!("the pattern is malformed: {problem}");
+                            return self.fail(
+                                "pattern",
+                                &expr.span,
+                                message,
+                                "compare the argument in a condition of its own",
+                            );
+                        }
+                        pattern => pattern.ok(),
+                    }
+                };
+                Shape::Text(text.as_str().into(), pattern.map(Box::new))
             }
             ExprKind::Matcher(name) if name == "EMAIL_ADDRESS" && self.plan.dialect == Dialect::Flowgate => {
                 match Builtin::find("is_email") {
@@ -445,6 +470,7 @@ impl Compiler<'_> {
         let Ex::Constant(Value::Str(source)) = &pattern else {
             return Ok(Ex::ComputedRegex(how, Box::new([pattern, text])));
         };
+        self.weigh(source, &expr.span)?;
         match Pattern::new(source, how.extent()) {
             Ok(pattern) => Ok(Ex::Regex(how, Box::new(pattern), Box::new(text))),
             Err(problem) => {

@@ -28,8 +28,8 @@ impl Compiler<'_> {
         let query = self.finish(scope);
         let mut events = Vec::new();
         self.outer_events(&query, &mut events);
-        for item in &query.items {
-            item.ex().walk(&mut |ex| {
+        for ex in query.expressions() {
+            ex.walk(&mut |ex| {
                 if let Ex::Quantified(block) = ex {
                     self.inner_events(block, &query.variables, &mut events);
                 }
@@ -125,14 +125,22 @@ impl Compiler<'_> {
     /// The kinds of events that matter to a rule besides its variables.
     fn looks_at(&self, query: &Query) -> Vec<Type> {
         let mut kinds = Vec::new();
-        for item in &query.items {
-            item.ex().walk(&mut |ex| match ex {
+        for ex in query.expressions() {
+            ex.walk(&mut |ex| match ex {
                 Ex::Predicate(index, _) if self.predicate_looks_around.get(*index) != Some(&false) => {
                     kinds.push(Type::Event);
                 }
-                Ex::Member(_, name) if **name == *"tool_calls" => kinds.push(Type::ToolCall),
+                ex if ex.may_ask_for_calls() => kinds.push(Type::ToolCall),
                 _ => {}
             });
+        }
+        // `(call: ToolCall) in message`, where what stands behind `in` may be a message.
+        let ranges = |variable: &Variable| {
+            matches!(variable.ty, Type::ToolCall | Type::Function)
+                && !matches!(variable.domain, None | Some(Ex::Parts(..)))
+        };
+        if query.variables.iter().any(ranges) {
+            kinds.push(Type::ToolCall);
         }
         kinds
     }
@@ -192,7 +200,7 @@ impl Compiler<'_> {
 /// Whether a block counts something.
 fn counts(query: &Query) -> bool {
     let mut found = false;
-    query.items.iter().for_each(|item| item.ex().walk(&mut |ex| found |= matches!(ex, Ex::Quantified(_))));
+    query.expressions().for_each(|ex| ex.walk(&mut |ex| found |= matches!(ex, Ex::Quantified(_))));
     found
 }
 
