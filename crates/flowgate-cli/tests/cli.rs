@@ -147,6 +147,27 @@ fn a_broken_policy_is_drawn_with_every_mistake() {
     check(&["check", name(&rules_only)], 0, "declares no lattice, so labels gate nothing");
 }
 
+#[test]
+fn the_calls_of_a_message_count_as_they_come() {
+    let calls: Vec<String> = (0..3)
+        .map(|n| format!(r#"{{"id":"c{n}","function":{{"name":"send","arguments":"{{}}"}}}}"#))
+        .collect();
+    let trace = format!(r#"[{{"role":"assistant","content":"","tool_calls":[{}]}}]"#, calls.join(","));
+    let trace = file("proposed.json", trace.as_bytes());
+    for (condition, denied) in [
+        ("len(m.tool_calls) > 2", 1),
+        ("len(m[\"tool_calls\"]) > 2", 1),
+        ("len(m[f\"tool_{'calls'}\"]) > 2", 1),
+        ("(c: ToolCall) in m[\"tool_calls\"]\n    c is tool:send", 3),
+        ("(c: ToolCall) in m\n    c is tool:send", 3),
+        ("(f: Function) in m.tool_calls\n    f.name == \"send\"", 3),
+    ] {
+        let policy =
+            file("proposed.flow", format!("raise \"x\" if:\n    (m: Message)\n    {condition}\n").as_bytes());
+        check(&["check", name(&policy), name(&trace)], 1, &format!("{denied} denied"));
+    }
+}
+
 /// Every row is bad input; what is said names the place, and the verdict is never a plain permit of a payment.
 #[test]
 fn bad_traces_are_located_or_fail_closed() {

@@ -412,6 +412,8 @@ impl<'a> Evaluator<'a> {
                 }
             }
         }
+        // Who looks for candidates for another variable must not take the last value for one that is bound.
+        set(frame, slot, Value::Absent);
         Ok(false)
     }
 

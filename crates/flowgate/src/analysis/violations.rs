@@ -392,4 +392,77 @@ mod tests {
         check(&["(t: Tool)", "any([p.name == \"n\" for p in t.inputSchema])"], &[&["messages.0.tools.0"]]);
         check(&["(t: Tool)", "t.inputSchema.properties.n.type == \"integer\""], &[&["messages.0.tools.0"]]);
     }
+
+    #[test]
+    fn values_within_values() {
+        let found = |condition: &str| {
+            let source = format!("raise \"x\" if:\n    {condition}");
+            let policy = Policy::parse(&source).unwrap();
+            let arguments = json!({"a": {"b": {"k": "deep"}}, "l": [[1, [2]]]});
+            let messages = [json!({"role": "assistant", "content": "", "tool_calls": [
+                {"id": "1", "function": {"name": "send", "arguments": arguments}},
+                {"id": "2", "function": {"name": "send", "arguments": {}}}]})];
+            let analysis = analyze(&policy, read::list(&messages).unwrap(), &Options::default()).unwrap();
+            assert_eq!(analysis.failures, [], "{source}");
+            analysis.violations.len()
+        };
+        assert_eq!(found("(d: dict)\n    d.k == \"deep\""), 1);
+        assert_eq!(found("(c: ToolCall)\n    (d: dict) in c.arguments\n    d.k == \"deep\""), 1);
+        assert_eq!(found("(c: ToolCall)\n    (l: list) in c.arguments.l\n    2 in l"), 1);
+        for calls in ["m", "m.tool_calls", "m[\"tool_calls\"]", "[m]"] {
+            assert_eq!(
+                found(&format!("(m: Message)\n    (c: ToolCall) in {calls}\n    c is tool:send")),
+                2,
+                "{calls}"
+            );
+            assert_eq!(
+                found(&format!("(m: Message)\n    (f: Function) in {calls}\n    f.name == \"send\"")),
+                2,
+                "{calls}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_fails() {
+        let check = |message: serde_json::Value, condition: &str, expected: &str| {
+            let policy = Policy::parse(&format!("raise \"x\" if:\n    {condition}")).unwrap();
+            let analysis = analyze(&policy, read::list(&[message]).unwrap(), &Options::default()).unwrap();
+            let failures: Vec<&str> = analysis.failures.iter().map(|failure| &*failure.message).collect();
+            let said = if analysis.violations.is_empty() { failures.join("; ") } else { "found".to_owned() };
+            assert!(
+                said.contains(expected) && (said.is_empty() == expected.is_empty()),
+                "{condition}: {said}"
+            );
+        };
+        let call = |arguments: &str| {
+            json!({"role": "assistant", "content": "", "tool_calls": [
+            {"id": "1", "function": {"name": "send", "arguments": arguments}}]})
+        };
+        for (arguments, problem) in [
+            (r#"{"to": "eve", "to": "bob"}"#, "duplicate"),
+            (r#"{"to": "eve", "n": NaN}"#, "JSON"),
+            (r#"{"to": "eve",}"#, "JSON"),
+        ] {
+            for condition in [
+                "(c: ToolCall) is tool:send({to: \"eve\"})",
+                "(c: ToolCall)\n    c.arguments.to == \"eve\"",
+                "(c: ToolCall)\n    c.function.arguments.to == \"eve\"",
+                "(c: ToolCall)\n    any(pii(c))",
+                "(f: Function)\n    f.arguments.to == \"eve\"",
+                "(s: str)\n    s == \"eve\"",
+                "(c: ToolCall)\n    \"eve\" in text(c.function)",
+            ] {
+                check(call(arguments), condition, problem);
+            }
+            check(call(arguments), "(c: ToolCall) is tool:send", "found");
+            check(call(arguments), "(c: ToolCall) is tool:other({to: \"eve\"})", "");
+        }
+        let content = json!([{"type": "text", "text": "x"}, {"type": "a", "pad": vec![0; 300_000]}]);
+        for condition in
+            ["(t: TextChunk)", "(m: Message)\n    \"y\" in m.content", "(s: str)\n    s == \"y\""]
+        {
+            check(json!({"role": "user", "content": content}), condition, "too many parts");
+        }
+    }
 }

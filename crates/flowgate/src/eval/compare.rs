@@ -17,12 +17,14 @@ impl Evaluator<'_> {
             let (left, right) = (self.evaluate(left, frame)?, self.evaluate(right, frame)?);
             return self.flows(operator, &left, &right).map(Value::Bool);
         }
-        // Whether something is there is asked by `x is None`, and in no other way.
+        // Whether a field is there is asked by `x.field is None`.
         let is_none = |ex: &Ex| matches!(ex, Ex::Constant(Value::None));
         let asks =
             matches!(operator, Comparison::Is | Comparison::IsNot) && (is_none(left) || is_none(right));
         let mut operand = |ex: &Ex| match self.evaluate(ex, frame) {
-            Err(EvalError::Missing) if asks => Ok(Value::None),
+            Err(EvalError::Missing) if asks && matches!(ex, Ex::Member(..) | Ex::Index(..)) => {
+                Ok(Value::None)
+            }
             value => value,
         };
         let (left, container) = (operand(left)?, operand(right)?);
@@ -39,6 +41,7 @@ impl Evaluator<'_> {
             _ => self.resolve(right)?,
         };
         let is_none = |value: &Value| matches!(value, Value::None | Value::Absent);
+        self.spend(alike(&left, &right) / 64)?;
         match operator {
             Comparison::Is => return Ok(Value::Bool(left.equals(&right))),
             Comparison::IsNot => return Ok(Value::Bool(!left.equals(&right))),
@@ -102,7 +105,8 @@ impl Evaluator<'_> {
                 Ok(text.contains(&**part))
             }
             (_, Value::List(items)) => {
-                self.spend(items.len())?;
+                let alike: usize = items.iter().map(|other| alike(item, other)).sum();
+                self.spend(items.len() + alike / 64)?;
                 if let (Value::Str(part), Missing::IsNone) = (item, self.missing)
                     && items.iter().any(|block| block_text(block).is_some_and(|text| text.contains(&**part)))
                 {
@@ -160,7 +164,7 @@ impl Evaluator<'_> {
             Value::Event(call) => call,
             _ => call,
         };
-        match self.event_member(call, "arguments")? {
+        match self.arguments(call)? {
             Value::Node(event, node) => self.has_shape(&Value::Node(event, node), shape, frame),
             _ => self.definite_no(),
         }
@@ -228,6 +232,14 @@ impl Evaluator<'_> {
                 Ok(self.resolve(value)?.equals(&expected))
             }
         }
+    }
+}
+
+/// How many bytes two texts of one length have, which may have to be compared to the end.
+fn alike(left: &Value, right: &Value) -> usize {
+    match (left.as_text(), right.as_text()) {
+        (Some(left), Some(right)) if left.len() == right.len() => left.len(),
+        _ => 0,
     }
 }
 

@@ -29,7 +29,7 @@ impl Evaluator<'_> {
             Value::Function(event) => match name {
                 "name" if self.missing == Missing::IsNone => Ok(Value::ToolName(*event)),
                 "name" => self.event_member(*event, "name"),
-                "arguments" => self.event_member(*event, "arguments"),
+                "arguments" => self.arguments(*event),
                 _ => self.no_field("Function", &["name", "arguments"], name),
             },
             Value::ToolName(_) => {
@@ -173,6 +173,12 @@ impl Evaluator<'_> {
                 None => Value::Absent,
             },
         })
+    }
+
+    /// The arguments of a call.
+    pub(super) fn arguments(&mut self, call: EventId) -> Result<Value> {
+        self.readable(call)?;
+        Ok(self.child(call, 0, "arguments"))
     }
 
     /// Whether what an event says can be read as it was meant.

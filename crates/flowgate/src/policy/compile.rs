@@ -136,6 +136,7 @@ impl<'a> Compiler<'a> {
         Err(Broken)
     }
 
+    /// Whether the rest need not be looked at.
     fn has_many_errors(&self) -> bool {
         self.diagnostics.len() > MAX_ERRORS
             && self.diagnostics.iter().filter(|diagnostic| diagnostic.severity == Severity::Error).count()

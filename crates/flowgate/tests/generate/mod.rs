@@ -192,7 +192,22 @@ impl Rule<'_, '_> {
             }
             13 => {
                 let name = self.fresh("p");
-                match self.choices.below(4) {
+                match self.choices.below(7) {
+                    4 => {
+                        let (event, _) = self.pick(indent);
+                        self.lines.push(format!("{indent}({name}: ToolCall) in {event}"));
+                        format!("{name} is tool:send")
+                    }
+                    5 => {
+                        let (event, _) = self.pick(indent);
+                        self.lines.push(format!("{indent}({name}: Function) in {event}.tool_calls"));
+                        format!("{name}.name == \"send\"")
+                    }
+                    6 => {
+                        let (event, _) = self.pick(indent);
+                        self.lines.push(format!("{indent}({name}: dict) in {event}"));
+                        format!("{name}.k == 1")
+                    }
                     0 => {
                         self.lines.push(format!("{indent}({name}: TextChunk)"));
                         format!("\"x\" in {name}.text")
@@ -232,7 +247,10 @@ impl Rule<'_, '_> {
             (4, "ToolCall") => format!("{event}.arguments.n + 1 == 2"),
             (0 | 1, "Message") => format!("{event}.role == \"{}\"", self.choices.of(&["user", "assistant"])),
             (2, "Message") => format!("is_short({event})"),
-            (3, "Message") => format!("len({event}.tool_calls) > 0"),
+            (3, "Message") => {
+                let calls = self.choices.of(&[".tool_calls", "[\"tool_calls\"]", "[\"tool\" + \"_calls\"]"]);
+                format!("len({event}{calls}) > 0")
+            }
             (5, _) => format!("seen(\"{}\")", self.choices.of(&["send", "read"])),
             (6, "Message" | "ToolOutput") => format!("{event}.content.lower() == \"abc\""),
             (7, "Message" | "ToolOutput") => format!("any(find(\"[ax]\", {event}.content))"),

@@ -19,6 +19,9 @@ impl Compiler<'_> {
     pub(super) fn expression(&mut self, expr: &Expr, scope: &mut Scope) -> Compiled<Ex> {
         let boxed = |ex: Ex| Box::new(ex);
         self.charge(1, &expr.span)?;
+        if self.has_many_errors() {
+            return Err(super::Broken);
+        }
         Ok(match &*expr.kind {
             ExprKind::None | ExprKind::Missing => Ex::Constant(Value::None),
             ExprKind::Bool(b) => Ex::Constant(Value::Bool(*b)),

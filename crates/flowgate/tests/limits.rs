@@ -1,0 +1,112 @@
+//! What a policy, a trace or both together cannot do: take forever, or take all memory. Each row is one attempt.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::time::{Duration, Instant};
+
+use flowgate::analysis::{FailureKind, Options, analyze};
+use flowgate::policy::Policy;
+use flowgate::trace::read;
+use serde_json::{Value, json};
+
+/// The kinds of failures of a rule with these lines over one message, with steps for a fraction of a second.
+fn check(lines: &[&str], content: &Value, expected: &[FailureKind]) {
+    let source = format!("raise \"x\" if:\n    (m: Message)\n    {}\n", lines.join("\n    "));
+    let policy = Policy::parse(&source).unwrap_or_else(|problems| panic!("{source}\n{problems:?}"));
+    let entries = read::list(&[json!({"role": "user", "content": content})]).unwrap();
+    let options = Options { fuel: 20_000_000, ..Options::default() };
+    let begun = Instant::now();
+    let analysis = analyze(&policy, entries, &options).unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(30), "{source} takes {:?}", begun.elapsed());
+    let kinds: Vec<FailureKind> = analysis.failures.iter().map(|failure| failure.kind).collect();
+    assert_eq!(kinds, expected, "{source} says {:?}", analysis.failures);
+}
+
+/// `a0 := FIRST`, `a1 := NEXT` of `a0`, and so on.
+fn doubled(first: &str, next: &str, times: usize) -> Vec<String> {
+    let steps = (0..times).map(|step| format!("a{} := {}", step + 1, next.replace('#', &format!("a{step}"))));
+    std::iter::once(format!("a0 := {first}")).chain(steps).collect()
+}
+
+#[test]
+fn memory_is_bounded() {
+    let fuel = &[FailureKind::Fuel];
+    for (first, next) in [("m.content + \"\"", "# + #"), ("[1]", "# + #"), ("1", "[#, #]")] {
+        let mut lines = doubled(first, next, 30);
+        lines.push("a30 == 3".to_owned());
+        check(&lines.iter().map(String::as_str).collect::<Vec<_>>(), &json!("x".repeat(1000)), fuel);
+    }
+    let text = json!("a".repeat(80_000));
+    check(&["m.content.replace(\"a\", m.content) == \"x\""], &text, fuel);
+    check(&["m.content.join([str(x) for x in range(100000)]) == \"x\""], &text, fuel);
+    check(&["m.content.format(m.content) == \"x\""], &json!("{0}".repeat(30_000)), fuel);
+    check(&["len([f\"{m.content}\" for i in range(100000)]) == 1"], &text, fuel);
+    check(&["len([m.content[0:70000] for i in range(100000)]) == 1"], &text, fuel);
+    check(&["len([m.content.upper() for i in range(100000)]) == 1"], &text, fuel);
+}
+
+#[test]
+fn time_is_bounded() {
+    let fuel = &[FailureKind::Fuel];
+    let text = json!("a".repeat(1_000_000));
+    for each in ["s[i]", "s[-1]", "s.b", "len(s)", "s[1:2]", "s < s", "s == s", "find(r\"b\", s)"] {
+        let each = format!("len([{each} for i in range(100000)]) == 1");
+        check(&["s := m.content + \"\"", &each], &text, fuel);
+    }
+    // Searches that look at all of the text behind each letter.
+    let text = json!("A".repeat(60_000));
+    check(
+        &["len([find(r\".*[^A-Z]|[A-Z]\", m.content) for i in range(1000)]) == 1"],
+        &text,
+        &[FailureKind::Type],
+    );
+    check(&["len(find(r\"(?=A*z)b|(?=A*y)c\", m.content)) == 1"], &json!("A".repeat(90_000)), fuel);
+}
+
+#[test]
+fn places_are_bounded() {
+    check(&["\"a\" in m.content"], &json!("a".repeat(1_000_000)), &[]);
+    let blocks: Vec<Value> = (0..20_000).map(|_| json!({"type": "text", "text": "a"})).collect();
+    check(&["\"a\" in m.content"], &json!(blocks), &[]);
+    check(&["(t: TextChunk) in m", "t.text == \"a\""], &json!(blocks), &[]);
+}
+
+#[test]
+fn what_is_said_is_bounded() {
+    let said = vec!["m.content"; 2000].join(", ");
+    let source = format!("raise Violation({said}) if:\n    (m: Message)\n");
+    let policy = Policy::parse(&source).unwrap();
+    let content = "x".repeat(1_000_000);
+    let entries = read::list(&[json!({"role": "user", "content": content})]).unwrap();
+    let analysis = analyze(&policy, entries, &Options::default()).unwrap();
+    assert_eq!(analysis.failures[0].kind, FailureKind::Fuel);
+}
+
+#[test]
+fn compiling_is_bounded() {
+    let check = |source: String, code: Option<&str>| {
+        let begun = Instant::now();
+        let problems = Policy::parse(&source).err().unwrap_or_default();
+        assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+        let has = |code| problems.iter().any(|problem| problem.code == code);
+        assert_eq!(code.is_some(), !problems.is_empty(), "{:?}", problems.first());
+        assert!(code.is_none_or(has), "{:?}", problems.last());
+        assert!(problems.len() <= 110, "{}", problems.len());
+    };
+    for block in ["count(min=1)", "forall", "not"] {
+        let nested = |depth: usize| format!("{}{block}:\n", "    ".repeat(depth + 1));
+        let variable = |depth: usize| format!("{}(v{depth}: Message)\n", "    ".repeat(depth + 2));
+        let blocks: String = (0..16).map(|depth| nested(depth) + &variable(depth)).collect();
+        check(format!("raise \"x\" if:\n    (c: ToolCall)\n{blocks}"), None);
+    }
+    let constants: String = (0..10_000).map(|n| format!("{}{n} := 1\n", "a".repeat(30))).collect();
+    let unknown = vec!["a".repeat(34); 5_000].join(" or ");
+    check(format!("{constants}raise \"x\" if:\n    (m: Message)\n    {unknown}\n"), Some("unknown-name"));
+    let chain: String = (0..15_000).map(|n| format!("p{n}(x: str) := p{}(x)\n", n + 1)).collect();
+    check(chain + "p15000(x: str) := x == \"a\"\n", None);
+    let rule =
+        |n: usize| format!("raise \"x\" if:\n    (m: Message)\n    match(r\"\\w{{25}}{n}\", m.content)\n");
+    check((0..12_000).map(rule).collect(), Some("too-many"));
+    let rule = |n: usize| format!("raise \"x\" if:\n    (c: ToolCall) is tool:r\"\\w{{25}}{n}\"\n");
+    check((0..12_000).map(rule).collect(), Some("too-many"));
+}
