@@ -910,6 +910,34 @@ def inner_counts_have_places(repairs, number):
     repairs.put(Interpreter, "visit_Quantifier", visit)
 
 
+def parameters_are_given_by_the_caller(repairs, number):
+    """D50: `input.data` is there though nobody gave it."""
+    has = rule.InputEvaluationContext.has_policy_parameter
+
+    def has_parameter(self, name):
+        if name == "data" and has(self, name):
+            repairs.note(number)
+            return False
+        return has(self, name)
+
+    repairs.put(rule.InputEvaluationContext, "has_policy_parameter", has_parameter)
+
+
+def one_block_is_its_text(repairs, number):
+    """D51: the length of content that is one block of text is 1."""
+    call = rule.InputEvaluationContext.acall_function
+
+    async def called(self, func, *args, **kwargs):
+        if getattr(func, "__name__", "") == "len" and len(args) == 1 and type(args[0]).__name__ == "Contents":
+            text = args[0].text()
+            if len(args[0]) == len(text) == 1:
+                repairs.note(number)
+                return len(text[0])
+        return await call(self, func, *args, **kwargs)
+
+    repairs.put(rule.InputEvaluationContext, "acall_function", called)
+
+
 REPAIRS = {
     "D3": rule_errors_stay_apart,
     "D4": text_in_text_is_literal,
@@ -950,6 +978,8 @@ REPAIRS = {
     "D47": detectors_mark,
     "D48": any_character_is_no_find,
     "D49": inner_counts_have_places,
+    "D50": parameters_are_given_by_the_caller,
+    "D51": one_block_is_its_text,
 }
 
 

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 /// The kinds of failures of a rule with these lines over one message, with steps for a fraction of a second.
 fn check(lines: &[&str], content: &Value, expected: &[FailureKind]) {
     let source = format!("raise \"x\" if:\n    (m: Message)\n    {}\n", lines.join("\n    "));
-    let policy = Policy::parse(&source).unwrap_or_else(|problems| panic!("{source}\n{problems:?}"));
+    let policy = Policy::parse(&source).map_err(|problems| format!("{source}\n{problems:?}")).unwrap();
     let entries = read::list(&[json!({"role": "user", "content": content})]).unwrap();
     let options = Options { fuel: 20_000_000, ..Options::default() };
     let begun = Instant::now();
