@@ -138,11 +138,20 @@ async fn wire_formats_are_stable() {
     let odd = "raise \"x\" if:\n    (a: ToolCall) -> (b: ToolCall)\n    b -> (c: Message)\n";
     let broken = "abc :=\n    12 + CodeIssue\n\nraise \"x\" if:\n    (m: Mesage)\n";
     let messages = json!([{"role": "user", "content": "what is new?"}]);
+    let saying = "raise Violation(\"a key\", call, limit=2) if:\n    (call: ToolCall) is tool:send\n    \"key\" in call.arguments.body\n";
+    let sending = |arguments: &str| {
+        let function = json!({"name": "send", "arguments": arguments});
+        json!([{"role": "assistant", "content": "", "tool_calls": [{"id": "1", "type": "function", "function": function}]}])
+    };
+    let found = sending(r#"{"body": "the key is under the mat"}"#);
+    let unreadable = sending(r#"{"body": "the key", "body": "nothing"}"#);
     let rows = [
         ("load", LOAD, json!({"policy": policy})),
         ("load-warning", LOAD, json!({"policy": odd})),
         ("load-error", LOAD, json!({"policy": broken})),
         ("check", CHECK, json!({"messages": messages, "policy": policy, "parameters": {}})),
+        ("check-violation", CHECK, json!({"messages": found, "policy": saying})),
+        ("check-failure", CHECK, json!({"messages": unreadable, "policy": saying})),
         ("check-error", CHECK, json!({"messages": messages, "policy": broken, "parameters": {}})),
         (
             "check-no-trace",

@@ -274,6 +274,13 @@ fn address(trace: &Trace, mark: &Mark) -> String {
         Mark::Node(id, node) => {
             origin(id).map_or_else(String::new, |origin| of_node(trace, origin, *id, *node).0)
         }
+        Mark::Part(id, node) => {
+            let address = origin(id).map_or_else(String::new, |origin| of_node(trace, origin, *id, *node).0);
+            // The one block of a content stands there as its text.
+            address
+                .strip_suffix(".content.0.text")
+                .map_or(address.clone(), |before| format!("{before}.content.0"))
+        }
         Mark::Bytes(Place::ToolName(id), bytes) => {
             let name =
                 trace.event(*id).and_then(|event| event.tool()).map(|tool| &*tool.name).unwrap_or_default();
@@ -352,6 +359,7 @@ mod tests {
             {"role": "user", "content": [{"type": "text", "text": "Hello"}, {"type": "text", "text": "World"}]},
             {"role": "assistant", "content": "I do", "tool_calls": [
                 {"id": "c", "type": "function", "function": {"name": "send", "arguments": arguments}}]},
+            {"role": "user", "content": [{"type": "text", "text": "Bye"}]},
         ]);
         let analysis =
             analyze(&policy, read::list(messages.as_array().unwrap()).unwrap(), &Options::default()).unwrap();
@@ -375,6 +383,14 @@ mod tests {
         let value = "messages.2.tool_calls.0.function.arguments.to:0-3";
         check(&["(c: ToolCall)", "\"ann\" in c.arguments.values()"], &[&[call, value]]);
         check(&["(m: Message)", "\"lo\" in m.content"], &[&["messages.1", "messages.1.content.0.text:3-5"]]);
+        let block = ["messages.3.content.0", "messages.3.content.0.text:0-3"];
+        check(&["(t: TextChunk)", "\"Bye\" in t.text"], &[&block]);
+        check(
+            &["(m: Message)", "(t: TextChunk) in m.content", "\"Bye\" in t.text"],
+            &[&["messages.3", block[0], block[1]]],
+        );
+        let block = ["messages.1.content.1", "messages.1.content.1.text:0-5"];
+        check(&["(t: TextChunk)", "\"World\" in t.text"], &[&block]);
         check(&["(f: Function)", "f.name == \"send\""], &[&["messages.2.tool_calls.0.function"]]);
         let name = "messages.2.tool_calls.0.function.name";
         check(&["(s: str)", "s == \"send\""], &[&["messages.0.tools.0.name"], &[name]]);

@@ -30,6 +30,8 @@ pub(crate) enum Mark {
     /// The name of the tool that a call calls.
     ToolName(EventId),
     Node(EventId, NodeId),
+    /// A block of content or a parameter of a tool.
+    Part(EventId, NodeId),
     /// Bytes of a text.
     Bytes(Place, Range<usize>),
 }
@@ -41,7 +43,8 @@ impl Mark {
             Value::Event(event) => Some(Self::Event(*event)),
             Value::Function(event) => Some(Self::Function(*event)),
             Value::ToolName(event) => Some(Self::ToolName(*event)),
-            Value::Node(event, node) | Value::Part(_, event, node) => Some(Self::Node(*event, *node)),
+            Value::Node(event, node) => Some(Self::Node(*event, *node)),
+            Value::Part(_, event, node) => Some(Self::Part(*event, *node)),
             _ => None,
         }
     }
