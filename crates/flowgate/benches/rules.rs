@@ -107,7 +107,7 @@ fn one_call_more(bencher: Bencher<'_, '_>, count: usize) {
     let mut turn = 0;
     bencher.bench_local(|| {
         turn += 1;
-        let call = Call::from_json(&format!("more{turn}"), Tool::local("send_email"), &arguments);
+        let call = Call::from_json(format!("more{turn}"), Tool::local("send_email"), &arguments);
         monitor.judge(black_box(call)).judgement().reasons.len()
     });
 }
