@@ -148,6 +148,9 @@ fn too_long() -> EvalError {
 
 /// The last line of the library's message, which says what is wrong without repeating the pattern.
 pub(crate) fn describe(error: &regex::Error) -> String {
+    if matches!(error, regex::Error::CompiledTooBig(_)) {
+        return "it is too large with its repetitions written out".to_owned();
+    }
     let text = error.to_string();
     let last = text.lines().last().unwrap_or("malformed");
     last.trim_start_matches("error: ").to_owned()

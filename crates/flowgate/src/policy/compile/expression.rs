@@ -271,7 +271,7 @@ impl Compiler<'_> {
                                 "pattern",
                                 &expr.span,
                                 message,
-                                "compare the argument in a condition of its own",
+                                "repeat classes such as `\\w` less often",
                             );
                         }
                         pattern => pattern.ok(),
