@@ -1,5 +1,8 @@
 //! A policy made ready to be evaluated: names are resolved to slots, patterns are compiled.
 
+mod exempting;
+mod order;
+
 use std::sync::Arc;
 
 use ::regex::Regex;
@@ -9,6 +12,8 @@ use super::diagnostic::Span;
 use super::pattern::{PatternId, ToolPattern};
 use super::regex::{Extent, Pattern};
 use super::syntax::{Action, Arithmetic, Comparison};
+pub(crate) use order::{alone, order};
+
 use crate::builtin::Builtin;
 use crate::eval::Value;
 use crate::label::{Bound, Dims, Label, Partial, Roster, Space};
@@ -405,82 +410,6 @@ impl Plan {
             let _ = roster.set(&self.space, dimension, &names.collect::<Vec<_>>(), Bound::Data);
         }
     }
-
-    /// The patterns by which a rule may exempt a tool: all but those that can only help its conditions to hold.
-    pub(crate) fn exempting(&self, query: &Query) -> Vec<PatternId> {
-        let mut exempting = Vec::new();
-        let mut seen = vec![false; self.predicates.len()];
-        let domains = query.variables.iter().filter_map(|variable| variable.domain.as_ref());
-        domains.for_each(|domain| exempting.extend(self.patterns_of([domain])));
-        query.items.iter().for_each(|item| self.exempted_by(item, &mut seen, &mut exempting));
-        exempting
-    }
-
-    fn exempted_by(&self, item: &Item, seen: &mut [bool], exempting: &mut Vec<PatternId>) {
-        match item {
-            Item::Test(ex) => self.exempted_if(ex, seen, exempting),
-            // What has a name may be used in any way.
-            Item::Let(_, ex) => exempting.extend(self.patterns_of([ex])),
-        }
-    }
-
-    /// The patterns that, by matching more tools, may keep a condition from holding.
-    fn exempted_if(&self, ex: &Ex, seen: &mut [bool], exempting: &mut Vec<PatternId>) {
-        match ex {
-            Ex::IsTool(event, _, shape) => {
-                let mut computed = Vec::new();
-                if let Some(shape) = shape {
-                    shape.expressions(&mut computed);
-                }
-                exempting.extend(self.patterns_of(std::iter::once(&**event).chain(computed)));
-            }
-            Ex::And(items) | Ex::Or(items) => {
-                items.iter().for_each(|item| self.exempted_if(item, seen, exempting));
-            }
-            Ex::Predicate(index, arguments) => {
-                exempting.extend(self.patterns_of(arguments));
-                if let (Some(first @ false), Some(predicate)) =
-                    (seen.get_mut(*index), self.predicates.get(*index))
-                {
-                    *first = true;
-                    let domains =
-                        predicate.query.variables.iter().filter_map(|variable| variable.domain.as_ref());
-                    exempting.extend(self.patterns_of(domains));
-                    predicate.query.items.iter().for_each(|item| self.exempted_by(item, seen, exempting));
-                }
-            }
-            // More matches of such a block cannot spare the call.
-            Ex::Quantified(block) if matches!(block.how, How::Count { max: None, .. }) => {
-                let How::Count { min, .. } = &block.how else { return };
-                let domains = block.variables.iter().filter_map(|variable| variable.domain.as_ref());
-                exempting.extend(self.patterns_of(min.iter().chain(domains)));
-                block.items.iter().for_each(|item| self.exempted_by(item, seen, exempting));
-            }
-            ex => exempting.extend(self.patterns_of([ex])),
-        }
-    }
-
-    /// Every pattern that expressions ask about, by way of predicates as well.
-    pub(crate) fn patterns_of<'e>(&self, expressions: impl IntoIterator<Item = &'e Ex>) -> Vec<PatternId> {
-        let (mut patterns, mut pending) = (Vec::new(), Vec::new());
-        let mut collect = |ex: &Ex, pending: &mut Vec<usize>| {
-            ex.walk(&mut |ex| match ex {
-                Ex::IsTool(_, pattern, _) => patterns.push(*pattern),
-                Ex::Predicate(index, _) => pending.push(*index),
-                _ => {}
-            });
-        };
-        expressions.into_iter().for_each(|ex| collect(ex, &mut pending));
-        let mut seen = if pending.is_empty() { Vec::new() } else { vec![false; self.predicates.len()] };
-        while let Some(index) = pending.pop() {
-            if let (Some(first @ false), Some(predicate)) = (seen.get_mut(index), self.predicates.get(index))
-            {
-                *first = true;
-                predicate.query.expressions().for_each(|ex| collect(ex, &mut pending));
-            }
-        }
-        patterns
-    }
 }
 
 impl Ex {
@@ -572,67 +501,6 @@ impl Item {
             Self::Test(ex) | Self::Let(_, ex) => ex,
         }
     }
-}
-
-/// Orders conditions: bind what is missing in order of declaration, and test as early as possible.
-///
-/// `bound` are the slots that have a value already.
-pub(crate) fn order(variables: &[Variable], items: &[Item], bound: u64) -> Vec<Op> {
-    let mut bound = bound;
-    let bit = |slot: Slot| Ex::Slot(slot).needs();
-    let mut items: Vec<&Item> = items.iter().collect();
-    let mut variables: Vec<&Variable> = variables.iter().filter(|v| bound & bit(v.slot) == 0).collect();
-    let mut ops = Vec::new();
-    loop {
-        let ready = |needs: u64| needs & !bound == 0;
-        if let Some(index) = items.iter().position(|item| ready(item.ex().needs())) {
-            match items.remove(index) {
-                Item::Test(ex) => ops.push(Op::Test(ex.clone())),
-                Item::Let(slot, ex) => {
-                    bound |= bit(*slot);
-                    ops.push(Op::Let(*slot, ex.clone()));
-                }
-            }
-            continue;
-        }
-        let next =
-            variables.iter().position(|v| v.domain.as_ref().is_none_or(|domain| ready(domain.needs())));
-        let Some(index) = next else {
-            if !items.is_empty() || !variables.is_empty() {
-                // Names are resolved in order, so this cannot be; a lost condition must not hold.
-                ops.push(Op::Test(Ex::Constant(Value::Bool(false))));
-            }
-            return ops;
-        };
-        let variable = variables.remove(index);
-        bound |= bit(variable.slot);
-        ops.push(match &variable.domain {
-            Some(domain) => Op::Each(variable.slot, variable.ty, domain.clone()),
-            None => Op::Events(variable.slot, variable.ty),
-        });
-    }
-}
-
-/// The conditions that speak of one variable alone, and so hold or not once and for all.
-///
-/// A predicate that looks around in the trace may come to hold later; `looks_around` says which do.
-pub(crate) fn alone(items: &[Item], slot: Slot, looks_around: &[bool]) -> Vec<Op> {
-    let only = Ex::Slot(slot).needs();
-    let is_settled = |ex: &Ex| {
-        let mut settled = true;
-        ex.walk(&mut |ex| match ex {
-            Ex::Predicate(index, _) => settled &= looks_around.get(*index) == Some(&false),
-            Ex::Quantified(_) => settled = false,
-            ex if ex.may_ask_for_calls() => settled = false,
-            _ => {}
-        });
-        settled
-    };
-    let tests = items.iter().filter_map(|item| match item {
-        Item::Test(ex) if ex.needs() == only && is_settled(ex) => Some(Op::Test(ex.clone())),
-        _ => None,
-    });
-    tests.collect()
 }
 
 impl Query {

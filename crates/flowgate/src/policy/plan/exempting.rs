@@ -1,0 +1,83 @@
+//! Which tools a rule may spare by their names.
+//!
+//! A name that two servers offer must not spare the tool of the wrong one, however the rule puts it (invariant 5).
+
+use super::{Ex, How, Item, PatternId, Plan, Query};
+
+impl Plan {
+    /// The patterns by which a rule may exempt a tool: all but those that can only help its conditions to hold.
+    pub(crate) fn exempting(&self, query: &Query) -> Vec<PatternId> {
+        let mut exempting = Vec::new();
+        let mut seen = vec![false; self.predicates.len()];
+        let domains = query.variables.iter().filter_map(|variable| variable.domain.as_ref());
+        domains.for_each(|domain| exempting.extend(self.patterns_of([domain])));
+        query.items.iter().for_each(|item| self.exempted_by(item, &mut seen, &mut exempting));
+        exempting
+    }
+
+    fn exempted_by(&self, item: &Item, seen: &mut [bool], exempting: &mut Vec<PatternId>) {
+        match item {
+            Item::Test(ex) => self.exempted_if(ex, seen, exempting),
+            // What has a name may be used in any way.
+            Item::Let(_, ex) => exempting.extend(self.patterns_of([ex])),
+        }
+    }
+
+    /// The patterns that, by matching more tools, may keep a condition from holding.
+    fn exempted_if(&self, ex: &Ex, seen: &mut [bool], exempting: &mut Vec<PatternId>) {
+        match ex {
+            Ex::IsTool(event, _, shape) => {
+                let mut computed = Vec::new();
+                if let Some(shape) = shape {
+                    shape.expressions(&mut computed);
+                }
+                exempting.extend(self.patterns_of(std::iter::once(&**event).chain(computed)));
+            }
+            Ex::And(items) | Ex::Or(items) => {
+                items.iter().for_each(|item| self.exempted_if(item, seen, exempting));
+            }
+            Ex::Predicate(index, arguments) => {
+                exempting.extend(self.patterns_of(arguments));
+                if let (Some(first @ false), Some(predicate)) =
+                    (seen.get_mut(*index), self.predicates.get(*index))
+                {
+                    *first = true;
+                    let domains =
+                        predicate.query.variables.iter().filter_map(|variable| variable.domain.as_ref());
+                    exempting.extend(self.patterns_of(domains));
+                    predicate.query.items.iter().for_each(|item| self.exempted_by(item, seen, exempting));
+                }
+            }
+            // More matches of such a block cannot spare the call.
+            Ex::Quantified(block) if matches!(block.how, How::Count { max: None, .. }) => {
+                let How::Count { min, .. } = &block.how else { return };
+                let domains = block.variables.iter().filter_map(|variable| variable.domain.as_ref());
+                exempting.extend(self.patterns_of(min.iter().chain(domains)));
+                block.items.iter().for_each(|item| self.exempted_by(item, seen, exempting));
+            }
+            ex => exempting.extend(self.patterns_of([ex])),
+        }
+    }
+
+    /// Every pattern that expressions ask about, by way of predicates as well.
+    pub(crate) fn patterns_of<'e>(&self, expressions: impl IntoIterator<Item = &'e Ex>) -> Vec<PatternId> {
+        let (mut patterns, mut pending) = (Vec::new(), Vec::new());
+        let mut collect = |ex: &Ex, pending: &mut Vec<usize>| {
+            ex.walk(&mut |ex| match ex {
+                Ex::IsTool(_, pattern, _) => patterns.push(*pattern),
+                Ex::Predicate(index, _) => pending.push(*index),
+                _ => {}
+            });
+        };
+        expressions.into_iter().for_each(|ex| collect(ex, &mut pending));
+        let mut seen = if pending.is_empty() { Vec::new() } else { vec![false; self.predicates.len()] };
+        while let Some(index) = pending.pop() {
+            if let (Some(first @ false), Some(predicate)) = (seen.get_mut(index), self.predicates.get(index))
+            {
+                *first = true;
+                predicate.query.expressions().for_each(|ex| collect(ex, &mut pending));
+            }
+        }
+        patterns
+    }
+}
