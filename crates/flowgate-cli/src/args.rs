@@ -297,9 +297,9 @@ pub(crate) struct ServeArgs {
     /// Compiled policies to keep.
     #[arg(long, default_value_t = 256, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(0..=65536), help_heading = "Limits")]
     pub(crate) cached_policies: u32,
-    /// Source of the compiled policies to keep, in MiB.
-    #[arg(long, default_value_t = 16, value_name = "MIB", value_parser = clap::value_parser!(u32).range(0..=4096), help_heading = "Limits")]
-    pub(crate) cached_source: u32,
+    /// Size of the compiled policies to keep, in MiB.
+    #[arg(long, default_value_t = 64, value_name = "MIB", value_parser = clap::value_parser!(u32).range(0..=4096), help_heading = "Limits")]
+    pub(crate) cached_size: u32,
     /// Seconds for the head of a request, and between two requests of a connection.
     #[arg(long, default_value_t = 10, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=3600), help_heading = "Limits")]
     pub(crate) head_time: u32,

@@ -21,7 +21,7 @@ pub struct Limits {
     pub fuel: u64,
     /// Compiled policies that are kept.
     pub cached_policies: usize,
-    /// Bytes of source of the compiled policies that are kept.
+    /// Bytes of the compiled policies that are kept.
     pub cached_bytes: usize,
     /// Time for the head of a request, and for the pause before the next request of a connection.
     pub head_time: Duration,
@@ -46,7 +46,7 @@ impl Default for Limits {
             batch: 256,
             fuel: flowgate::analysis::Options::default().fuel,
             cached_policies: 256,
-            cached_bytes: 16 << 20,
+            cached_bytes: 64 << 20,
             head_time: Duration::from_secs(10),
             body_time: Duration::from_secs(20),
             answer_time: Duration::from_secs(30),

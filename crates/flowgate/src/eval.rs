@@ -383,15 +383,28 @@ impl<'a> Evaluator<'a> {
         // The parts of an event are of the type already, and their list is none of them.
         let are_chosen = matches!(domain, Ex::Parts(..));
         let domain = self.evaluate(domain, frame)?;
-        if self.missing == Missing::IsNone && ty != Type::Any && !are_chosen {
+        if self.missing == Missing::IsNone {
+            if ty == Type::Any || are_chosen {
+                return self.items(&domain);
+            }
             let mut selected = Vec::new();
             self.select(&domain, ty, &mut selected)?;
             return Ok(selected);
         }
-        self.is_quiet = self.quiet && self.depth == 0;
+        if self.depth > 0 {
+            // Whether a predicate holds may be asked either way, so that no item may be passed over.
+            let items = self.items(&domain)?;
+            let fits = items.iter().all(|item| self.has_type(item, ty));
+            return if fits { Ok(items) } else { Err(EvalError::Missing) };
+        }
+        self.is_quiet = self.quiet;
         let items = self.items(&domain);
         self.is_quiet = false;
-        items
+        match items {
+            // A text where the statement expects rows has none, and nothing is granted.
+            Err(EvalError::Type(_)) => Ok(Vec::new()),
+            items => items,
+        }
     }
 
     fn descend_each(
@@ -427,7 +440,7 @@ impl<'a> Evaluator<'a> {
     /// The items of a list or the values of a map; nothing for what is not there.
     pub(crate) fn items(&mut self, value: &Value) -> Result<Vec<Value>> {
         match value {
-            Value::Absent | Value::None => Ok(Vec::new()),
+            Value::Absent | Value::None => self.items_of_none(value),
             Value::List(items) | Value::Texts(items) => Ok(items.to_vec()),
             Value::Answers(answers) => Ok(answers.iter().copied().map(Value::Bool).collect()),
             Value::Dict(entries) => Ok(entries.iter().map(|(_, value)| value.clone()).collect()),
@@ -450,19 +463,23 @@ impl<'a> Evaluator<'a> {
                             self.reads.push(Read { event: *event, node: *node, deep: true });
                         }
                         match content {
-                            // Whoever writes a text where a rule expects a list must not escape the rule.
-                            Some(Content::Scalar(value))
-                                if self.missing == Missing::IsNone && !value.is_null() =>
-                            {
-                                no_items(&Value::from_json(value))
-                            }
-                            // A text or a number where the statement expects rows has none; that is something to know, too.
+                            Some(Content::Scalar(value)) => self.items_of_none(&Value::from_json(value)),
                             _ => Ok(Vec::new()),
                         }
                     }
                 }
             }
-            other => no_items(other),
+            other => self.items_of_none(other),
+        }
+    }
+
+    /// The items of what is no list. Whoever writes a text or nothing where a list is expected must neither escape a rule
+    /// nor be granted what holds of all items.
+    fn items_of_none(&self, value: &Value) -> Result<Vec<Value>> {
+        match (value, self.missing) {
+            (Value::Absent | Value::None, Missing::IsNone) => Ok(Vec::new()),
+            (Value::Absent | Value::None, Missing::FailsAll) => Err(EvalError::Missing),
+            (other, _) => Err(EvalError::Type(format!("{} has no items", other.type_name()))),
         }
     }
 
@@ -505,10 +522,6 @@ impl<'a> Evaluator<'a> {
             _ => ty == Type::Any,
         }
     }
-}
-
-fn no_items(value: &Value) -> Result<Vec<Value>> {
-    Err(EvalError::Type(format!("{} has no items", value.type_name())))
 }
 
 pub(crate) fn set(frame: &mut Frame, slot: Slot, value: Value) {

@@ -37,6 +37,9 @@ pub fn functions() -> impl Iterator<Item = (&'static str, (usize, usize), &'stat
     crate::builtin::reference()
 }
 
+/// About how many bytes a range of characters takes in a compiled pattern.
+const RANGE: usize = 56;
+
 /// A policy that can be enforced.
 pub struct Policy {
     source: String,
@@ -91,6 +94,11 @@ impl Policy {
     /// The text it was read from.
     pub fn source(&self) -> &str {
         &self.source
+    }
+
+    /// About how many bytes it takes, for who keeps many: its text, and its compiled patterns, which may be far larger.
+    pub fn size(&self) -> usize {
+        self.source.len() + self.plan.patterns_weight.saturating_mul(RANGE)
     }
 
     /// What is odd about it, though it can be used.

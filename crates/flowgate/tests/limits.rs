@@ -9,6 +9,9 @@ use flowgate::policy::Policy;
 use flowgate::trace::read;
 use serde_json::{Value, json};
 
+/// Far more than each row takes on a slow machine, and far less than it would without limits.
+const LONGEST: Duration = Duration::from_secs(120);
+
 /// The kinds of failures of a rule with these lines over one message, with steps for a fraction of a second.
 fn check(lines: &[&str], content: &Value, expected: &[FailureKind]) {
     let source = format!("raise \"x\" if:\n    (m: Message)\n    {}\n", lines.join("\n    "));
@@ -17,7 +20,7 @@ fn check(lines: &[&str], content: &Value, expected: &[FailureKind]) {
     let options = Options { fuel: 20_000_000, ..Options::default() };
     let begun = Instant::now();
     let analysis = analyze(&policy, entries, &options).unwrap();
-    assert!(begun.elapsed() < Duration::from_secs(30), "{source} takes {:?}", begun.elapsed());
+    assert!(begun.elapsed() < LONGEST, "{source} takes {:?}", begun.elapsed());
     let kinds: Vec<FailureKind> = analysis.failures.iter().map(|failure| failure.kind).collect();
     assert_eq!(kinds, expected, "{source} says {:?}", analysis.failures);
 }
@@ -87,7 +90,7 @@ fn compiling_is_bounded() {
     let check = |source: String, code: Option<&str>| {
         let begun = Instant::now();
         let problems = Policy::parse(&source).err().unwrap_or_default();
-        assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+        assert!(begun.elapsed() < LONGEST, "{:?}", begun.elapsed());
         let has = |code| problems.iter().any(|problem| problem.code == code);
         assert_eq!(code.is_some(), !problems.is_empty(), "{:?}", problems.first());
         assert!(code.is_none_or(has), "{:?}", problems.last());
@@ -105,8 +108,8 @@ fn compiling_is_bounded() {
     let chain: String = (0..15_000).map(|n| format!("p{n}(x: str) := p{}(x)\n", n + 1)).collect();
     check(chain + "p15000(x: str) := x == \"a\"\n", None);
     let rule =
-        |n: usize| format!("raise \"x\" if:\n    (m: Message)\n    match(r\"\\w{{25}}{n}\", m.content)\n");
-    check((0..12_000).map(rule).collect(), Some("too-many"));
-    let rule = |n: usize| format!("raise \"x\" if:\n    (c: ToolCall) is tool:r\"\\w{{25}}{n}\"\n");
-    check((0..12_000).map(rule).collect(), Some("too-many"));
+        |n: usize| format!("raise \"x\" if:\n    (m: Message)\n    match(r\"\\w{{150}}{n}\", m.content)\n");
+    check((0..200).map(rule).collect(), Some("too-many"));
+    let rule = |n: usize| format!("raise \"x\" if:\n    (c: ToolCall) is tool:r\"\\w{{150}}{n}\"\n");
+    check((0..200).map(rule).collect(), Some("too-many"));
 }

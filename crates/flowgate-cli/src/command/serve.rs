@@ -57,7 +57,7 @@ fn limits(options: &ServeArgs) -> Limits {
         batch: number(options.max_batch),
         fuel: options.fuel,
         cached_policies: number(options.cached_policies),
-        cached_bytes: mib(options.cached_source),
+        cached_bytes: mib(options.cached_size),
         head_time: seconds(options.head_time),
         body_time: seconds(options.body_time),
         answer_time: seconds(options.answer_time),

@@ -9,7 +9,7 @@ use crate::metrics::Figure;
 
 type Key = (Dialect, Arc<str>);
 
-/// The policies that were used last, bounded by their number and by the bytes of their sources.
+/// The policies that were used last, bounded by their number and by their size.
 #[derive(Debug)]
 pub(super) struct Cache {
     policies: usize,
@@ -29,7 +29,7 @@ struct Kept {
 }
 
 impl Cache {
-    /// Keeps so many policies with so many bytes of source.
+    /// Keeps so many policies of so many bytes, as [`Policy::size`] has it.
     pub(super) fn new(policies: usize, bytes: usize) -> Self {
         Self { policies, bytes, kept: Mutex::default() }
     }
@@ -46,7 +46,7 @@ impl Cache {
         }
         // Nobody waits for it: two clients that send a new policy at the same time compile it twice.
         let policy = Arc::new(Policy::parse_as(source, dialect)?);
-        if source.len() <= self.bytes && self.policies > 0 {
+        if policy.size() <= self.bytes && self.policies > 0 {
             self.kept().insert(key, Arc::clone(&policy), self.policies, self.bytes);
         }
         Ok(policy)
@@ -60,12 +60,7 @@ impl Cache {
             ("flowgate_policy_cache_hits_total", "Policies that were compiled already.", kept.hits, true),
             ("flowgate_policy_cache_misses_total", "Policies that had to be compiled.", kept.misses, true),
             ("flowgate_policy_cache_policies", "Compiled policies.", number(kept.compiled.len()), false),
-            (
-                "flowgate_policy_cache_bytes",
-                "Bytes of source of compiled policies.",
-                number(kept.bytes),
-                false,
-            ),
+            ("flowgate_policy_cache_bytes", "Bytes of compiled policies.", number(kept.bytes), false),
         ]
     }
 
@@ -94,13 +89,14 @@ impl Kept {
             return;
         }
         self.uses += 1;
-        self.bytes += key.1.len();
+        self.bytes += policy.size();
         self.used.insert(self.uses, key.clone());
         self.compiled.insert(key, (policy, self.uses));
         while self.compiled.len() > policies || self.bytes > bytes {
             let Some((_, oldest)) = self.used.pop_first() else { return };
-            self.compiled.remove(&oldest);
-            self.bytes -= oldest.1.len();
+            if let Some((policy, _)) = self.compiled.remove(&oldest) {
+                self.bytes -= policy.size();
+            }
         }
     }
 }
@@ -127,6 +123,18 @@ mod tests {
         check(9, bytes * 2, &["a", "b", "c", "a"], [0, 4, 2, two]);
         check(9, bytes - 1, &["a", "a"], [0, 2, 0, 0]);
         check(0, 1000, &["a", "a"], [0, 2, 0, 0]);
+    }
+
+    #[test]
+    fn a_large_pattern_takes_more_than_its_source() {
+        let cache = Cache::new(9, 100_000);
+        let source = |times: u32| {
+            format!("raise \"a\" if:\n    (m: Message)\n    match(r\"\\w{{{times}}}\", m.content)\n")
+        };
+        cache.get_or_insert(Dialect::Flowgate, &source(9)).unwrap();
+        assert_eq!(cache.kept().compiled.len(), 0, "a class of letters has hundreds of ranges");
+        cache.get_or_insert(Dialect::Flowgate, &source(1)).unwrap();
+        assert_eq!(cache.kept().compiled.len(), 1);
     }
 
     #[test]

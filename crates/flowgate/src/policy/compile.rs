@@ -93,6 +93,7 @@ pub(super) fn compile(file: &File, dialect: Dialect) -> (Plan, Vec<Diagnostic>) 
         }
     }
     compiler.finish_patterns();
+    compiler.plan.patterns_weight = MAX_PATTERNS - compiler.patterns_left;
     (compiler.plan, compiler.diagnostics)
 }
 

@@ -42,6 +42,8 @@ pub(crate) struct Plan {
     pub(crate) endorsements: Vec<Endorsement>,
     pub(crate) rules: Vec<Rule>,
     pub(crate) dispatch: Dispatch,
+    /// How large its patterns are, as `regex::weight` counts.
+    pub(crate) patterns_weight: usize,
 }
 
 /// State outside the agent that some tools write and others read.

@@ -172,7 +172,7 @@ pub(crate) fn weight(source: &str) -> usize {
             HirKind::Class(Class::Unicode(class)) => class.ranges().len(),
             HirKind::Class(Class::Bytes(class)) => class.ranges().len(),
             HirKind::Repetition(repetition) => {
-                let times = repetition.max.unwrap_or_else(|| repetition.min.saturating_add(1)).max(1);
+                let times = repetition.max.unwrap_or(repetition.min).max(1);
                 of(&repetition.sub).saturating_mul(usize::try_from(times).unwrap_or(usize::MAX))
             }
             HirKind::Capture(capture) => of(&capture.sub),
