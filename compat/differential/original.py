@@ -68,13 +68,15 @@ def plain(value):
 
 def analyze(policy, request):
     """The findings of a policy, with the places that are doubtful."""
+    from invariant.analyzer.runtime.function_cache import FunctionCache
     from invariant.analyzer.runtime.input import Input
     from invariant.analyzer.stdlib.invariant.errors import AnalysisResult
 
     async def run():
         parsed = Input(request["messages"])
         parameters = {**request.get("parameters", {}), "data": parsed}
-        pairs = await policy.rule_set.instance().apply(parsed, parameters)
+        # A cache of its own, for what one analysis or its repairs remember must not reach the next.
+        pairs = await policy.rule_set.instance(FunctionCache()).apply(parsed, parameters)
         # The original puts its findings into a model that refuses what is no finding.
         return parsed, AnalysisResult(errors=[error for _, error in pairs]).errors
 

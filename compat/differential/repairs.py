@@ -15,6 +15,7 @@ import json
 import re
 import types
 
+import regex
 from invariant.analyzer.language import ast
 from invariant.analyzer.runtime import evaluation, function_cache, nodes, patterns, rule
 from invariant.analyzer.runtime import input as runtime_input
@@ -938,6 +939,40 @@ def one_block_is_its_text(repairs, number):
     repairs.put(rule.InputEvaluationContext, "acall_function", called)
 
 
+def nearest(compiled, pattern, changes, text):
+    """The match with the fewest changes that ends first, and of these the shortest; of as many as `changes`."""
+    for fewest in range(changes + 1):
+        near = compiled(f"{pattern}{{e<={fewest}}}")
+        for end in range(len(text) + 1):
+            for start in range(end, -1, -1):
+                found = near.fullmatch(text, start, end)
+                if found:
+                    return found
+    return None
+
+
+def the_nearest_match_is_marked(repairs, number):
+    """D52: `fuzzy_contains` marks the first match, with all changes that are allowed, and not the nearest."""
+    compiled = regex.compile
+
+    def compile_near(pattern, *args, **kwargs):
+        limited = re.fullmatch(r"(\(\?:.*\))\{e<=(\d+)\}", pattern, re.DOTALL) if isinstance(pattern, str) else None
+        given = compiled(pattern, *args, **kwargs)
+        if not limited:
+            return given
+
+        def search(text):
+            first = given.search(text)
+            best = first and nearest(compiled, limited[1], int(limited[2]), text)
+            if best and best.span() != first.span():
+                repairs.note(number)
+            return best
+
+        return types.SimpleNamespace(search=search)
+
+    repairs.put(regex, "compile", compile_near)
+
+
 REPAIRS = {
     "D3": rule_errors_stay_apart,
     "D4": text_in_text_is_literal,
@@ -980,6 +1015,7 @@ REPAIRS = {
     "D49": inner_counts_have_places,
     "D50": parameters_are_given_by_the_caller,
     "D51": one_block_is_its_text,
+    "D52": the_nearest_match_is_marked,
 }
 
 
