@@ -161,9 +161,12 @@ fn the_calls_of_a_message_count_as_they_come() {
         ("(c: ToolCall) in m[\"tool_calls\"]\n    c is tool:send", 3),
         ("(c: ToolCall) in m\n    c is tool:send", 3),
         ("(f: Function) in m.tool_calls\n    f.name == \"send\"", 3),
+        ("count(min=3):\n        (c: ToolCall) in m\n        c is tool:send", 1),
+        ("count(min=3):\n        (f: Function) in [m]\n        f.name == \"send\"", 1),
+        ("proposes(m)", 3),
     ] {
         let policy =
-            file("proposed.flow", format!("raise \"x\" if:\n    (m: Message)\n    {condition}\n").as_bytes());
+            file("proposed.flow", format!("proposes(m: Message) :=\n    (c: ToolCall) in m\n    c is tool:send\nraise \"x\" if:\n    (m: Message)\n    {condition}\n").as_bytes());
         check(&["check", name(&policy), name(&trace)], 1, &format!("{denied} denied"));
     }
 }

@@ -444,6 +444,12 @@ impl<'a> Evaluator<'a> {
             Value::List(items) | Value::Texts(items) => Ok(items.to_vec()),
             Value::Answers(answers) => Ok(answers.iter().copied().map(Value::Bool).collect()),
             Value::Dict(entries) => Ok(entries.iter().map(|(_, value)| value.clone()).collect()),
+            // One block of text stands as its text.
+            Value::Node(event, node)
+                if self.is_sole_block(*event, *node) && self.missing == Missing::IsNone =>
+            {
+                Ok(vec![Value::Part(Part::Text, *event, *node)])
+            }
             Value::Node(event, node) if self.is_schema(*event, *node) => {
                 self.parts(&Value::Event(*event), Type::ToolParameter)
             }

@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+pub(crate) use document::sole_text;
 pub use document::{Content, Document, Node, NodeId};
 pub use event::{ArgumentsError, Body, Call, Entry, Message, Output, Tool, ToolDescription};
 pub(crate) use origin::characters;

@@ -56,6 +56,16 @@ fn time_is_bounded() {
         let each = format!("len([{each} for i in range(100000)]) == 1");
         check(&["s := m.content + \"\"", &each], &text, fuel);
     }
+    let numbers = |lines: &[&str]| check(lines, &json!("x"), fuel);
+    numbers(&["l := range(100000)", "len([l == range(100000) for i in range(100000)]) == 1"]);
+    numbers(&["len([sorted(range(100000)) for i in range(100000)]) == 1"]);
+    let keys = |backwards: bool| {
+        let numbers = (0..60_000).map(|n| if backwards { 60_000 - n } else { n });
+        format!("{{{}}}", numbers.map(|n| format!("\"k{n}\": 1")).collect::<Vec<_>>().join(","))
+    };
+    let maps = format!("[{}, {}]", keys(false), keys(true));
+    check(&["a := json_loads(m.content)", "a[0] == a[1]"], &json!(maps), &[]);
+    check(&["a := json_loads(m.content)[0]", "len([a.zz for i in range(100000)]) == 1"], &json!(maps), fuel);
     // Searches that look at all of the text behind each letter.
     let text = json!("A".repeat(60_000));
     check(

@@ -10,7 +10,7 @@ use crate::eval::{EvalError, Evaluator, Frame, Mark, Place, Value};
 use crate::policy::Dialect;
 use crate::policy::plan::{Ex, Plan, Rule};
 use crate::rules::Report;
-use crate::trace::{Body, Content, EventId, NodeId, Origin, Trace, characters};
+use crate::trace::{Body, Content, EventId, NodeId, Origin, Trace, characters, sole_text};
 
 /// Bytes of what the violations of one analysis say, all together.
 const MAX_SAID: usize = 64 << 20;
@@ -315,8 +315,8 @@ fn of_node(trace: &Trace, origin: Origin, id: EventId, node: NodeId) -> (String,
         return (origin.name_address(), true);
     }
     let is_sole = match &event.body {
-        Body::Message(message) => is_sole_block(&message.content),
-        Body::Output(output) => is_sole_block(&output.content),
+        Body::Message(message) => sole_text(&message.content).is_some(),
+        Body::Output(output) => sole_text(&output.content).is_some(),
         _ => false,
     };
     let span = document.node(node).and_then(|node| node.span.clone());
@@ -333,11 +333,6 @@ fn of_node(trace: &Trace, origin: Origin, id: EventId, node: NodeId) -> (String,
     };
     let text = document.node(whole).and_then(|node| node.text.clone()).unwrap_or_default();
     (origin.part_address(&document.path(whole), is_sole) + &characters(&text, &span), true)
-}
-
-/// Whether content is a list of one block of text, which the document holds as that text.
-fn is_sole_block(content: &Json) -> bool {
-    matches!(content.as_array().map(Vec::as_slice), Some([only]) if only.get("type").and_then(Json::as_str) == Some("text"))
 }
 
 #[cfg(test)]

@@ -78,7 +78,13 @@ impl Evaluator<'_> {
 
     /// Whether some assignment does not satisfy the block.
     fn exception(&mut self, block: &Quantified, frame: &mut Frame) -> Result<bool> {
-        self.solve(&block.ops, &mut frame.clone(), &mut |_, _| Ok(true))
+        let before = self.marks.as_ref().map_or(0, Vec::len);
+        let found = self.solve(&block.ops, &mut frame.clone(), &mut |_, _| Ok(true))?;
+        if let (true, Some(marks)) = (found, self.marks.as_mut()) {
+            // What was looked at before the exception has nothing to do with it.
+            marks.truncate(before);
+        }
+        Ok(found)
     }
 
     /// Whether there is anything that the block speaks of.

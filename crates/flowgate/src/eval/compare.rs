@@ -269,6 +269,11 @@ fn order(left: &Value, right: &Value) -> Result<std::cmp::Ordering> {
     })
 }
 
+/// How often something is repeated.
+pub(super) fn times(n: i64) -> usize {
+    usize::try_from(n.max(0)).unwrap_or(usize::MAX)
+}
+
 pub(super) fn arithmetic(operator: Arithmetic, left: &Value, right: &Value) -> Result<Value> {
     let type_error =
         || EvalError::Type(format!("{} and {} cannot be computed with", left.type_name(), right.type_name()));
@@ -278,6 +283,14 @@ pub(super) fn arithmetic(operator: Arithmetic, left: &Value, right: &Value) -> R
         (Arithmetic::Add, Value::List(a), Value::List(b)) => {
             return Ok(Value::list(a.iter().chain(b.iter()).cloned()));
         }
+        (Arithmetic::Multiply, Value::Str(text), Value::Int(n))
+        | (Arithmetic::Multiply, Value::Int(n), Value::Str(text)) => {
+            return Ok(Value::text(text.repeat(times(*n))));
+        }
+        (Arithmetic::Multiply, Value::List(items), Value::Int(n))
+        | (Arithmetic::Multiply, Value::Int(n), Value::List(items)) => {
+            return Ok(Value::list((0..times(*n)).flat_map(|_| items.iter().cloned())));
+        }
         _ => {}
     }
     if let (Value::Int(a), Value::Int(b)) = (left, right) {
@@ -285,7 +298,10 @@ pub(super) fn arithmetic(operator: Arithmetic, left: &Value, right: &Value) -> R
             Arithmetic::Add => a.checked_add(*b),
             Arithmetic::Subtract => a.checked_sub(*b),
             Arithmetic::Multiply => a.checked_mul(*b),
-            Arithmetic::Modulo => a.checked_rem_euclid(*b),
+            Arithmetic::Modulo => a.checked_rem(*b).map(|rest| match rest != 0 && (rest < 0) != (*b < 0) {
+                true => rest + b,
+                false => rest,
+            }),
             Arithmetic::Power => u32::try_from(*b).ok().and_then(|b| a.checked_pow(b)),
             Arithmetic::Divide => None,
         };
@@ -299,7 +315,10 @@ pub(super) fn arithmetic(operator: Arithmetic, left: &Value, right: &Value) -> R
         Arithmetic::Subtract => a - b,
         Arithmetic::Multiply => a * b,
         Arithmetic::Divide => a / b,
-        Arithmetic::Modulo => a % b,
+        Arithmetic::Modulo => match a % b {
+            rest if rest != 0.0 && (rest < 0.0) != (b < 0.0) => rest + b,
+            rest => rest,
+        },
         Arithmetic::Power => a.powf(b),
     };
     if value.is_finite() {

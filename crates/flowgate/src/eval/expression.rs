@@ -3,11 +3,12 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::compare::arithmetic;
+use super::compare::{arithmetic, times};
 use super::{EvalError, Evaluator, Frame, ITEM, MAX_DEPTH, Missing, Read, Result, Value, set};
 use crate::builtin::Builtin;
 use crate::policy::plan::{Ex, RegexUse, Type};
 use crate::policy::regex::{Pattern, weight};
+use crate::policy::syntax::Arithmetic;
 use crate::trace::Content;
 
 /// What compiling a pattern, or asking a program, costs.
@@ -174,7 +175,11 @@ impl Evaluator<'_> {
                     Value::List(items) => items.len().saturating_mul(ITEM),
                     _ => 0,
                 };
-                self.make(grows(&left).saturating_add(grows(&right)))?;
+                self.make(match (operator, &left, &right) {
+                    (Arithmetic::Multiply, Value::Int(n), other)
+                    | (Arithmetic::Multiply, other, Value::Int(n)) => grows(other).saturating_mul(times(*n)),
+                    _ => grows(&left).saturating_add(grows(&right)),
+                })?;
                 arithmetic(*operator, &left, &right)
             }
             Ex::Compare(operator, left, right) => self.compare(*operator, left, right, frame),
@@ -215,7 +220,7 @@ impl Evaluator<'_> {
 
     /// `match` or `find`; what it finds is what a match speaks of.
     fn search_text(&mut self, how: RegexUse, pattern: &Pattern, value: &Value) -> Result<Value> {
-        if let (RegexUse::Find, Value::Texts(_) | Value::Node(..)) = (how, value) {
+        if let (RegexUse::Find, Value::Texts(_) | Value::Node(..) | Value::ToolName(_)) = (how, value) {
             let mut found = Vec::new();
             let pieces = self.pieces(value)?;
             if pieces.is_empty() {
@@ -351,7 +356,7 @@ impl Evaluator<'_> {
             self.spend(text.len() / 64)?;
             return Ok(Value::Str(Arc::clone(text)));
         }
-        self.spend(found.end - node)?;
+        self.spend((found.end - node).saturating_mul(4))?;
         Ok(match &found.content {
             Content::Scalar(value) => {
                 self.spend(value.as_str().map_or(0, str::len) / 64)?;

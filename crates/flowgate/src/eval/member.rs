@@ -3,16 +3,17 @@
 use super::{EvalError, Evaluator, Frame, ITEM, Missing, Part, Read, Result, Value};
 use crate::policy::Dialect;
 use crate::policy::plan::Ex;
-use crate::trace::{Body, Content, EventId, NodeId, Status, Step, Tool};
+use crate::trace::{Body, Content, EventId, NodeId, Status, Step, Tool, sole_text};
 
 impl Evaluator<'_> {
     pub(super) fn member(&mut self, object: &Value, name: &str) -> Result<Value> {
         match object {
             Value::Absent | Value::None => Ok(Value::Absent),
-            Value::Dict(entries) => Ok(entries
-                .iter()
-                .find(|(key, _)| **key == *name)
-                .map_or(Value::Absent, |(_, value)| value.clone())),
+            Value::Dict(entries) => {
+                self.spend(entries.len() / 64)?;
+                let found = entries.iter().find(|(key, _)| **key == *name);
+                Ok(found.map_or(Value::Absent, |(_, value)| value.clone()))
+            }
             Value::Texts(texts) => match &**texts {
                 [only] => self.member(&only.clone(), name),
                 _ => Ok(Value::Absent),
@@ -49,7 +50,11 @@ impl Evaluator<'_> {
     }
 
     pub(super) fn child(&mut self, event: EventId, node: NodeId, key: &str) -> Value {
-        let found = self.trace.event(event).and_then(|e| e.document.key(node, key));
+        let document = self.trace.event(event).map(|event| &event.document);
+        // Keys are looked for one by one. What is spent too much here is noticed at the next step.
+        let passed = document.and_then(|document| document.node(node)).map_or(0, |found| found.end - node);
+        *self.fuel = self.fuel.saturating_sub(u64::try_from(passed / 64).unwrap_or(u64::MAX));
+        let found = document.and_then(|document| document.key(node, key));
         match found {
             Some(child) => Value::Node(event, child),
             None => {
@@ -68,21 +73,20 @@ impl Evaluator<'_> {
     }
 
     /// Whether a node is the text of content that is a list of one block of text.
-    fn is_sole_block(&self, event: EventId, node: NodeId) -> bool {
+    pub(super) fn is_sole_block(&self, event: EventId, node: NodeId) -> bool {
         let Some(event) = self.trace.event(event) else { return false };
         let content = match &event.body {
             Body::Message(message) => &message.content,
             Body::Output(output) => &output.content,
             _ => return false,
         };
-        let is_leaf = event.document.children(node).next().is_none();
-        is_leaf && content.is_array() && event.document.key(0, "content") == Some(node)
+        sole_text(content).is_some() && event.document.key(0, "content") == Some(node)
     }
 
     /// A field of a block of content or of a tool's parameter.
     fn part_member(&mut self, part: Part, event: EventId, node: NodeId, name: &str) -> Value {
         let document = self.trace.event(event).map(|event| &event.document);
-        let is_leaf = document.is_some_and(|document| document.children(node).next().is_none());
+        let is_sole = self.is_sole_block(event, node);
         let step = document.and_then(|document| document.node(node)).map(|node| node.step.clone());
         match (part, name, step) {
             (Part::Parameter, "name", Some(Step::Key(key))) => {
@@ -102,8 +106,8 @@ impl Evaluator<'_> {
                 Value::Bool(names.iter().any(|name| name.as_str() == Some(&*key)))
             }
             // One block of text stands as its text.
-            (Part::Text, "text", _) if is_leaf => Value::Node(event, node),
-            (Part::Text, "type", _) if is_leaf => Value::text("text"),
+            (Part::Text, "text", _) if is_sole => Value::Node(event, node),
+            (Part::Text, "type", _) if is_sole => Value::text("text"),
             _ => self.child(event, node, name),
         }
     }
@@ -273,8 +277,12 @@ impl Evaluator<'_> {
                     }
                 }
             }
-            (Value::Node(..) | Value::List(_) | Value::Texts(_) | Value::Answers(_), Value::Int(index)) => {
+            (Value::List(items) | Value::Texts(items), Value::Int(index)) => {
+                Ok(items.get(position(*index, items.len())).cloned().unwrap_or(Value::Absent))
+            }
+            (Value::Node(..) | Value::Answers(_), Value::Int(index)) => {
                 let items = self.items(object)?;
+                self.spend(items.len())?;
                 Ok(items.get(position(*index, items.len())).cloned().unwrap_or(Value::Absent))
             }
             (Value::Str(text), Value::Int(index)) => {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{EvalError, Evaluator, Frame, Part, Read, Result, Value};
 use crate::policy::plan::{Ex, Type};
-use crate::trace::{Body, Content, EventId, NodeId, Step};
+use crate::trace::{Body, Content, EventId, NodeId, Step, sole_text};
 
 /// A text, and where it stands if it stands in an event.
 #[derive(Debug, Clone)]
@@ -216,7 +216,7 @@ impl Evaluator<'_> {
                     (Some("image_url" | "image"), Type::Image) => Some(Part::Image),
                     _ => None,
                 };
-                if document.children(node).next().is_none() {
+                if sole_text(content).is_some() {
                     // One block of text stands as its text.
                     let part = blocks.first().and_then(|block| wanted(kind(block)));
                     found.extend(part.map(|part| Value::Part(part, *id, node)));

@@ -1,5 +1,6 @@
 //! Values that a policy computes with.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde_json::Value as Json;
@@ -188,8 +189,15 @@ impl Value {
                 a.len() == b.len() && a.iter().zip(b.iter()).all(|(a, b)| a.equals(b))
             }
             (Self::Dict(a), Self::Dict(b)) => {
-                let find = |key: &str| b.iter().find(|(k, _)| **k == *key).map(|(_, value)| value);
-                a.len() == b.len() && a.iter().all(|(k, v)| find(k).is_some_and(|other| v.equals(other)))
+                if a.len() != b.len() {
+                    return false;
+                }
+                let is_in_order = a.iter().zip(b.iter()).all(|((a, _), (b, _))| a == b);
+                if is_in_order {
+                    return a.iter().zip(b.iter()).all(|((_, a), (_, b))| a.equals(b));
+                }
+                let known: HashMap<&str, &Self> = b.iter().map(|(key, value)| (&**key, value)).collect();
+                a.iter().all(|(key, value)| known.get(&**key).is_some_and(|other| value.equals(other)))
             }
             _ => match (self.as_number(), other.as_number()) {
                 (Some(a), Some(b)) => a == b,

@@ -22,14 +22,29 @@ const MAX_TRIED: usize = 100_000;
 #[derive(Debug, Clone)]
 pub(crate) struct Pattern {
     program: Program,
-    /// Whether it asks for the end of the text, which in Python is also before a last line break.
-    asks_for_end: bool,
+    /// For texts that end with a line break, if it asks for the end of the text, which in Python is before that as well.
+    before_break: Option<fancy_regex::Regex>,
 }
 
 #[derive(Debug, Clone)]
 enum Program {
     Linear(regex::Regex),
     Backtracking(fancy_regex::Regex),
+}
+
+/// The program for one text.
+enum Searching<'p> {
+    Linear(&'p regex::Regex),
+    Backtracking(&'p fancy_regex::Regex),
+}
+
+/// What `$` means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// The end of the text.
+    OfText,
+    /// The end, or before a line break that is the end.
+    Python,
 }
 
 /// Which part of a text a pattern must match.
@@ -51,38 +66,34 @@ impl Pattern {
     /// # Errors
     /// What is wrong with it, on one line.
     pub(crate) fn new(source: &str, extent: Extent) -> Result<Self, String> {
-        let translated = translate(source);
-        let (text, dot_all) = match extent {
-            Extent::Whole => (format!(r"\A(?:{translated})\z"), true),
-            Extent::CompatWhole => (format!(r"\A(?:{translated}(?:\n?\z))"), true),
-            Extent::Start => (format!(r"\A(?:{translated})"), false),
-            Extent::Anywhere => (translated.into_owned(), false),
-        };
-        let asks_for_end = matches!(extent, Extent::Start | Extent::Anywhere) && asks_for_end(source);
+        let ends = asks_for_end(source) && extent != Extent::Whole;
+        let before_break = if ends { Some(backtracking(source, extent, End::Python)?) } else { None };
+        let (text, dot_all) = anchored(source, extent, End::OfText);
         let linear = RegexBuilder::new(&text).size_limit(SIZE).dot_matches_new_line(dot_all).build();
-        let error = match linear {
-            Ok(regex) => return Ok(Self { program: Program::Linear(regex), asks_for_end }),
-            Err(error) => describe(&error),
+        let program = match linear {
+            Ok(regex) => Program::Linear(regex),
+            Err(error) if !needs_backtracking(source) => return Err(describe(&error)),
+            Err(_) => Program::Backtracking(backtracking(source, extent, End::OfText)?),
         };
-        if !needs_backtracking(source) {
-            return Err(error);
-        }
-        let text = if dot_all { format!("(?s:{text})") } else { text };
-        let built = fancy_regex::RegexBuilder::new(&text)
-            .backtrack_limit(BACKTRACKS)
-            .delegate_size_limit(SIZE)
-            .build();
-        match built {
-            Ok(regex) => Ok(Self { program: Program::Backtracking(regex), asks_for_end }),
-            Err(error) => Err(error.to_string().replace('\n', " ")),
+        Ok(Self { program, before_break })
+    }
+
+    /// What searches a text.
+    fn program(&self, text: &str) -> Searching<'_> {
+        match (&self.before_break, &self.program) {
+            (Some(regex), _) if text.ends_with('\n') => Searching::Backtracking(regex),
+            (_, Program::Backtracking(regex)) => Searching::Backtracking(regex),
+            (_, Program::Linear(regex)) => Searching::Linear(regex),
         }
     }
 
     /// Steps for one search of a text. Looking around may look at all of the text from everywhere in it.
     pub(crate) fn cost(&self, text: &str) -> usize {
-        match self.program {
-            Program::Linear(_) => text.len() / 16,
-            Program::Backtracking(_) => text.len().saturating_mul(text.len()) / 256 + text.len() / 16,
+        match (&self.program, self.program(text)) {
+            (_, Searching::Linear(_)) => text.len() / 16,
+            // It looks around at the end alone.
+            (Program::Linear(_), Searching::Backtracking(_)) => text.len() + BACKTRACKS / 16,
+            (Program::Backtracking(_), _) => text.len().saturating_mul(text.len()) / 256 + text.len() / 16,
         }
     }
 
@@ -100,17 +111,11 @@ impl Pattern {
     /// # Errors
     /// If the search takes too many steps.
     pub(crate) fn is_match(&self, text: &str) -> Result<bool, EvalError> {
-        let is_match = |text| match &self.program {
-            Program::Linear(regex) => Ok(regex.is_match(text)),
-            Program::Backtracking(_) if text.len() > MAX_TRIED => Err(too_long()),
-            Program::Backtracking(regex) => regex.is_match(text).map_err(|_| too_long()),
-        };
-        Ok(is_match(text)? || self.before_last_break(text).map_or(Ok(false), is_match)?)
-    }
-
-    /// The text without its last line break, if the pattern may end there as well.
-    fn before_last_break<'t>(&self, text: &'t str) -> Option<&'t str> {
-        text.strip_suffix('\n').filter(|_| self.asks_for_end)
+        match self.program(text) {
+            Searching::Linear(regex) => Ok(regex.is_match(text)),
+            Searching::Backtracking(_) if text.len() > MAX_TRIED => Err(too_long()),
+            Searching::Backtracking(regex) => regex.is_match(text).map_err(|_| too_long()),
+        }
     }
 
     /// Every match, one behind the other, at most `limit` of them.
@@ -118,28 +123,37 @@ impl Pattern {
     /// # Errors
     /// If the search takes too many steps.
     pub(crate) fn find(&self, text: &str, limit: usize) -> Result<Vec<Range<usize>>, EvalError> {
-        let find = |text| -> Result<Vec<Range<usize>>, EvalError> {
-            match &self.program {
-                Program::Linear(regex) => {
-                    Ok(regex.find_iter(text).take(limit).map(|found| found.range()).collect())
-                }
-                Program::Backtracking(_) if text.len() > MAX_TRIED => Err(too_long()),
-                Program::Backtracking(regex) => regex
-                    .find_iter(text)
-                    .take(limit)
-                    .map(|found| found.map(|found| found.range()).map_err(|_| too_long()))
-                    .collect(),
+        match self.program(text) {
+            Searching::Linear(regex) => {
+                Ok(regex.find_iter(text).take(limit).map(|found| found.range()).collect())
             }
-        };
-        let mut found = find(text)?;
-        if let Some(shorter) = self.before_last_break(text) {
-            let last = find(shorter)?.pop().filter(|last| {
-                last.end == shorter.len() && found.last().is_none_or(|found| found.end <= last.start)
-            });
-            found.extend(last);
+            Searching::Backtracking(_) if text.len() > MAX_TRIED => Err(too_long()),
+            Searching::Backtracking(regex) => regex
+                .find_iter(text)
+                .take(limit)
+                .map(|found| found.map(|found| found.range()).map_err(|_| too_long()))
+                .collect(),
         }
-        Ok(found)
     }
+}
+
+/// The pattern with what holds it in place, and whether its `.` stands for line breaks as well.
+fn anchored(source: &str, extent: Extent, end: End) -> (String, bool) {
+    let translated = translate(source, end);
+    match extent {
+        Extent::Whole => (format!(r"\A(?:{translated})\z"), true),
+        Extent::CompatWhole => (format!(r"\A(?:{translated}(?:\n?\z))"), true),
+        Extent::Start => (format!(r"\A(?:{translated})"), false),
+        Extent::Anywhere => (translated.into_owned(), false),
+    }
+}
+
+fn backtracking(source: &str, extent: Extent, end: End) -> Result<fancy_regex::Regex, String> {
+    let (text, dot_all) = anchored(source, extent, end);
+    let text = if dot_all { format!("(?s:{text})") } else { text };
+    let builder =
+        fancy_regex::RegexBuilder::new(&text).backtrack_limit(BACKTRACKS).delegate_size_limit(SIZE).build();
+    builder.map_err(|error| error.to_string().replace('\n', " "))
 }
 
 fn too_long() -> EvalError {
@@ -182,34 +196,39 @@ pub(crate) fn weight(source: &str) -> usize {
         }
     }
     // What looks around is no pattern to the parser; it has its own limits.
-    regex_syntax::parse(&translate(source)).map_or(source.len().saturating_mul(64), |hir| of(&hir))
+    regex_syntax::parse(&translate(source, End::OfText))
+        .map_or(source.len().saturating_mul(64), |hir| of(&hir))
 }
 
 /// Whether a text is a pattern, be it one that is too large.
 pub(crate) fn is_pattern(source: &str) -> bool {
-    regex_syntax::parse(&translate(source)).is_ok()
+    regex_syntax::parse(&translate(source, End::OfText)).is_ok()
 }
 
-/// Whether a pattern has a `$` that stands for the end of the text.
+/// Whether a pattern has a `$` that stands for the end of the text, and not of each line.
 fn asks_for_end(source: &str) -> bool {
-    let mut escaped = false;
-    source.chars().any(|c| {
-        let is_end = c == '$' && !escaped;
-        escaped = c == '\\' && !escaped;
-        is_end
-    })
+    let is_per_line = source.split("(?").skip(1).any(|group| {
+        let flags = group.find(|c: char| !c.is_ascii_alphabetic()).map_or(group, |end| &group[..end]);
+        flags.contains('m')
+    });
+    !is_per_line && translate(source, End::Python) != translate(source, End::OfText)
 }
 
 /// Rewrites what Python spells differently: `\Z`, `\<`, a brace that begins no repetition, and brackets within a class.
-fn translate(source: &str) -> Cow<'_, str> {
+fn translate(source: &str, end: End) -> Cow<'_, str> {
     let mut out = String::with_capacity(source.len());
     let mut in_class = false;
     let mut rest = source.char_indices().peekable();
     while let Some((at, c)) = rest.next() {
         let tail = source.get(at + c.len_utf8()..).unwrap_or_default();
         match c {
+            '$' if !in_class && end == End::Python => out.push_str(r"(?=\n?\z)"),
             '\\' => match rest.next() {
                 Some((_, 'Z')) if !in_class => out.push_str(r"\z"),
+                // Python counts the separators of records and units as white space.
+                Some((_, 's')) if in_class => out.push_str(r"\s\x1c-\x1f"),
+                Some((_, 's')) => out.push_str(r"[\s\x1c-\x1f]"),
+                Some((_, 'S')) if !in_class => out.push_str(r"[^\s\x1c-\x1f]"),
                 Some((_, c @ ('<' | '>'))) => out.push(c),
                 Some((_, c)) => out.extend(['\\', c]),
                 None => out.push('\\'),
@@ -234,6 +253,8 @@ fn translate(source: &str) -> Cow<'_, str> {
                 out.push(']');
             }
             '&' | '~' if in_class && tail.starts_with(c) => out.extend(['\\', c]),
+            '-' if in_class && out.ends_with('-') && !out.ends_with(r"\-") => out.push_str(r"\-"),
+            '-' if in_class && tail.starts_with('-') && out.ends_with(['[', '^']) => out.push_str(r"\-"),
             '{' if !in_class && !is_repetition(tail) => out.push_str(r"\{"),
             // Python counts from 0 where nothing is said.
             '{' if !in_class && tail.starts_with(',') => out.push_str("{0"),
@@ -290,6 +311,18 @@ mod tests {
         check("^a{,3}b", Extent::Start, "aab", true);
         check("^a{,1}b", Extent::Start, "aab", false);
         check("^a{,}b", Extent::Start, "aab", true);
+        check("(?!.*safe$)", Extent::Start, "safe\n", false);
+        check("a(?!$)", Extent::Start, "a\n", false);
+        check(r"a$\n", Extent::Start, "a\n", true);
+        check(r"[a-z$]+\Z", Extent::Start, "ab\n", false);
+        check(r"^foo$(?!\n)", Extent::Start, "foo\n", false);
+        check("(?m)^a$", Extent::Start, "a\nb", true);
+        check("[+--]x", Extent::Start, "-x", true);
+        check("[--a]x", Extent::Start, "Zx", true);
+        check("[a-]x", Extent::Start, "-x", true);
+        check(r"a\sb", Extent::Start, "a\x1cb", true);
+        check(r"a[\s,]b", Extent::Start, "a\x1cb", true);
+        check(r"a\Sb", Extent::Start, "a\x1cb", false);
     }
 
     #[test]
@@ -305,6 +338,8 @@ mod tests {
         let found = |pattern, text| Pattern::new(pattern, Extent::Anywhere).unwrap().find(text, 2).unwrap();
         assert_eq!(found("a", "aaaa"), [0..1, 1..2]);
         assert_eq!(found("a$", "a\n").first(), Some(&(0..1)));
+        assert_eq!(found("password(?=:$)", "password:\n").first(), Some(&(0..8)));
+        assert_eq!(found(r"\w+$|\w", "rm\n").first(), Some(&(0..2)));
         assert_eq!(found("a\n?$", "a\n").as_slice(), std::slice::from_ref(&(0..2)));
     }
 }

@@ -6,6 +6,8 @@
 
 mod build;
 
+pub(crate) use build::sole_text;
+
 use std::ops::Range;
 use std::sync::Arc;
 

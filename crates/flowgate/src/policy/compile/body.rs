@@ -441,6 +441,10 @@ pub(super) fn looks_around(body: &Body) -> bool {
         expr.walk(&mut |expr| {
             found |= match &*expr.kind {
                 ExprKind::Quantified(..) => true,
+                // `(call: ToolCall) in message`
+                ExprKind::Compare(first, rest) if matches!(rest.as_slice(), [(Comparison::In, _)]) => {
+                    matches!(&*first.kind, ExprKind::Typed(_, ty) if matches!(ty.text.as_str(), "ToolCall" | "Function"))
+                }
                 _ => may_ask_for_calls(expr),
             }
         });

@@ -125,21 +125,17 @@ impl Compiler<'_> {
     /// The kinds of events that matter to a rule besides its variables.
     fn looks_at(&self, query: &Query) -> Vec<Type> {
         let mut kinds = Vec::new();
+        let mut ranges = ranges_over_calls(&query.variables);
         for ex in query.expressions() {
             ex.walk(&mut |ex| match ex {
                 Ex::Predicate(index, _) if self.predicate_looks_around.get(*index) != Some(&false) => {
                     kinds.push(Type::Event);
                 }
-                ex if ex.may_ask_for_calls() => kinds.push(Type::ToolCall),
-                _ => {}
+                Ex::Quantified(block) => ranges |= ranges_over_calls(&block.variables),
+                ex => ranges |= ex.may_ask_for_calls(),
             });
         }
-        // `(call: ToolCall) in message`, where what stands behind `in` may be a message.
-        let ranges = |variable: &Variable| {
-            matches!(variable.ty, Type::ToolCall | Type::Function)
-                && !matches!(variable.domain, None | Some(Ex::Parts(..)))
-        };
-        if query.variables.iter().any(ranges) {
+        if ranges {
             kinds.push(Type::ToolCall);
         }
         kinds
@@ -195,6 +191,14 @@ impl Compiler<'_> {
         };
         self.diagnostics.push(Diagnostic::warning(code, span.clone(), message).help(help));
     }
+}
+
+/// Whether a variable may range over the calls of a message: `(call: ToolCall) in message`.
+fn ranges_over_calls(variables: &[Variable]) -> bool {
+    variables.iter().any(|variable| {
+        matches!(variable.ty, Type::ToolCall | Type::Function)
+            && !matches!(variable.domain, None | Some(Ex::Parts(..)))
+    })
 }
 
 /// Whether a block counts something.

@@ -220,7 +220,7 @@ impl Document {
 }
 
 /// The text of content that is one text block and nothing else.
-fn sole_text(content: &Value) -> Option<&Value> {
+pub(crate) fn sole_text(content: &Value) -> Option<&Value> {
     match content.as_array()?.as_slice() {
         [Value::Object(block)] if block.get("type").and_then(Value::as_str) == Some("text") => {
             block.get("text").filter(|text| text.is_string())
