@@ -164,7 +164,7 @@ static NOBODY: LazyLock<Answers> = LazyLock::new(Answers::default);
 /// How many failures are kept.
 const MAX_FAILURES: usize = 100;
 /// Bytes that one evaluation may compute.
-const MAX_MADE: usize = 256 << 20;
+const MAX_MADE: usize = 512 << 20;
 /// What an item of a list or a map takes besides its text, in bytes.
 const ITEM: usize = 32;
 /// As many assignments as a variable might have whose values cannot be looked at.
@@ -227,16 +227,23 @@ impl<'a> Evaluator<'a> {
         self.spend(bytes / 16)
     }
 
-    /// Charges for a value that has been made, without what its items hold in turn.
+    /// Charges for a value that has been made, with all that it holds.
     pub(crate) fn made(&mut self, value: &Value) -> Result<()> {
-        let text = |value: &Value| value.as_text().map_or(0, str::len);
-        self.make(match value {
-            Value::Str(text) => text.len(),
-            Value::List(items) | Value::Texts(items) => items.iter().map(|item| ITEM + text(item)).sum(),
-            Value::Dict(entries) => entries.iter().map(|(key, item)| ITEM + key.len() + text(item)).sum(),
-            Value::Answers(answers) => answers.len(),
-            _ => return Ok(()),
-        })
+        let mut size = 0;
+        measure(value, &mut size);
+        self.make(size)
+    }
+
+    /// Charges for a piece of an event that is copied.
+    fn copied(&mut self, event: EventId, node: NodeId) -> Result<()> {
+        let Some(document) = self.trace.event(event).map(|event| &event.document) else { return Ok(()) };
+        let end = document.node(node).map_or(node, |found| found.end);
+        let text = |node: NodeId| match document.node(node).map(|node| (&node.text, &node.content)) {
+            Some((Some(text), _)) => text.len(),
+            Some((None, Content::Scalar(Json::String(text)))) => text.len(),
+            _ => 0,
+        };
+        self.make((node..end).map(|node| ITEM + text(node)).sum())
     }
 
     /// The join of the labels of all regions looked at so far.
@@ -527,6 +534,24 @@ impl<'a> Evaluator<'a> {
             Value::Dict(_) => matches!(ty, Type::Dict | Type::Any),
             _ => ty == Type::Any,
         }
+    }
+}
+
+/// Adds up what a value takes; what is larger than may be made is not measured to its end.
+fn measure(value: &Value, size: &mut usize) {
+    *size = size.saturating_add(ITEM);
+    if *size > MAX_MADE {
+        return;
+    }
+    match value {
+        Value::Str(text) => *size = size.saturating_add(text.len()),
+        Value::List(items) | Value::Texts(items) => items.iter().for_each(|item| measure(item, size)),
+        Value::Dict(entries) => entries.iter().for_each(|(key, item)| {
+            *size = size.saturating_add(key.len());
+            measure(item, size);
+        }),
+        Value::Answers(answers) => *size = size.saturating_add(answers.len()),
+        _ => {}
     }
 }
 

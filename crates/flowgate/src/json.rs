@@ -136,6 +136,19 @@ impl Strict {
     }
 }
 
+/// About how many bytes a value takes.
+pub(crate) fn size(value: &Value) -> usize {
+    const ITEM: usize = 32;
+    match value {
+        Value::String(text) => ITEM + text.len(),
+        Value::Array(items) => ITEM + items.iter().map(size).sum::<usize>(),
+        Value::Object(entries) => {
+            ITEM + entries.iter().map(|(key, value)| ITEM + key.len() + size(value)).sum::<usize>()
+        }
+        _ => ITEM,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

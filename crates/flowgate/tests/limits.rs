@@ -49,6 +49,15 @@ fn memory_is_bounded() {
 }
 
 #[test]
+fn memory_of_what_is_nested_is_bounded() {
+    let fuel = &[FailureKind::Fuel];
+    let nested = json!([{"type": "a", "l": [["a".repeat(1_000_000)]]}]);
+    check(&["len([m.content[0].l + [] for i in range(10000)]) == 1"], &nested, fuel);
+    let spelled = json!(format!("[[{}]]", vec!["1"; 100_000].join(",")));
+    check(&["t := \" \" + m.content", "len([json_loads(t) for i in range(10000)]) == 1"], &spelled, fuel);
+}
+
+#[test]
 fn time_is_bounded() {
     let fuel = &[FailureKind::Fuel];
     let text = json!("a".repeat(1_000_000));
@@ -73,7 +82,11 @@ fn time_is_bounded() {
         &text,
         &[FailureKind::Type],
     );
-    check(&["len(find(r\"(?=A*z)b|(?=A*y)c\", m.content)) == 1"], &json!("A".repeat(90_000)), fuel);
+    check(
+        &["len(find(r\"(?=A*z)b|(?=A*y)c\", m.content)) == 1"],
+        &json!("A".repeat(90_000)),
+        &[FailureKind::Type],
+    );
 }
 
 #[test]

@@ -19,6 +19,8 @@ pub(super) fn agent() -> ureq::Agent {
         .http_status_as_error(false)
         // A service that sends us elsewhere was not chosen by the operator, and neither was a proxy.
         .max_redirects(0)
+        // A service may close a connection at any time; a question on one that is being closed would have no answer.
+        .max_idle_connections(0)
         .proxy(None)
         .build();
     ureq::Agent::new_with_config(config)
@@ -54,8 +56,11 @@ impl Answerer for Service {
         let mut text = String::new();
         let longest = u64::from(MAX_ANSWER);
         let read = response.body_mut().as_reader().take(longest + 1).read_to_string(&mut text);
-        if read.is_err() {
-            return Err("the answer cannot be read".to_owned());
+        if let Err(error) = read {
+            let is_slow = error.kind() == std::io::ErrorKind::TimedOut;
+            return Err(
+                if is_slow { "the service is too slow" } else { "the answer cannot be read" }.to_owned()
+            );
         }
         if u64::try_from(text.len()).is_ok_and(|length| length > longest) {
             return Err(format!("the answer is longer than {MAX_ANSWER} bytes"));

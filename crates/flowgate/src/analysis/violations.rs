@@ -159,7 +159,7 @@ impl Report for Violations<'_> {
         let mut said = |ex| -> Result<Json, EvalError> {
             let value = evaluator.evaluate(ex, &mut scratch)?;
             let json = argument(evaluator, &value)?;
-            let size = size(&json);
+            let size = crate::json::size(&json);
             self.said = self.said.saturating_add(size);
             if self.said > MAX_SAID {
                 return Err(EvalError::Fuel);
@@ -202,18 +202,6 @@ impl Report for Violations<'_> {
             error => error.to_string(),
         };
         self.fail(index, rule, FailureKind::from(&error), message);
-    }
-}
-
-/// About how many bytes a value takes.
-fn size(json: &Json) -> usize {
-    match json {
-        Json::String(text) => text.len(),
-        Json::Array(items) => items.iter().map(size).sum::<usize>() + 2,
-        Json::Object(entries) => {
-            entries.iter().map(|(key, value)| key.len() + size(value)).sum::<usize>() + 2
-        }
-        _ => 8,
     }
 }
 
@@ -294,14 +282,14 @@ fn address(trace: &Trace, mark: &Mark) -> String {
                 return address;
             }
             let document = trace.event(*id).map(|event| &event.document);
-            let text = document.and_then(|document| document.node(*node)).map(|node| {
+            let text = document.and_then(|document| document.node(*node)).map_or("", |node| {
                 match (&node.text, &node.content) {
-                    (Some(text), _) => text.to_string(),
-                    (None, Content::Scalar(Json::String(text))) => text.clone(),
-                    _ => String::new(),
+                    (Some(text), _) => text,
+                    (None, Content::Scalar(Json::String(text))) => text,
+                    _ => "",
                 }
             });
-            address + &characters(&text.unwrap_or_default(), bytes)
+            address + &characters(text, bytes)
         }
     }
 }
@@ -419,6 +407,7 @@ mod tests {
         };
         assert_eq!(found("(d: dict)\n    d.k == \"deep\""), 1);
         assert_eq!(found("(c: ToolCall)\n    (d: dict) in c.arguments\n    d.k == \"deep\""), 1);
+        assert_eq!(found("(c: ToolCall)\n    (s: str) in c.function\n    s == \"deep\""), 1);
         assert_eq!(found("(c: ToolCall)\n    (l: list) in c.arguments.l\n    2 in l"), 1);
         for calls in ["m", "m.tool_calls", "m[\"tool_calls\"]", "[m]"] {
             assert_eq!(

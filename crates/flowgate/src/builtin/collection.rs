@@ -54,6 +54,10 @@ pub(super) const TABLE: &[Spec] = &[
     method("get", (2, 3), "The value under a key, or the third argument.", |e, a| {
         let (map, key) = (structure(e, a)?, plain(e, a, 1)?);
         let found = match (&map, &key) {
+            // What is no text is no key of any map, and must not pass for one that is missing.
+            (_, Value::List(_) | Value::Dict(_) | Value::Texts(_)) => {
+                return type_error(format!("a key is text, not {}", key.type_name()));
+            }
             (Value::Dict(entries), Value::Str(key)) => {
                 entries.iter().find(|(k, _)| k == key).map(|(_, v)| v.clone())
             }
@@ -62,7 +66,10 @@ pub(super) const TABLE: &[Spec] = &[
         found.map_or_else(|| plain(e, a, 2), Ok)
     }),
     row("json_loads", (1, 1), "The value that a text spells as JSON, or missing.", |e, a| {
-        super::on_text(e, a, "json_loads", |text| {
+        let text = plain(e, a, 0)?;
+        // A number takes far more than its digits.
+        e.make(text.as_text().map_or(0, |text| text.len().saturating_mul(16)))?;
+        super::on_text(e, &[text], "json_loads", |text| {
             crate::json::parse(text, crate::json::Numbers::Any)
                 .map_or(Value::Absent, |json| Value::from_json(&json))
         })

@@ -21,13 +21,10 @@ impl Evaluator<'_> {
         let is_none = |ex: &Ex| matches!(ex, Ex::Constant(Value::None));
         let asks =
             matches!(operator, Comparison::Is | Comparison::IsNot) && (is_none(left) || is_none(right));
-        let mut operand = |ex: &Ex| match self.evaluate(ex, frame) {
-            Err(EvalError::Missing) if asks && matches!(ex, Ex::Member(..) | Ex::Index(..)) => {
-                Ok(Value::None)
-            }
-            value => value,
+        let (left, container) = match asks {
+            true => (self.present(left, frame)?, self.present(right, frame)?),
+            false => (self.evaluate(left, frame)?, self.evaluate(right, frame)?),
         };
-        let (left, container) = (operand(left)?, operand(right)?);
         let left = self.resolve(&left)?;
         let right = &container;
         if let (Comparison::In, Some(part)) = (operator, left.as_text()) {
@@ -79,6 +76,26 @@ impl Evaluator<'_> {
             _ => false,
         };
         Ok(Value::Bool(truth))
+    }
+
+    /// The value of a field, `None` if it is not there; what it is a field of must be.
+    fn present(&mut self, ex: &Ex, frame: &mut Frame) -> Result<Value> {
+        let value = match ex {
+            Ex::Member(object, name) => {
+                let object = self.evaluate(object, frame)?;
+                self.member(&object, name)
+            }
+            Ex::Call(builtin, arguments) if builtin.0.name == "get" => {
+                let arguments: Vec<Value> =
+                    arguments.iter().map(|ex| self.evaluate(ex, frame)).collect::<Result<_>>()?;
+                builtin.call(self, &arguments)
+            }
+            ex => self.evaluate(ex, frame),
+        };
+        Ok(match value? {
+            Value::Absent => Value::None,
+            value => value,
+        })
     }
 
     fn order(&mut self, left: &Value, right: &Value) -> Result<std::cmp::Ordering> {

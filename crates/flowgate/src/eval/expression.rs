@@ -322,6 +322,11 @@ impl Evaluator<'_> {
 
     /// Looks at a part of an event: its text if it is spelled as text, else its value.
     pub(crate) fn resolve(&mut self, value: &Value) -> Result<Value> {
+        self.resolved(value, false)
+    }
+
+    /// The same; within a list or a map, the value stays as long as that.
+    fn resolved(&mut self, value: &Value, is_within: bool) -> Result<Value> {
         let (event, node) = match value {
             Value::Node(event, node) | Value::Part(_, event, node) => (event, node),
             Value::ToolName(event) => {
@@ -330,17 +335,18 @@ impl Evaluator<'_> {
             }
             Value::Texts(texts) => {
                 self.make(texts.len().saturating_mul(ITEM))?;
-                let resolved = texts.iter().map(|text| self.resolve(text)).collect::<Result<_>>()?;
+                let resolved = texts.iter().map(|text| self.resolved(text, true)).collect::<Result<_>>()?;
                 return Ok(Value::Texts(resolved));
             }
             Value::List(items) => {
                 self.make(items.len().saturating_mul(ITEM))?;
-                let resolved = items.iter().map(|item| self.resolve(item)).collect::<Result<_>>()?;
+                let resolved = items.iter().map(|item| self.resolved(item, true)).collect::<Result<_>>()?;
                 return Ok(Value::List(resolved));
             }
             Value::Dict(entries) => {
                 self.make(entries.len().saturating_mul(ITEM))?;
-                let resolved = entries.iter().map(|(key, item)| Ok((Arc::clone(key), self.resolve(item)?)));
+                let resolved =
+                    entries.iter().map(|(key, item)| Ok((Arc::clone(key), self.resolved(item, true)?)));
                 return Ok(Value::Dict(resolved.collect::<Result<_>>()?));
             }
             value => return Ok(value.clone()),
@@ -357,6 +363,9 @@ impl Evaluator<'_> {
             return Ok(Value::Str(Arc::clone(text)));
         }
         self.spend((found.end - node).saturating_mul(4))?;
+        if is_within || deep {
+            self.copied(*event, *node)?;
+        }
         Ok(match &found.content {
             Content::Scalar(value) => {
                 self.spend(value.as_str().map_or(0, str::len) / 64)?;

@@ -39,7 +39,7 @@ impl Evaluator<'_> {
             }
             // Asking a text for a field finds the field if the text is JSON.
             Value::Str(text) => {
-                self.make(text.len())?;
+                self.make(text.len().saturating_mul(16))?;
                 Ok(crate::json::parse(text, crate::json::Numbers::Any)
                     .ok()
                     .and_then(|json| json.get(name).map(Value::from_json))
@@ -172,6 +172,7 @@ impl Evaluator<'_> {
                 Some(extra) => {
                     // Whoever wrote the event wrote its other fields as well.
                     self.reads.push(Read { event: id, node: 0, deep: true });
+                    self.make(crate::json::size(extra))?;
                     Value::from_json(extra)
                 }
                 None => Value::Absent,

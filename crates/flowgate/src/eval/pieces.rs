@@ -169,6 +169,8 @@ impl Evaluator<'_> {
                 }
             }
             Value::Event(_) => self.parts(value, ty)?,
+            Value::Function(call) => vec![Value::ToolName(*call), self.arguments(*call)?],
+            Value::Part(_, event, node) => vec![Value::Node(*event, *node)],
             _ => return Ok(()),
         };
         for item in &items {

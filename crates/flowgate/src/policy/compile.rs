@@ -170,7 +170,6 @@ impl<'a> Compiler<'a> {
                 }
                 StatementKind::Predicate { name, parameters, body } => {
                     self.predicates.insert(&name.text, self.plan.predicates.len());
-                    self.predicate_looks_around.push(body::looks_around(body));
                     bodies.push(body);
                     let query = super::plan::Query::default();
                     let text = name.text.clone();
@@ -190,6 +189,7 @@ impl<'a> Compiler<'a> {
                     Some("rename or remove one of the definitions".to_owned());
             }
         }
+        self.predicate_looks_around = bodies.iter().map(|body| self.looks_around(body)).collect();
         // A predicate that calls one which looks around does so as well.
         let mut callers: HashMap<usize, Vec<usize>> = HashMap::new();
         for (caller, body) in bodies.iter().enumerate() {

@@ -16,7 +16,7 @@ pub(crate) const SIZE: usize = 8 << 20;
 /// How many steps back a search may take.
 const BACKTRACKS: usize = 100_000;
 /// The longest text that is searched by trying, in bytes.
-const MAX_TRIED: usize = 100_000;
+const MAX_TRIED: usize = 64_000;
 
 /// A compiled regular expression.
 #[derive(Debug, Clone)]
@@ -93,7 +93,7 @@ impl Pattern {
             (_, Searching::Linear(_)) => text.len() / 16,
             // It looks around at the end alone.
             (Program::Linear(_), Searching::Backtracking(_)) => text.len() + BACKTRACKS / 16,
-            (Program::Backtracking(_), _) => text.len().saturating_mul(text.len()) / 256 + text.len() / 16,
+            (Program::Backtracking(_), _) => text.len().saturating_mul(text.len()) / 1024 + text.len() / 16,
         }
     }
 
@@ -207,10 +207,10 @@ pub(crate) fn is_pattern(source: &str) -> bool {
 
 /// Whether a pattern has a `$` that stands for the end of the text, and not of each line.
 fn asks_for_end(source: &str) -> bool {
-    let is_per_line = source.split("(?").skip(1).any(|group| {
-        let flags = group.find(|c: char| !c.is_ascii_alphabetic()).map_or(group, |end| &group[..end]);
-        flags.contains('m')
-    });
+    let is_per_line = source
+        .split("(?")
+        .skip(1)
+        .any(|group| group.chars().take_while(char::is_ascii_alphabetic).any(|c| c == 'm'));
     !is_per_line && translate(source, End::Python) != translate(source, End::OfText)
 }
 

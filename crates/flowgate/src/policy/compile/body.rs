@@ -158,7 +158,8 @@ impl Compiler<'_> {
         let is_block = |line: &&BodyLine| {
             let mut found = false;
             line.expr().walk(&mut |expr| {
-                found |= matches!(&*expr.kind, ExprKind::Quantified(..)) || may_ask_for_calls(expr);
+                let asks = types.contains(&Type::Message) && self.may_ask_for_calls(expr);
+                found |= matches!(&*expr.kind, ExprKind::Quantified(..)) || asks;
             });
             found
         };
@@ -421,22 +422,25 @@ fn lines(body: &Body) -> impl Iterator<Item = &Expr> {
     body.lines.iter().map(BodyLine::expr)
 }
 
-/// Whether an expression may ask a message for the calls that it proposes.
-fn may_ask_for_calls(expr: &Expr) -> bool {
-    match &*expr.kind {
-        ExprKind::Member(_, name) => name.text == "tool_calls",
-        ExprKind::Index(_, key) => match &*key.kind {
-            ExprKind::Str(key) => key == "tool_calls",
-            ExprKind::Int(_) | ExprKind::Negate(_) => false,
-            _ => true,
-        },
-        _ => false,
+impl Compiler<'_> {
+    /// Whether an expression may ask a message for the calls that it proposes.
+    fn may_ask_for_calls(&self, expr: &Expr) -> bool {
+        match &*expr.kind {
+            ExprKind::Member(_, name) => name.text == "tool_calls",
+            ExprKind::Index(object, key) => match (&*object.kind, &*key.kind) {
+                (_, ExprKind::Str(key)) => key == "tool_calls",
+                (_, ExprKind::Int(_) | ExprKind::Negate(_)) => false,
+                // A variable may be a message; a constant, a parameter or a list is none.
+                (ExprKind::Name(name), _) => !self.constants.contains_key(name.as_str()) && name != "input",
+                _ => false,
+            },
+            _ => false,
+        }
     }
-}
 
-/// Whether a body has event variables of its own, counts events or compares their order.
-pub(super) fn looks_around(body: &Body) -> bool {
-    lines(body).any(|expr| {
+    /// Whether a body has event variables of its own, counts events or compares their order.
+    pub(super) fn looks_around(&self, body: &Body) -> bool {
+        lines(body).any(|expr| {
         let mut found = false;
         expr.walk(&mut |expr| {
             found |= match &*expr.kind {
@@ -445,12 +449,13 @@ pub(super) fn looks_around(body: &Body) -> bool {
                 ExprKind::Compare(first, rest) if matches!(rest.as_slice(), [(Comparison::In, _)]) => {
                     matches!(&*first.kind, ExprKind::Typed(_, ty) if matches!(ty.text.as_str(), "ToolCall" | "Function"))
                 }
-                _ => may_ask_for_calls(expr),
+                _ => self.may_ask_for_calls(expr),
             }
         });
         found
     }) || has_flow(body)
         || has_free_part(body)
+    }
 }
 
 /// Whether a variable over parts of events has nothing to range over but the trace.
