@@ -424,6 +424,29 @@ mod tests {
     }
 
     #[test]
+    fn a_block_whose_text_spells_something_is_its_text() {
+        let check = |condition: &str, expected: usize| {
+            let source = format!("raise \"x\" if:\n    {condition}");
+            let policy = Policy::parse(&source).unwrap();
+            let block = json!([{"type": "text", "text": "{\"secret\": \"x\", \"rows\": [{\"k\": 1}]}"}]);
+            let messages = [json!({"role": "tool", "tool_call_id": "1", "content": block})];
+            let analysis = analyze(&policy, read::list(&messages).unwrap(), &Options::default()).unwrap();
+            assert_eq!(analysis.failures, [], "{source}");
+            assert_eq!(analysis.violations.len(), expected, "{source}");
+        };
+        check("(m: ToolOutput)\n    \"secret\" in m.content[0].text", 1);
+        check("(t: TextChunk)\n    \"secret\" in t.text", 1);
+        check("(m: ToolOutput)\n    (t: TextChunk) in m.content\n    t.type == \"text\"", 1);
+        check("(m: ToolOutput)\n    any([\"secret\" in b.text for b in m.content])", 1);
+        check("(m: ToolOutput)\n    (d: dict) in m.content\n    d.k == 1", 1);
+        check("(m: ToolOutput)\n    (d: dict) in m\n    d.k == 1", 1);
+        check("(t: TextChunk)\n    (d: dict) in t\n    d.k == 1", 1);
+        check("(m: ToolOutput)\n    (i: int) in m.content", 1);
+        check("(m: ToolOutput)\n    (i: Image) in m.content", 0);
+        check("(m: ToolOutput)\n    m.content.secret == \"x\"", 1);
+    }
+
+    #[test]
     fn what_cannot_be_read_fails() {
         let check = |message: serde_json::Value, condition: &str, expected: &str| {
             let policy = Policy::parse(&format!("raise \"x\" if:\n    {condition}")).unwrap();

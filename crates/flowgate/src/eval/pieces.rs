@@ -163,12 +163,21 @@ impl Evaluator<'_> {
                     .and_then(|d| d.node(node))
                     .is_some_and(|n| matches!(n.content, Content::List | Content::Map))
                 {
-                    self.items(value)?
+                    // What the text of a content's one block spells is looked into here, not taken as a block again.
+                    match document.filter(|_| self.is_sole_block(*event, node)) {
+                        Some(document) => {
+                            document.children(node).map(|child| Value::Node(*event, child)).collect()
+                        }
+                        None => self.items(value)?,
+                    }
                 } else {
                     return Ok(());
                 }
             }
-            Value::Event(_) => self.parts(value, ty)?,
+            Value::Event(_) => {
+                selected.extend(self.parts(value, ty)?);
+                return Ok(());
+            }
             Value::Function(call) => vec![Value::ToolName(*call), self.arguments(*call)?],
             Value::Part(_, event, node) => vec![Value::Node(*event, *node)],
             _ => return Ok(()),
