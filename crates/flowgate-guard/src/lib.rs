@@ -1,9 +1,20 @@
-//! Joins labels and models: which regions of the context a call depends on, and what follows from it.
+//! Joins labels and models: what a model may be shown, what a call depends on, and what follows from it.
 //!
-//! An [influence method](influence) answers the first question; [`replay`] asks it for every call of a recorded
-//! run and lets the monitor judge.
+//! Live, a [`conversation`] shows the model a [view](view) at a label and judges what it makes of it; an [`agent`] drives
+//! one with real models, tools and people. Over a log, an [influence method](influence) says what each call depends on;
+//! [`replay`] asks it for every call of a recorded run and lets the monitor judge.
 
 #![deny(clippy::disallowed_methods, reason = "the guard does its I/O through traits")]
 
+pub mod agent;
+pub mod approve;
+mod catalogue;
+pub mod conversation;
 pub mod influence;
+pub mod redact;
+mod refusal;
 pub mod replay;
+pub mod slot;
+pub mod view;
+
+pub use catalogue::{Offered, Words};

@@ -5,6 +5,7 @@
 
 mod attribution;
 mod labelling;
+mod offer;
 mod reasons;
 mod requirement;
 mod stores;
@@ -216,6 +217,22 @@ impl Monitor {
     /// # Errors
     /// If the event is a call, has no place in the trace, or is one too many.
     pub fn push(&mut self, entry: Entry) -> Result<(EventId, Vec<Finding>), PushError> {
+        self.push_seen(entry, None)
+    }
+
+    /// Adds a message of the model, which was shown what flows to `view` and nothing else. The caller vouches for that.
+    ///
+    /// # Errors
+    /// If it has no place in the trace, or is one too many.
+    pub fn push_generated(
+        &mut self,
+        entry: Entry,
+        view: Label,
+    ) -> Result<(EventId, Vec<Finding>), PushError> {
+        self.push_seen(entry, Some(view))
+    }
+
+    fn push_seen(&mut self, entry: Entry, view: Option<Label>) -> Result<(EventId, Vec<Finding>), PushError> {
         self.sweep();
         if matches!(entry.body, Body::Call(_)) {
             return Err(PushError::IsCall);
@@ -226,7 +243,7 @@ impl Monitor {
         let place = self.trace.place(&entry).map_err(PushError::Place)?;
         self.version += 1;
         let mut fuel = self.limits.fuel;
-        let (id, mut findings) = self.label_and_append(entry, place, &mut fuel);
+        let (id, mut findings) = self.label_and_append(entry, place, view, &mut fuel);
         for reason in self.meet_rules(id, &mut fuel) {
             findings.push(Finding { event: id, reason });
         }
@@ -278,7 +295,7 @@ impl Monitor {
             }
             (_, event) => {
                 event.into_iter().for_each(|event| self.take_back(event, &seen));
-                Verdict::Deny(Denial { judgement })
+                Verdict::Deny(Denial { judgement: Box::new(judgement) })
             }
         }
     }
@@ -311,7 +328,7 @@ impl Monitor {
 
     fn void(&self, mut judgement: Judgement, message: &str) -> Denial {
         judgement.reasons.push(Reason::new(ReasonKind::Stale, Action::Deny, message));
-        Denial { judgement }
+        Denial { judgement: Box::new(judgement) }
     }
 
     /// Turns a permit into a call that runs now. The call is judged again, as things are now.
@@ -388,6 +405,7 @@ impl Monitor {
     fn examine(&mut self, entry: Entry, attribution: &Attribution, approval: Option<&Approval>) -> Examined {
         let mut judgement = Judgement {
             label: Vec::new(),
+            decided: self.policy.space().top(),
             reasons: Vec::new(),
             notes: Vec::new(),
             is_harmless: false,
@@ -456,7 +474,19 @@ impl Monitor {
         }
         let label = self.trace.event(event).map_or(Label::BOTTOM, |call| call.label);
         judgement.label = self.describe(&label);
+        // What rules read of other events shows in the verdict, whichever it is.
+        let looks_around = crate::rules::looks_around(&self.policy.plan, &self.trace, event);
+        judgement.decided = if looks_around { label.join(&seen) } else { label };
+        if let Some(call) = self.trace.event_mut(event) {
+            call.decided = judgement.decided;
+        }
         let access = self.access(tool, required.is_harmless);
+        let decision = self.trace.event(event).map_or(Label::BOTTOM, |call| call.document.frame_label());
+        if !judgement.decided.flows_to(&decision) {
+            // Somebody may know that the call was proposed and not whether it runs: what it would write to carries
+            // the label either way.
+            self.stores.raise(&access.writes, &judgement.decided);
+        }
         Examined { judgement, event: Some(event), entry: entry_kept, access, seen }
     }
 
@@ -528,16 +558,25 @@ impl Monitor {
 /// What a call depends on, event by event.
 fn influence(attribution: &Attribution) -> Influence {
     let mut events = Vec::new();
+    let mut shown: Option<Label> = None;
     for source in attribution.sources() {
         match source {
             Source::Everything => return Influence::All,
             Source::Regions(regions) => events.extend(regions.iter().map(|(event, _)| *event)),
+            Source::View(view) => shown = Some(shown.map_or(*view, |shown| shown.join(view))),
+            Source::Slot { view, regions } => {
+                shown = Some(shown.map_or(*view, |shown| shown.join(view)));
+                events.extend(regions.iter().map(|(event, _)| *event));
+            }
             Source::Hidden => {}
         }
     }
     events.sort_unstable();
     events.dedup();
-    Influence::Of(events)
+    match shown {
+        Some(view) => Influence::View(view, events),
+        None => Influence::Of(events),
+    }
 }
 
 /// A call without fields that were not understood.

@@ -13,6 +13,7 @@ pub(crate) mod naive;
 pub(crate) use dispatch::Dispatch;
 
 use crate::eval::{Candidates, EvalError, Evaluator, Frame, Missing, Parameters, Value, set};
+use crate::policy::Action;
 use crate::policy::plan::{Plan, Rule, Slot, Type};
 use crate::predicates::Answers;
 use crate::trace::{Body, EventId, Trace};
@@ -60,6 +61,17 @@ pub(crate) struct Rules {
     /// The rules that have to be evaluated again.
     stale: Vec<usize>,
     frame: Frame,
+}
+
+/// Whether a rule that can stop the call looks at other events, or may do so: then the verdict tells of them.
+pub(crate) fn looks_around(plan: &Plan, trace: &Trace, id: EventId) -> bool {
+    let Some(kind) = kind(trace, id) else { return false };
+    let met = plan.dispatch.places(trace, id, kind).map(|(rule, _)| rule);
+    let concerned = plan.dispatch.unsettled.iter().copied();
+    let concerned = concerned.filter(|index| plan.rules.get(*index).is_some_and(|r| is_concerned(r, kind)));
+    met.chain(concerned).filter_map(|index| plan.rules.get(index)).any(|rule| {
+        rule.action != Action::Log && (rule.events.len() > 1 || !rule.is_settled || !rule.looks_at.is_empty())
+    })
 }
 
 impl Rules {

@@ -75,6 +75,8 @@ pub enum Influence {
     All,
     /// These, and what they depend on.
     Of(Vec<EventId>),
+    /// What its agent had seen and may be shown to somebody at this label; and these, and what they depend on.
+    View(Label, Vec<EventId>),
 }
 
 /// One event with its labels.
@@ -102,6 +104,9 @@ pub struct Event {
     pub origin: Option<Origin>,
     /// What it depends on.
     pub influence: Influence,
+    /// For a call, the label of its verdict: what the call carries, joined with everything that rules could read
+    /// when they let it pass. Its output carries no less.
+    pub decided: Label,
     /// The stores it was read from, and how many calls had written to each by then.
     pub(crate) read_from: Vec<(usize, usize)>,
     /// Fields that were not understood, as they stood.
@@ -272,10 +277,31 @@ impl Trace {
                 Influence::All if self.sees(id, earlier) => return (true, steps),
                 Influence::Of(sources) if sources.contains(&earlier) => return (true, steps),
                 Influence::Of(sources) => pending.extend(sources),
+                Influence::View(_, sources) if sources.contains(&earlier) => return (true, steps),
+                Influence::View(label, sources) => {
+                    let shown =
+                        |other: &EventId| self.sees(id, *other) && self.existence(*other).flows_to(label);
+                    if shown(&earlier) {
+                        return (true, steps);
+                    }
+                    steps += id.0;
+                    pending.extend(sources);
+                    pending.extend((0..id.0).map(EventId).filter(shown));
+                }
                 Influence::All => {}
             }
         }
         (false, steps)
+    }
+
+    /// The label of the fact that the event happened: for an output, that of its call. Nobody who may see less may
+    /// know of the event at all.
+    pub fn existence(&self, id: EventId) -> Label {
+        let Some(event) = self.event(id) else { return Label::BOTTOM };
+        match (&event.body, event.call.and_then(|call| self.event(call))) {
+            (Body::Output(_), Some(call)) => call.document.frame_label(),
+            _ => event.document.frame_label(),
+        }
     }
 
     /// Whether whoever stands at `place` has seen the event.
@@ -386,6 +412,7 @@ impl Trace {
             message,
             origin,
             influence,
+            decided: Label::BOTTOM,
             extra,
             sequence,
             clock,

@@ -235,6 +235,35 @@ impl Space {
         self.restrict(label, self.all().without(part.dims)).join(&part.label)
     }
 
+    /// The greatest label that flows to both. Of an order it is searched for among the elements: the embedding does
+    /// not preserve meets, so `and` would be wrong there.
+    #[must_use]
+    pub fn greatest_below(&self, a: &Label, b: &Label) -> Label {
+        let mut below = Label::BOTTOM;
+        for (index, dimension) in self.dimensions.iter().enumerate() {
+            let one = Dims::one(index);
+            let (a, b) = (self.restrict(a, one), self.restrict(b, one));
+            let part = match &dimension.kind {
+                Kind::Order(lattice) => {
+                    let fits = |name: &String| {
+                        let element = self.element(&dimension.name, name)?.label;
+                        (element.flows_to(&a) && element.flows_to(&b)).then_some(element)
+                    };
+                    lattice.names().iter().filter_map(fits).fold(Label::BOTTOM, |x, y| x.join(&y))
+                }
+                // The bits are the names themselves, or those who may not read; ages are a chain.
+                Kind::Set(_) | Kind::OpenSet | Kind::Readers | Kind::Time => {
+                    let mut both = a;
+                    both.bits.iter_mut().zip(b.bits).for_each(|(word, other)| *word &= other);
+                    both.ages.iter_mut().zip(b.ages).for_each(|(age, other)| *age = (*age).min(other));
+                    both
+                }
+            };
+            below = below.join(&part);
+        }
+        below
+    }
+
     /// The dimensions of `dims` in which `label` does not flow to `upper`.
     pub fn exceeds(&self, label: &Label, upper: &Label, dims: Dims) -> Dims {
         let indices = (0..self.dimensions.len()).filter(|index| dims.has(*index));

@@ -60,6 +60,7 @@ impl Monitor {
         &mut self,
         entry: Entry,
         place: Place,
+        view: Option<Label>,
         fuel: &mut u64,
     ) -> (EventId, Vec<Finding>) {
         let policy = std::sync::Arc::clone(&self.policy);
@@ -76,8 +77,8 @@ impl Monitor {
         match &entry.body {
             Body::Message(message) if matches!(message.role.as_str(), "assistant" | "model") => {
                 // What the model wrote carries what it saw, and no less.
-                (base, floor) = (Label::BOTTOM, seen);
-                influence = Influence::All;
+                (base, floor) = (Label::BOTTOM, view.unwrap_or(seen));
+                influence = view.map_or(Influence::All, |view| Influence::View(view, Vec::new()));
             }
             Body::Output(output) => {
                 let calls: Vec<EventId> = self.trace.calls_with_id(&output.call_id).collect();
@@ -100,7 +101,10 @@ impl Monitor {
                     influence = Influence::All;
                 }
                 if let Some(call) = call {
-                    floor = self.trace.event(call).map_or(Label::BOTTOM, |event| event.label);
+                    floor = self
+                        .trace
+                        .event(call)
+                        .map_or(Label::BOTTOM, |event| event.label.join(&event.decided));
                     if let Some(access) = self.accesses.get(&call) {
                         floor = floor.join(&self.stores.label(&access.reads));
                         reads.clone_from(&access.reads);
@@ -333,14 +337,19 @@ impl Monitor {
 
     /// The document of a call, labelled by what its parts depend on.
     pub(super) fn label_call(&self, entry: &Entry, attribution: &Attribution, seen: &Label) -> Document {
-        let label = |source: &Source| match source {
-            Source::Everything | Source::Hidden => *seen,
-            Source::Regions(regions) => regions.iter().fold(Label::BOTTOM, |label, (event, node)| {
+        let join = |start: Label, regions: &[(EventId, NodeId)]| {
+            regions.iter().fold(start, |label, (event, node)| {
                 let document = self.trace.event(*event).map(|event| &event.document);
                 label.join(
                     &document.and_then(|document| document.node(*node)).map_or(*seen, |node| node.label),
                 )
-            }),
+            })
+        };
+        let label = |source: &Source| match source {
+            Source::Everything | Source::Hidden => *seen,
+            Source::Regions(regions) => join(Label::BOTTOM, regions),
+            Source::View(view) => *view,
+            Source::Slot { view, regions } => join(*view, regions),
         };
         let mut document = Document::new(&entry.body, label(&attribution.decision));
         if let Some(arguments) = document.key(0, "arguments") {

@@ -330,16 +330,24 @@ impl Monitor {
         let space = self.policy.space();
         let mut found: Vec<(EventId, NodeId)> = Vec::new();
         match source {
-            Source::Regions(regions) => found.clone_from(regions),
+            Source::Regions(regions) | Source::Slot { regions, .. } => found.clone_from(regions),
             Source::Hidden => {}
-            Source::Everything => {
+            Source::Everything | Source::View(_) => {
                 // The latest events, and then those that raised the label first: a bounded search in a trace
                 // of any length.
                 let recent = (event.0.saturating_sub(RECENT)..event.0).rev().map(EventId);
                 let raising = self.trace.raising().iter().rev().copied();
                 let earlier = raising.filter(|earlier| earlier.0 + RECENT < event.0);
                 for earlier in recent.chain(earlier).filter(|earlier| self.trace.sees(event, *earlier)) {
-                    found.extend(self.origins(earlier, bound, over));
+                    let shown = |(_, node): &(EventId, NodeId)| match source {
+                        Source::View(view) => self
+                            .trace
+                            .event(earlier)
+                            .and_then(|event| event.document.node(*node))
+                            .is_some_and(|node| node.label.flows_to(view)),
+                        _ => true,
+                    };
+                    found.extend(self.origins(earlier, bound, over).into_iter().filter(shown));
                     if found.len() >= MAX_REGIONS {
                         break;
                     }

@@ -93,6 +93,15 @@ impl Stores {
         }
     }
 
+    /// Joins a label into stores that are not written to. What they hold has not changed.
+    pub(super) fn raise(&mut self, stores: &[usize], label: &Label) {
+        for index in stores {
+            if let Some(state) = self.states.get_mut(*index) {
+                state.label = state.label.join(label);
+            }
+        }
+    }
+
     /// Joins a label into every store, also into those that nobody has used yet.
     pub(super) fn raise_all(&mut self, label: &Label) {
         self.floor = self.floor.join(label);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::attribution::Attribution;
+use crate::label::Label;
 use crate::policy::{Action, Span};
 use crate::trace::{Call, Entry, EventId, Region};
 
@@ -57,6 +58,9 @@ impl Outcome {
 pub struct Judgement {
     /// What the call carries, one phrase for each dimension.
     pub label: Vec<String>,
+    /// What the verdict itself carries: the call's label, joined with everything that the deciding rules could
+    /// read. Whoever may not see that much must not learn of the verdict, whatever it is.
+    pub decided: Label,
     /// Why it is not simply permitted; empty if it is.
     pub reasons: Vec<Reason>,
     /// What rules recorded without objecting.
@@ -283,7 +287,7 @@ impl Approval {
 /// A call that must not run, and why.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Denial {
-    pub(super) judgement: Judgement,
+    pub(super) judgement: Box<Judgement>,
 }
 
 impl Denial {

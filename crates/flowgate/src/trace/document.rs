@@ -180,6 +180,11 @@ impl Document {
         raised
     }
 
+    /// The label of what stands around everything else: that there is such an event.
+    pub fn frame_label(&self) -> Label {
+        self.label_at(0)
+    }
+
     fn label_at(&self, id: NodeId) -> Label {
         self.nodes.get(id).map_or(Label::BOTTOM, |node| node.label)
     }

@@ -1,0 +1,179 @@
+//! An agent: a conversation with a model, tools that really run, and a person who decides.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use flowgate::monitor::{Authorized, PushError};
+use flowgate_lm::chat::{Completion, Request};
+use flowgate_lm::{Complete, Error};
+use serde_json::Value;
+
+use crate::approve::{Approver, Decision};
+use crate::conversation::{Conversation, Need, ToolAnswer, Turn};
+use crate::view::View;
+use flowgate::trace::Tool as Identity;
+
+/// Something that acts on the world. It takes the evidence that its call was judged, by value.
+pub trait Tool: Send + Sync {
+    /// Runs a call.
+    fn call(&self, call: Authorized) -> ToolAnswer;
+}
+
+/// A function is a tool.
+impl<F: Fn(Authorized) -> ToolAnswer + Send + Sync> Tool for F {
+    fn call(&self, call: Authorized) -> ToolAnswer {
+        self(call)
+    }
+}
+
+/// The tools that can run, by identity.
+#[derive(Default)]
+pub struct Toolbox {
+    tools: HashMap<Identity, Box<dyn Tool>>,
+}
+
+impl fmt::Debug for Toolbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Toolbox({} tools)", self.tools.len())
+    }
+}
+
+impl Toolbox {
+    /// No tools.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a tool.
+    pub fn add(&mut self, identity: Identity, tool: impl Tool + 'static) {
+        self.tools.insert(identity, Box::new(tool));
+    }
+
+    fn run(&self, call: Authorized) -> ToolAnswer {
+        match self.tools.get(&call.call().tool) {
+            Some(tool) => tool.call(call),
+            None => ToolAnswer::error("the tool is not there"),
+        }
+    }
+}
+
+/// Hears of what an agent does.
+pub trait Observer {
+    /// The model is asked, and shown this.
+    fn asking(&mut self, _view: &View) {}
+    /// The model has answered.
+    fn answered(&mut self, _completion: &Completion) {}
+    /// A call runs.
+    fn running(&mut self, _call: &Authorized) {}
+    /// A tool has answered.
+    fn ran(&mut self, _answer: &ToolAnswer) {}
+    /// Whether to stop as soon as possible.
+    fn is_cancelled(&self) -> bool {
+        false
+    }
+}
+
+/// Hears nothing.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Unobserved;
+
+impl Observer for Unobserved {}
+
+/// Why a turn could not be finished. The conversation can go on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TurnError {
+    /// The model gave no answer.
+    Model(Error),
+    /// The session has no room for the user's message.
+    Full(PushError),
+}
+
+impl fmt::Display for TurnError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Model(error) => error.fmt(f),
+            Self::Full(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for TurnError {}
+
+/// Everything that drives a conversation.
+pub struct Agent<'a> {
+    /// Who writes.
+    pub model: &'a dyn Complete,
+    /// Who fills slots; a smaller model will do.
+    pub filler: &'a dyn Complete,
+    /// What can run.
+    pub tools: &'a Toolbox,
+    /// Who decides.
+    pub approver: &'a mut dyn Approver,
+    /// What time it is, counted from whenever.
+    pub clock: &'a dyn Fn() -> Duration,
+    /// Who hears of it.
+    pub observer: &'a mut dyn Observer,
+}
+
+impl fmt::Debug for Agent<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Agent({})", self.model.name())
+    }
+}
+
+impl Agent<'_> {
+    /// One turn: the user says something, and the model does what it asks for and answers.
+    ///
+    /// # Errors
+    /// If the model cannot be asked. What had run until then has run, and stands in the conversation.
+    pub fn turn(&mut self, conversation: &mut Conversation, content: Value) -> Result<Turn, TurnError> {
+        conversation.user(content).map_err(TurnError::Full)?;
+        loop {
+            match conversation.need() {
+                Need::User(turn) => return Ok(turn),
+                Need::Complete(view) => {
+                    self.observer.asking(&view);
+                    match self.ask(self.model, &view.request) {
+                        Ok(completion) => {
+                            self.observer.answered(&completion);
+                            conversation.completed(completion);
+                        }
+                        Err(error) => return self.stop(conversation, error),
+                    }
+                }
+                Need::Fill(request) => match self.ask(self.filler, &request) {
+                    Ok(completion) => conversation.filled(&completion),
+                    Err(error) => return self.stop(conversation, error),
+                },
+                Need::Approve(ask) => {
+                    let asked = (self.clock)();
+                    let decision = self.approver.decide(&ask);
+                    let in_time = (self.clock)().saturating_sub(asked) <= ask.expires;
+                    conversation.decided(if in_time { decision } else { Decision::Silent });
+                }
+                Need::Run(call) => {
+                    self.observer.running(&call);
+                    let answer = self.tools.run(call);
+                    self.observer.ran(&answer);
+                    conversation.ran(answer);
+                }
+            }
+        }
+    }
+
+    fn ask(&self, model: &dyn Complete, request: &Request) -> Result<Completion, Error> {
+        if self.observer.is_cancelled() {
+            return Err(Error::Cancelled);
+        }
+        model.complete(request, &mut |_| {
+            if self.observer.is_cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })
+    }
+
+    fn stop(&self, conversation: &mut Conversation, error: Error) -> Result<Turn, TurnError> {
+        conversation.failed();
+        Err(TurnError::Model(error))
+    }
+}

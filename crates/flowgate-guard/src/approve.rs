@@ -1,0 +1,105 @@
+//! Confirmation: a person decides on a call that the policy neither permits nor forbids (RTBAS, Algorithm 4, line 10).
+//!
+//! What is approved is one call with exactly these arguments, once, for exactly the reasons that the person was told,
+//! and until it expires. The monitor judges again when the answer comes, and deny wins. No answer is a no.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use flowgate::monitor::{Question, Reason};
+use flowgate::trace::{Region, Tool};
+use hmac::{Hmac, Mac};
+use serde_json::Value;
+use sha2::Sha256;
+
+/// What a person is asked.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ask {
+    /// The tool.
+    pub tool: Tool,
+    /// Its arguments, as they would run.
+    pub arguments: Value,
+    /// What the call carries, one phrase for each dimension.
+    pub label: Vec<String>,
+    /// Why the call is not simply permitted.
+    pub reasons: Vec<Reason>,
+    /// What brought the label in, with its text.
+    pub excerpts: Vec<Excerpt>,
+    /// Stands for the tool and these arguments, and tells nothing of them to who lacks the key.
+    pub digest: String,
+    /// How long the question stands.
+    pub expires: Duration,
+}
+
+/// Text that influenced a call, or that would leave with it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Excerpt {
+    /// Where it stands.
+    pub region: Region,
+    /// Its label, in the dimensions that exceed the requirement.
+    pub label: Vec<String>,
+    /// Its beginning.
+    pub text: String,
+}
+
+/// What a person says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decision {
+    /// This call may run, once.
+    Allow,
+    /// It must not.
+    Refuse,
+    /// Nobody answered in time.
+    Silent,
+}
+
+/// Somebody who decides.
+pub trait Approver {
+    /// Decides on a call. It may take as long as the question stands.
+    fn decide(&mut self, ask: &Ask) -> Decision;
+}
+
+/// Nobody is there: every question is a no.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Deny;
+
+impl Approver for Deny {
+    fn decide(&mut self, _: &Ask) -> Decision {
+        Decision::Refuse
+    }
+}
+
+/// A function decides.
+impl<F: FnMut(&Ask) -> Decision> Approver for F {
+    fn decide(&mut self, ask: &Ask) -> Decision {
+        self(ask)
+    }
+}
+
+/// The key by which digests of calls are made. Without it, nobody can find out by trying what a digest stands for.
+#[derive(Clone)]
+pub struct DigestKey([u8; 32]);
+
+impl Debug for DigestKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("DigestKey(..)")
+    }
+}
+
+impl DigestKey {
+    /// A key of random bytes, which the caller brings along.
+    pub fn new(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// The digest of a call: of its tool and the canonical print of its arguments.
+    pub(crate) fn digest(&self, question: &Question) -> String {
+        let Some(call) = question.call() else { return String::new() };
+        let arguments = call.arguments.as_ref().cloned().unwrap_or_default();
+        let (server, name) = (call.tool.server.as_deref(), &*call.tool.name);
+        let text = serde_json::json!([server, name, arguments]).to_string();
+        let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(&self.0) else { return String::new() };
+        mac.update(text.as_bytes());
+        mac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}

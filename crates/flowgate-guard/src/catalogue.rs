@@ -1,0 +1,188 @@
+//! The tools on offer, and what a model is told of them.
+//!
+//! A tool that the operator brought along is described in the operator's own words. What a server says of its tools is
+//! text like any other: it is an event of the trace, the policy labels it, and a tool whose description may not be
+//! shown is not on offer.
+
+use std::collections::HashSet;
+
+use flowgate::label::Label;
+use flowgate::monitor::{Monitor, PushError};
+use flowgate::trace::{Body, Entry, EventId, Tool, ToolDescription};
+use flowgate_lm::chat::ToolSpec;
+use serde_json::{Map, Value, json};
+
+use crate::slot;
+
+/// The longest name that providers take for a tool.
+const MAX_NAME: usize = 64;
+
+/// A tool that an agent may call.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Offered {
+    /// Which tool.
+    pub tool: Tool,
+    /// What it does.
+    pub description: String,
+    /// The JSON schema of its arguments.
+    pub parameters: Value,
+    /// The JSON schema of its answers, if it has one.
+    pub output: Option<Value>,
+    /// Whose words these are.
+    pub words: Words,
+}
+
+/// Who describes a tool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Words {
+    /// The operator, who is trusted.
+    Operator,
+    /// The server that offers it: the policy says how far that is trusted.
+    Server,
+}
+
+/// The tools of one conversation.
+#[derive(Debug, Default)]
+pub(crate) struct Catalogue {
+    entries: Vec<Known>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Known {
+    pub(crate) offered: Offered,
+    /// What the model calls it.
+    name: String,
+    /// Its description as an event, if it is not the operator's.
+    event: Option<EventId>,
+    /// The arguments that are payload whatever else a call holds.
+    pub(crate) payload: Vec<String>,
+}
+
+impl Catalogue {
+    /// Tells the monitor of the tools and has their descriptions labelled.
+    ///
+    /// # Errors
+    /// If the session has no room for the descriptions.
+    pub(crate) fn new(monitor: &mut Monitor, tools: Vec<Offered>) -> Result<Self, PushError> {
+        monitor.declare_tools(tools.iter().map(|offered| &offered.tool));
+        let mut taken: HashSet<String> = [slot::LOOK.to_owned()].into();
+        let mut entries = Vec::new();
+        for offered in tools {
+            let event = match offered.words {
+                Words::Operator => None,
+                Words::Server => {
+                    let (tool, description) = (offered.tool.clone(), offered.description.clone());
+                    let schema = json!({"input": offered.parameters, "output": offered.output});
+                    let description = ToolDescription { tool, description, schema };
+                    Some(monitor.push(Entry::from(Body::Tool(description)))?.0)
+                }
+            };
+            let payload = monitor.payload_arguments(&offered.tool);
+            let name = free_name(&offered.tool, &taken);
+            taken.insert(name.clone());
+            entries.push(Known { offered, name, event, payload });
+        }
+        Ok(Self { entries })
+    }
+
+    /// The tools that may be offered in a view at `label`.
+    pub(crate) fn at<'c>(
+        &'c self,
+        monitor: &'c Monitor,
+        label: &'c Label,
+    ) -> impl Iterator<Item = &'c Known> + 'c {
+        self.entries.iter().filter(move |known| known.is_at(monitor, label))
+    }
+
+    /// All tools.
+    pub(crate) fn tools(&self) -> impl Iterator<Item = &Tool> {
+        self.entries.iter().map(|known| &known.offered.tool)
+    }
+
+    /// The tool that the model calls by this name.
+    pub(crate) fn find(&self, monitor: &Monitor, label: &Label, name: &str) -> Option<&Known> {
+        self.entries.iter().find(|known| known.name == name && known.is_at(monitor, label))
+    }
+
+    /// The schema of the answers of a tool, if a view at `label` may show it.
+    pub(crate) fn output_schema(&self, monitor: &Monitor, label: &Label, tool: &Tool) -> Option<&Value> {
+        let known = self.entries.iter().find(|known| known.offered.tool == *tool);
+        known.filter(|known| known.is_at(monitor, label))?.offered.output.as_ref()
+    }
+}
+
+impl Known {
+    /// Whether a view at `label` may show what is said of the tool.
+    fn is_at(&self, monitor: &Monitor, label: &Label) -> bool {
+        let described = self.event.and_then(|event| monitor.trace().event(event));
+        described.is_none_or(|event| event.label.flows_to(label))
+    }
+
+    /// What the model is told. With `slots`, payload may be left to be filled.
+    pub(crate) fn spec(&self, slots: bool) -> ToolSpec {
+        let mut parameters = self.offered.parameters.clone();
+        if !parameters.is_object() {
+            parameters = json!({"type": "object", "properties": {}});
+        }
+        if let Some(properties) =
+            parameters.get_mut("properties").and_then(Value::as_object_mut).filter(|_| slots)
+        {
+            self.open(properties);
+        }
+        ToolSpec { name: self.name.clone(), description: self.offered.description.clone(), parameters }
+    }
+
+    fn open(&self, properties: &mut Map<String, Value>) {
+        for argument in &self.payload {
+            if let Some(schema) = properties.get_mut(argument) {
+                *schema = json!({"anyOf": [schema.take(), slot::schema()]});
+            }
+        }
+    }
+}
+
+/// A name that providers accept and that no other tool has.
+fn free_name(tool: &Tool, taken: &HashSet<String>) -> String {
+    let plain = |text: &str| -> String {
+        text.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' }).collect()
+    };
+    let mut name = match &tool.server {
+        Some(server) => format!("{}__{}", plain(server), plain(&tool.name)),
+        None => plain(&tool.name),
+    };
+    name.truncate(MAX_NAME);
+    let mut free = name.clone();
+    for number in 2_usize.. {
+        if !taken.contains(&free) {
+            break;
+        }
+        let suffix = format!("_{number}");
+        name.truncate(MAX_NAME - suffix.len());
+        free = format!("{name}{suffix}");
+    }
+    free
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_what_providers_accept_and_differ() {
+        let mut taken = HashSet::new();
+        for (server, name, expected) in [
+            (Some("bank"), "send_money", "bank__send_money"),
+            (Some("bank"), "send.money", "bank__send_money_2"),
+            (None, "bänk send", "b_nk_send"),
+            (None, "look", "look"),
+        ] {
+            let tool = server.map_or(Tool::local(name), |server| Tool::of(server, name));
+            let free = free_name(&tool, &taken);
+            assert_eq!(free, expected);
+            taken.insert(free);
+        }
+        let long = Tool::local(&"x".repeat(100));
+        taken.insert(free_name(&long, &taken));
+        assert!(free_name(&long, &taken).ends_with("xx_2"));
+    }
+}

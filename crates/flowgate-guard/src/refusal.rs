@@ -1,0 +1,45 @@
+//! What an agent is told of a call that does not run: a reason for machines, and what may be tried instead.
+//!
+//! It holds labels, names of statements' kinds and parts of the call, and what a rule says of itself; no region, and
+//! nothing of what is hidden. It is labelled like the verdict, and shown to nobody who may see less.
+
+use flowgate::monitor::{Judgement, ReasonKind};
+use serde_json::{Value, json};
+
+/// Why a call that was judged does not run.
+pub(crate) fn judged(judgement: &Judgement, verdict: &str, payload: &[String]) -> String {
+    let reasons: Vec<Value> = judgement
+        .reasons
+        .iter()
+        .map(|reason| {
+            let mut shown = json!({"kind": reason.kind.name(), "says": reason.message});
+            if let (Some(map), Some(part)) = (shown.as_object_mut(), &reason.part) {
+                map.insert("part".to_owned(), part.as_str().into());
+                map.insert("carries".to_owned(), json!(reason.label));
+                map.insert("may_carry".to_owned(), json!(reason.required));
+            }
+            shown
+        })
+        .collect();
+    let is_flow = |kind: ReasonKind| matches!(kind, ReasonKind::Requirement | ReasonKind::Undeclared);
+    let mut advice: Vec<String> = Vec::new();
+    if judgement.reasons.iter().any(|reason| is_flow(reason.kind)) {
+        advice.push("call the tool before looking at hidden text, with what the user said".to_owned());
+        if !payload.is_empty() {
+            advice.push(format!("leave hidden text to a $slot; it may stand in {}", payload.join(", ")));
+        }
+    }
+    if judgement.reasons.iter().any(|reason| reason.kind == ReasonKind::Rule) {
+        advice.push("do without this call, and tell the user which rule forbids it".to_owned());
+    }
+    refusal(verdict, &reasons, &advice)
+}
+
+/// Why a call was not even judged.
+pub(crate) fn unreadable(message: &str, advice: &str) -> String {
+    refusal("deny", &[json!({"kind": "malformed", "says": message})], &[advice.to_owned()])
+}
+
+fn refusal(verdict: &str, reasons: &[Value], advice: &[String]) -> String {
+    json!({"refused": verdict, "reasons": reasons, "try": advice}).to_string()
+}

@@ -1,0 +1,148 @@
+//! `look` and slots: what a model writes that may not see something.
+//!
+//! With `look` it asks to see hidden regions by name; that raises the label of the step. In an argument that the policy
+//! declares payload it may leave a *slot* instead: a reference to hidden regions, to be copied as they are, or to be
+//! filled by a second generation that has no tools and sees only the call and those regions. The list of calls, their
+//! order, tools and all other arguments are fixed before anything hidden is looked at.
+
+use serde_json::{Map, Value, json};
+
+/// What the tool `look` is called.
+pub const LOOK: &str = "look";
+
+/// The only key of a slot.
+const SLOT: &str = "$slot";
+
+/// How many regions one slot or one look may name.
+const MAX_NAMES: usize = 50;
+
+/// An argument that is left to be filled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Slot {
+    /// The names of the regions that it is filled from.
+    pub names: Vec<String>,
+    /// What to write; `None` to copy the regions as they are.
+    pub fill: Option<String>,
+}
+
+/// A request to see hidden regions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Look {
+    /// The names of the regions.
+    pub names: Vec<String>,
+    /// Whether the model wants to go on without what it saw afterwards.
+    pub then_return: bool,
+}
+
+/// Reads a slot: `None` if the value is none.
+///
+/// # Errors
+/// What is wrong with something that looks like a slot.
+pub(crate) fn slot(value: &Value) -> Result<Option<Slot>, &'static str> {
+    let Some(slot) = value.as_object().and_then(|map| map.get(SLOT)) else { return Ok(None) };
+    let Value::Object(slot) = slot else { return Err("a slot is an object with `regions`") };
+    let fill = match slot.get("fill") {
+        None | Some(Value::Null) => None,
+        Some(Value::String(text)) => Some(text.clone()),
+        Some(_) => return Err("the `fill` of a slot is a text"),
+    };
+    Ok(Some(Slot { names: names(slot)?, fill }))
+}
+
+/// Whether there is a slot anywhere in a value, where none is filled.
+pub(crate) fn holds_slot(value: &Value) -> bool {
+    match value {
+        Value::Object(map) => map.contains_key(SLOT) || map.values().any(holds_slot),
+        Value::Array(items) => items.iter().any(holds_slot),
+        _ => false,
+    }
+}
+
+/// Reads the arguments of `look`.
+///
+/// # Errors
+/// What is wrong with them.
+pub(crate) fn look(arguments: &Map<String, Value>) -> Result<Look, &'static str> {
+    let then_return = match arguments.get("then_return") {
+        None | Some(Value::Null) => false,
+        Some(Value::Bool(then_return)) => *then_return,
+        Some(_) => return Err("`then_return` is true or false"),
+    };
+    Ok(Look { names: names(arguments)?, then_return })
+}
+
+fn names(map: &Map<String, Value>) -> Result<Vec<String>, &'static str> {
+    let error = "`regions` is a list of names of hidden regions, such as [\"h1\"]";
+    let names: Option<Vec<String>> = match map.get("regions") {
+        Some(Value::Array(names)) => names.iter().map(|name| name.as_str().map(str::to_owned)).collect(),
+        _ => None,
+    };
+    names.filter(|names| !names.is_empty() && names.len() <= MAX_NAMES).ok_or(error)
+}
+
+/// What a model is told that an argument may be, besides what its tool asks for.
+pub(crate) fn schema() -> Value {
+    json!({
+        "type": "object",
+        "description": "Stands for hidden text that you need not see. With `fill`, a text is written from it.",
+        "properties": {SLOT: {
+            "type": "object",
+            "properties": {
+                "regions": {"type": "array", "items": {"type": "string"}, "minItems": 1},
+                "fill": {"type": "string", "description": "What to write from the regions; leave out to copy them"},
+            },
+            "required": ["regions"],
+        }},
+        "required": [SLOT],
+    })
+}
+
+/// The tool `look`, as a model is told of it.
+pub(crate) fn look_spec() -> flowgate_lm::chat::ToolSpec {
+    flowgate_lm::chat::ToolSpec {
+        name: LOOK.to_owned(),
+        description: "Shows hidden regions such as `[hidden h1]`. Look only if you must read them to decide what \
+            to do: what you do afterwards counts as influenced by them, and may need a person's consent. To pass \
+            hidden text on without reading it, leave a `$slot` in an argument that allows one. Call the tools that \
+            do not depend on hidden text before you look."
+            .to_owned(),
+        parameters: json!({
+            "type": "object",
+            "properties": {
+                "regions": {"type": "array", "items": {"type": "string"}, "minItems": 1},
+                "then_return": {
+                    "type": "boolean",
+                    "description": "true if there is more to do afterwards that does not depend on the regions",
+                },
+            },
+            "required": ["regions"],
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_read_strictly() {
+        let check = |value: Value, expected: &str| {
+            let shown = match slot(&value) {
+                Ok(None) => "none".to_owned(),
+                Ok(Some(slot)) => format!("{} {:?}", slot.names.join(","), slot.fill),
+                Err(error) => error.to_owned(),
+            };
+            assert_eq!(shown, expected, "{value}");
+        };
+        let names = "`regions` is a list of names of hidden regions, such as [\"h1\"]";
+        check(json!("text"), "none");
+        check(json!({"a": 1}), "none");
+        check(json!({"$slot": {"regions": ["h1", "h2"]}}), "h1,h2 None");
+        check(json!({"$slot": {"regions": ["h1"], "fill": "sum up"}}), "h1 Some(\"sum up\")");
+        check(json!({"$slot": {"regions": []}}), names);
+        check(json!({"$slot": {"regions": [1]}}), names);
+        check(json!({"$slot": "h1"}), "a slot is an object with `regions`");
+        check(json!({"$slot": {"regions": ["h1"], "fill": 1}}), "the `fill` of a slot is a text");
+        assert!(holds_slot(&json!([{"a": {"$slot": 1}}])) && !holds_slot(&json!({"a": ["$slot"]})));
+    }
+}

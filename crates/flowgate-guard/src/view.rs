@@ -1,0 +1,240 @@
+//! Views: the chat as a model is shown it at a label, and nothing besides.
+//!
+//! Everything that reaches the model passes here: what others said, what it wrote itself, answers, descriptions of
+//! tools, ids. Ids and the names of what is hidden are numbered anew in every view, so that they do not tell how much
+//! was left out.
+
+use flowgate::label::Label;
+use flowgate::monitor::Monitor;
+use flowgate::trace::{Body, EventId, Tool};
+use flowgate_lm::chat::{Message, Part, Request, Sampling, ToolCall, ToolChoice};
+use serde_json::Value;
+
+use crate::catalogue::Catalogue;
+use crate::redact::{Held, Names, Redactor};
+use crate::slot;
+
+/// What a model is shown for one step.
+#[derive(Debug, Clone, PartialEq)]
+pub struct View {
+    /// The label of the view, and of everything that the model makes of it.
+    pub label: Label,
+    /// The chat and the tools.
+    pub request: Request,
+    /// What it hides.
+    pub names: Names,
+}
+
+/// One thing that stands in a conversation.
+#[derive(Debug)]
+pub(crate) enum Item {
+    /// What somebody other than the model said.
+    Said(EventId),
+    /// What the model wrote in one step.
+    Step(Step),
+}
+
+/// What a model wrote in one step, as it wrote it.
+#[derive(Debug)]
+pub(crate) struct Step {
+    /// What it was shown, and so the label of everything here but the answers.
+    pub(crate) label: Label,
+    pub(crate) names: Names,
+    pub(crate) text: String,
+    pub(crate) calls: Vec<Made>,
+}
+
+/// A call that a model wrote, and what it was answered.
+#[derive(Debug)]
+pub(crate) struct Made {
+    pub(crate) call: ToolCall,
+    pub(crate) answer: Answer,
+}
+
+/// What became of a call.
+#[derive(Debug, Clone)]
+pub(crate) enum Answer {
+    /// Nothing yet.
+    Pending,
+    /// It ran, and this is what the tool answered.
+    Output(EventId),
+    /// It did not run, and the model is told why.
+    Told { text: String, label: Label, tool: Option<Tool> },
+    /// It was a look, after which the model was shown this.
+    Looked(Label),
+}
+
+/// What a look is answered where what it showed is hidden again.
+const LOOKED: &str = "You have looked. What you saw, and what you did then, is hidden here.";
+/// What a look is answered where what it showed is there to see.
+const SHOWN: &str = "It is shown now, where the placeholder was.";
+
+/// What a view is made from.
+pub(crate) struct Source<'a> {
+    pub(crate) monitor: &'a Monitor,
+    pub(crate) catalogue: &'a Catalogue,
+    pub(crate) items: &'a [Item],
+    pub(crate) sampling: &'a Sampling,
+    /// Whether the model may ask to see what is hidden, and leave slots for it.
+    pub(crate) can_look: bool,
+}
+
+impl Source<'_> {
+    /// The view at `label`.
+    pub(crate) fn view(&self, label: Label) -> View {
+        let mut names = Names::default();
+        let mut messages = Vec::new();
+        let mut calls = 0;
+        for item in self.items {
+            match item {
+                Item::Said(event) => messages.extend(self.said(*event, &label, &mut names)),
+                Item::Step(step) if !step.label.flows_to(&label) => {}
+                Item::Step(step) => self.step(step, &label, &mut names, &mut calls, &mut messages),
+            }
+        }
+        let hides = !names.all().is_empty();
+        let may_look = self.can_look && hides;
+        let mut tools: Vec<_> =
+            self.catalogue.at(self.monitor, &label).map(|known| known.spec(may_look)).collect();
+        if may_look {
+            tools.push(slot::look_spec());
+        }
+        let sampling = self.sampling.clone();
+        let request = Request { messages, tools, choice: ToolChoice::Auto, sampling };
+        View { label, request, names }
+    }
+
+    fn said(&self, id: EventId, label: &Label, names: &mut Names) -> Option<Message> {
+        let event = self.monitor.trace().event(id)?;
+        let Body::Message(message) = &event.body else { return None };
+        if !self.monitor.trace().existence(id).flows_to(label) {
+            return None;
+        }
+        let content = parts(&Redactor { id, event, label, schema: None }.content(names));
+        Some(match message.role.as_str() {
+            "system" | "developer" => Message::System(content),
+            _ => Message::User(content),
+        })
+    }
+
+    fn step(
+        &self,
+        step: &Step,
+        label: &Label,
+        names: &mut Names,
+        count: &mut usize,
+        messages: &mut Vec<Message>,
+    ) {
+        let first = *count;
+        let calls = step.calls.iter().map(|made| {
+            *count += 1;
+            ToolCall { id: format!("call_{count}"), ..made.call.clone() }
+        });
+        messages.push(Message::Assistant { text: step.text.clone(), calls: calls.collect() });
+        for (index, made) in step.calls.iter().enumerate() {
+            let (content, is_error) = self.answer(&made.answer, label, names);
+            let call_id = format!("call_{}", first + index + 1);
+            messages.push(Message::Tool { call_id, content, is_error });
+        }
+    }
+
+    fn schema(&self, label: &Label, tool: &Tool) -> Option<&Value> {
+        self.catalogue.output_schema(self.monitor, label, tool)
+    }
+
+    fn answer(&self, answer: &Answer, label: &Label, names: &mut Names) -> (Vec<Part>, bool) {
+        let text = |text: &str| vec![Part::from(text)];
+        match answer {
+            Answer::Pending => (text("There is no answer."), true),
+            Answer::Looked(seen) if seen.flows_to(label) => (text(SHOWN), false),
+            Answer::Looked(_) => (text(LOOKED), false),
+            Answer::Told { text: told, label: upper, .. } if upper.flows_to(label) => (text(told), true),
+            // Whether it ran is hidden, too; so this looks like an answer that may not be shown.
+            Answer::Told { text: told, label: upper, tool } => {
+                let schema = tool.as_ref().and_then(|tool| self.schema(label, tool));
+                (text(&names.hide(*upper, Held::Text(told.clone()), schema)), false)
+            }
+            Answer::Output(id) => {
+                let Some(event) = self.monitor.trace().event(*id) else {
+                    return (text("There is no answer."), true);
+                };
+                let call = event.call.and_then(|call| self.monitor.trace().event(call));
+                let tool = call.and_then(|call| call.tool());
+                let schema = tool.and_then(|tool| self.schema(label, tool));
+                let redactor = Redactor { id: *id, event, label, schema };
+                (parts(&redactor.content(names)), redactor.is_error())
+            }
+        }
+    }
+}
+
+/// Content as pieces that models are shown.
+pub(crate) fn parts(content: &Value) -> Vec<Part> {
+    match content {
+        Value::String(text) => vec![Part::Text(text.clone())],
+        Value::Array(blocks) if blocks.iter().any(is_block) => blocks.iter().map(part).collect(),
+        other => vec![Part::Text(other.to_string())],
+    }
+}
+
+fn is_block(value: &Value) -> bool {
+    value.get("type").is_some_and(Value::is_string)
+}
+
+fn part(block: &Value) -> Part {
+    let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
+    // A placeholder in place of an image is no image.
+    let shown = |text: &String| !text.starts_with("[hidden ");
+    let found = match block.get("type").and_then(Value::as_str) {
+        Some("text") => text(block.get("text")).map(Part::Text),
+        Some("image_url") => {
+            let url = block.get("image_url");
+            let url = text(url).or_else(|| text(url?.get("url")));
+            url.filter(shown).map(Part::ImageUrl)
+        }
+        Some("image") => {
+            let source = block.get("source").unwrap_or(block);
+            let media_type = text(source.get("media_type")).or_else(|| text(source.get("mimeType")));
+            let data = text(source.get("data")).filter(shown);
+            match (media_type.filter(shown), data) {
+                (Some(media_type), Some(data)) => Some(Part::ImageData { media_type, data }),
+                _ => text(source.get("url")).filter(shown).map(Part::ImageUrl),
+            }
+        }
+        _ => None,
+    };
+    found.unwrap_or_else(|| match block {
+        Value::String(text) => Part::Text(text.clone()),
+        other => Part::Text(other.to_string()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn blocks_become_parts() {
+        let check = |content: Value, expected: &str| {
+            assert_eq!(format!("{:?}", parts(&content)), expected, "{content}");
+        };
+        check(json!("hello"), "[Text(\"hello\")]");
+        check(json!({"a": 1}), "[Text(\"{\\\"a\\\":1}\")]");
+        check(json!([1, 2]), "[Text(\"[1,2]\")]");
+        check(json!([{"type": "text", "text": "a"}, "[hidden h1]"]), "[Text(\"a\"), Text(\"[hidden h1]\")]");
+        check(
+            json!([{"type": "image_url", "image_url": {"url": "https://x.org/a.png"}}]),
+            "[ImageUrl(\"https://x.org/a.png\")]",
+        );
+        check(
+            json!([{"type": "image", "mimeType": "image/png", "data": "AAAA"}]),
+            "[ImageData { media_type: \"image/png\", data: \"AAAA\" }]",
+        );
+        check(
+            json!([{"type": "image", "mimeType": "image/png", "data": "[hidden h1]"}]),
+            "[Text(\"{\\\"type\\\":\\\"image\\\",\\\"mimeType\\\":\\\"image/png\\\",\\\"data\\\":\\\"[hidden h1]\\\"}\")]",
+        );
+    }
+}

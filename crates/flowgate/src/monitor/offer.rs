@@ -1,0 +1,94 @@
+//! What can be known of tools before any call: what a model that may call them should be shown, and what it
+//! could do after it was shown more.
+
+use super::{Monitor, labelling};
+use crate::label::{Dims, Label, Space};
+use crate::policy::plan::{Ex, Item, Plan, Query, Requirement, TargetStep};
+use crate::trace::Tool;
+
+impl Monitor {
+    /// The strictest requirement on offer: the greatest label at which the decision to call any of these tools can
+    /// be permitted without a question. With no tools it is the greatest of all.
+    pub fn strictest<'t>(&self, tools: impl IntoIterator<Item = &'t Tool>) -> Label {
+        let plan = &self.policy.plan;
+        let bounds = tools.into_iter().map(|tool| decision_bound(plan, tool));
+        bounds.fold(plan.space.top(), |strictest, bound| plan.space.greatest_below(&strictest, &bound))
+    }
+
+    /// The arguments that the policy declares payload of this tool, whatever else the call holds.
+    pub fn payload_arguments(&self, tool: &Tool) -> Vec<String> {
+        let plan = &self.policy.plan;
+        let mut names: Vec<String> = Vec::new();
+        for payload in labelling::for_tool(plan, tool).payloads.iter().filter_map(|i| plan.payloads.get(*i)) {
+            if let [TargetStep::Key(first), TargetStep::Key(name)] = payload.target.steps.as_slice()
+                && **first == *"arguments"
+                && is_unconditional(&payload.query)
+                && self.ambiguous(plan, &payload.query, Some(tool)).is_none()
+            {
+                names.push(name.to_string());
+            }
+        }
+        names.sort();
+        names.dedup();
+        names
+    }
+
+    /// The agent is about to be shown what flows to `view`, and may write to every store that a tool writes which
+    /// could be permitted then. All these stores carry the label from now on, whether the agent writes or not:
+    /// that it did not write would tell something, too (Zdancewic, "no sensitive upgrade").
+    pub fn enter(&mut self, view: &Label) {
+        let policy = std::sync::Arc::clone(&self.policy);
+        let plan = &policy.plan;
+        let mut tools: Vec<Tool> = self.met.iter().cloned().collect();
+        tools.sort_by(|a, b| (&a.server, &a.name).cmp(&(&b.server, &b.name)));
+        for tool in tools {
+            if !is_surely_refused(plan, &tool, view) {
+                let access = self.access(tool, false);
+                self.stores.raise(&access.writes, view);
+            }
+        }
+    }
+}
+
+fn requirements<'p>(plan: &'p Plan, tool: &Tool) -> Vec<&'p Requirement> {
+    let indices = labelling::for_tool(plan, tool).requirements;
+    indices.into_iter().filter_map(|index| plan.requirements.get(index)).collect()
+}
+
+/// Whether it holds for every call of its tools.
+fn is_unconditional(query: &Query) -> bool {
+    query.items.iter().all(|item| matches!(item, Item::Test(Ex::IsTool(_, _, None))))
+}
+
+/// The label at which the decision to call the tool is permitted whatever the arguments are.
+fn decision_bound(plan: &Plan, tool: &Tool) -> Label {
+    let space: &Space = &plan.space;
+    let mut bound = space.top();
+    let mut spoken = Dims::NONE;
+    for requirement in requirements(plan, tool) {
+        let fixed = requirement.label.fixed.unwrap_or(crate::label::Partial::NONE);
+        // What is computed from the arguments may turn out to be nothing.
+        let computed = requirement.label.dims.without(fixed.dims);
+        let mut most = space.replace(&space.top(), &fixed);
+        most = space.restrict(&most, space.all().without(computed));
+        bound = space.greatest_below(&bound, &most);
+        if requirement.target.is_none() && is_unconditional(&requirement.query) {
+            spoken = spoken.union(requirement.label.dims);
+        }
+    }
+    space.restrict(&bound, spoken)
+}
+
+/// Whether no call of the tool can be permitted to an agent that was shown `view`, unless a person approves.
+fn is_surely_refused(plan: &Plan, tool: &Tool, view: &Label) -> bool {
+    let space = &plan.space;
+    let requirements = requirements(plan, tool);
+    let spoken = requirements.iter().fold(Dims::NONE, |dims, requirement| dims.union(requirement.label.dims));
+    if !space.exceeds(view, &Label::BOTTOM, space.all().without(spoken)).is_empty() {
+        return true;
+    }
+    requirements.iter().filter(|requirement| is_unconditional(&requirement.query)).any(|requirement| {
+        let fixed = requirement.label.fixed.unwrap_or(crate::label::Partial::NONE);
+        !space.exceeds(view, &fixed.label, fixed.dims).is_empty()
+    })
+}
