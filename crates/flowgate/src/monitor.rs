@@ -474,15 +474,17 @@ impl Monitor {
         }
         let label = self.trace.event(event).map_or(Label::BOTTOM, |call| call.label);
         judgement.label = self.describe(&label);
-        // What rules read of other events shows in the verdict, whichever it is.
-        let looks_around = crate::rules::looks_around(&self.policy.plan, &self.trace, event);
+        // What rules read of other events shows in the verdict, whichever it is. That matters where somebody is kept
+        // from seeing them; the other methods only estimate what a call depends on.
+        let is_view = matches!(attribution.decision, Source::View(_));
+        let looks_around = is_view && crate::rules::looks_around(&self.policy.plan, &self.trace, event);
         judgement.decided = if looks_around { label.join(&seen) } else { label };
         if let Some(call) = self.trace.event_mut(event) {
             call.decided = judgement.decided;
         }
         let access = self.access(tool, required.is_harmless);
         let decision = self.trace.event(event).map_or(Label::BOTTOM, |call| call.document.frame_label());
-        if !judgement.decided.flows_to(&decision) {
+        if is_view && !judgement.decided.flows_to(&decision) {
             // Somebody may know that the call was proposed and not whether it runs: what it would write to carries
             // the label either way.
             self.stores.raise(&access.writes, &judgement.decided);
