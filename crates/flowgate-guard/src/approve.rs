@@ -6,6 +6,7 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
+use flowgate::label::Label;
 use flowgate::monitor::{Question, Reason};
 use flowgate::trace::{Region, Tool};
 use hmac::{Hmac, Mac};
@@ -21,6 +22,8 @@ pub struct Ask {
     pub arguments: Value,
     /// What the call carries, one phrase for each dimension.
     pub label: Vec<String>,
+    /// What the question itself carries: who may not see this much must not learn that it is asked.
+    pub decided: Label,
     /// Why the call is not simply permitted.
     pub reasons: Vec<Reason>,
     /// What brought the label in, with its text.

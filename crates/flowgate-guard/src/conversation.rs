@@ -282,6 +282,14 @@ impl Conversation {
         Ok(event)
     }
 
+    /// Something else that is put into the context, such as retrieved memory. The policy says what it carries.
+    ///
+    /// # Errors
+    /// If the session has no room.
+    pub fn note(&mut self, role: &str, content: Value) -> Result<EventId, PushError> {
+        self.say(role, content)
+    }
+
     fn say(&mut self, role: &str, content: Value) -> Result<EventId, PushError> {
         let message = Message { role: role.to_owned(), content };
         let (event, _) = self.monitor.push(Entry::from(Body::Message(message)))?;
@@ -342,9 +350,6 @@ impl Conversation {
                 seen.join(&self.base)
             }
         };
-        if self.settings.method == Method::LowestFirst && label != self.base {
-            self.monitor.enter(&label);
-        }
         let view = self.view_at(label);
         self.turn.spent.hidden += view.names.all().len();
         self.view = Some(view.clone());
@@ -508,6 +513,8 @@ impl Conversation {
         }
         self.turn.spent.looks += 1;
         self.answer(index, Answer::Looked(label));
+        let below = self.step().map_or(self.base, |step| step.label);
+        self.monitor.enter(&below, &label);
         match self.levels.last_mut().filter(|_| is_second) {
             // Looks of one message are one look.
             Some(level) => {
@@ -695,6 +702,7 @@ impl Conversation {
             tool: call.map_or_else(|| Tool::local(""), |call| call.tool.clone()),
             arguments: Value::Object(arguments),
             label: judgement.label.clone(),
+            decided: judgement.decided,
             reasons: judgement.reasons.clone(),
             excerpts,
             digest: self.settings.key.digest(question),

@@ -128,6 +128,8 @@ pub(crate) struct Evaluator<'a> {
     pub(crate) answers: &'a Answers,
     pub(crate) candidates: &'a dyn Candidates,
     pub(crate) reads: Vec<Read>,
+    /// While set, the join of everything that was looked at and then forgotten.
+    pub(crate) touched: Option<Label>,
     /// Whether the query may go through rows without that being noted as looking at the structure around them.
     pub(crate) quiet: bool,
     /// Set while it does.
@@ -181,6 +183,7 @@ impl<'a> Evaluator<'a> {
             answers: &NOBODY,
             candidates: &Everywhere,
             reads: Vec::new(),
+            touched: None,
             quiet: false,
             is_quiet: false,
             missed: false,
@@ -248,6 +251,10 @@ impl<'a> Evaluator<'a> {
 
     /// The join of the labels of all regions looked at so far.
     pub(crate) fn read_label(&self) -> Label {
+        self.label_of(&self.reads)
+    }
+
+    fn label_of(&self, reads: &[Read]) -> Label {
         let label = |read: &Read| {
             let document = self.trace.event(read.event).map(|event| &event.document);
             document.map_or(Label::BOTTOM, |document| match read.deep {
@@ -255,7 +262,7 @@ impl<'a> Evaluator<'a> {
                 false => document.node(read.node).map_or(Label::BOTTOM, |node| node.label),
             })
         };
-        self.reads.iter().fold(Label::BOTTOM, |joined, read| joined.join(&label(read)))
+        reads.iter().fold(Label::BOTTOM, |joined, read| joined.join(&label(read)))
     }
 
     /// Finds all assignments that satisfy `ops`, and calls `found` for each until it says to stop.
@@ -354,6 +361,10 @@ impl<'a> Evaluator<'a> {
         // A branch that fails grants nothing, so what it looked at is forgotten; but that a predicate does not hold
         // is an answer too, which depends on everything that it looked at.
         if !matches!(result, Ok(true)) && self.depth == 0 {
+            if let Some(touched) = self.touched {
+                let forgotten = self.reads.get(noted..).unwrap_or_default();
+                self.touched = Some(touched.join(&self.label_of(forgotten)));
+            }
             self.reads.truncate(noted);
         }
         result

@@ -28,7 +28,7 @@ use crate::policy::pattern::Servers;
 use crate::policy::plan::Type;
 use crate::policy::{Action, Policy};
 use crate::predicates::{Answered, Answers, Predicates};
-use crate::rules::Rules;
+use crate::rules::{Around, Rules};
 use crate::trace::{Body, Call, Entry, EventId, Influence, PlaceError, Region, Status, Tool, Trace};
 use stores::{Access, Stores};
 use verdict::{Approval, Ticket};
@@ -477,16 +477,26 @@ impl Monitor {
         // What rules read of other events shows in the verdict, whichever it is. That matters where somebody is kept
         // from seeing them; the other methods only estimate what a call depends on.
         let is_view = matches!(attribution.decision, Source::View(_));
-        let looks_around = is_view && crate::rules::looks_around(&self.policy.plan, &self.trace, event);
-        judgement.decided = if looks_around { label.join(&seen) } else { label };
+        let around = if is_view {
+            crate::rules::looks_around(&self.policy.plan, &self.trace, event)
+        } else {
+            Around::Nothing
+        };
+        judgement.decided = match around {
+            Around::Nothing => label,
+            // That there were none to look at tells something, too; so what matters is what there could have been.
+            Around::Calls => label.join(&self.trace.calls_context()),
+            Around::Everything => self.policy.space().top(),
+        };
         if let Some(call) = self.trace.event_mut(event) {
             call.decided = judgement.decided;
         }
+        let most = offer::most_permitted(&self.policy.plan, &tool);
         let access = self.access(tool, required.is_harmless);
         let decision = self.trace.event(event).map_or(Label::BOTTOM, |call| call.document.frame_label());
-        if is_view && !judgement.decided.flows_to(&decision) {
+        if is_view && !judgement.decided.flows_to(&decision) && decision.flows_to(&most) {
             // Somebody may know that the call was proposed and not whether it runs: what it would write to carries
-            // the label either way.
+            // the label either way. If the decision alone is too much for the tool, it does not run.
             self.stores.raise(&access.writes, &judgement.decided);
         }
         Examined { judgement, event: Some(event), entry: entry_kept, access, seen }

@@ -63,15 +63,36 @@ pub(crate) struct Rules {
     frame: Frame,
 }
 
-/// Whether a rule that can stop the call looks at other events, or may do so: then the verdict tells of them.
-pub(crate) fn looks_around(plan: &Plan, trace: &Trace, id: EventId) -> bool {
-    let Some(kind) = kind(trace, id) else { return false };
+/// Which other events the verdict on a call tells of, because a rule that can stop it looks at them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Around {
+    /// None.
+    Nothing,
+    /// Calls and their outputs.
+    Calls,
+    /// All, messages among them, of which anybody may have put some into the context.
+    Everything,
+}
+
+/// Which other events the verdict on a call tells of.
+pub(crate) fn looks_around(plan: &Plan, trace: &Trace, id: EventId) -> Around {
+    let Some(kind) = kind(trace, id) else { return Around::Nothing };
     let met = plan.dispatch.places(trace, id, kind).map(|(rule, _)| rule);
     let concerned = plan.dispatch.unsettled.iter().copied();
     let concerned = concerned.filter(|index| plan.rules.get(*index).is_some_and(|r| is_concerned(r, kind)));
-    met.chain(concerned).filter_map(|index| plan.rules.get(index)).any(|rule| {
-        rule.action != Action::Log && (rule.events.len() > 1 || !rule.is_settled || !rule.looks_at.is_empty())
-    })
+    let rules = met.chain(concerned).filter_map(|index| plan.rules.get(index));
+    let mut around = Around::Nothing;
+    for rule in rules.filter(|rule| rule.action != Action::Log) {
+        if rule.events.len() <= 1 && rule.is_settled && rule.looks_at.is_empty() {
+            continue;
+        }
+        let mut types = rule.events.iter().map(|variable| variable.ty).chain(rule.looks_at.iter().copied());
+        if !types.all(|ty| matches!(ty, Type::ToolCall | Type::ToolOutput)) {
+            return Around::Everything;
+        }
+        around = Around::Calls;
+    }
+    around
 }
 
 impl Rules {

@@ -143,6 +143,8 @@ pub struct Trace {
     writers: Vec<Vec<EventId>>,
     /// The events that raised what their agent had seen: as few as the lattice is high.
     raising: Vec<EventId>,
+    /// The join of all calls, outputs and messages of models.
+    calls_context: Label,
 }
 
 /// Where an agent stands. What it has seen stays seen, even if the call that said so was taken back.
@@ -500,6 +502,15 @@ impl Trace {
         event.label = event.document.label_of(0);
         event.context = seen.join(&event.label);
         let (agent, context) = (event.agent, event.context);
+        let is_said = match &event.body {
+            Body::Message(message) => !matches!(message.role.as_str(), "assistant" | "model"),
+            Body::Tool(_) => true,
+            Body::Call(_) | Body::Output(_) => false,
+        };
+        let label = event.label;
+        if !is_said {
+            self.calls_context = self.calls_context.join(&label);
+        }
         if let Some(head) = self.heads.get_mut(agent) {
             head.context = context;
         }
@@ -512,6 +523,11 @@ impl Trace {
     /// Gives up the name of an event that does not happen.
     pub(crate) fn forget_name(&mut self, id: EventId) {
         self.named.retain(|_, known| *known != id);
+    }
+
+    /// The join of all calls that were judged, their outputs, and what models said.
+    pub(crate) fn calls_context(&self) -> Label {
+        self.calls_context
     }
 
     /// The events that raised what their agent had seen, in order.

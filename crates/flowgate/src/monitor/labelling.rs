@@ -5,7 +5,7 @@ use crate::eval::{EvalError, Evaluator, Frame, Missing, Read, Value};
 use crate::label::{Bound, Dims, Kind, Label, Partial, Roster, Space};
 use crate::policy::Action;
 use crate::policy::pattern::PatternId;
-use crate::policy::plan::{LabelPlan, LabelStatement, Plan, Query, Target, TargetStep, Type};
+use crate::policy::plan::{Ex, LabelPlan, LabelStatement, Op, Plan, Query, Target, TargetStep, Type};
 use crate::trace::{Body, Document, Entry, EventId, Influence, NodeId, Place, Status, Step, Tool, Trace};
 
 use super::attribution::Attribution;
@@ -51,8 +51,22 @@ struct Grant {
     read_label: Label,
 }
 
-/// The matches of a statement, and those that it would have besides if missing values were `None`.
-type Matches = (Vec<Grant>, Vec<Grant>);
+/// What a statement grants, and whether a value that it asks for was missing; or why it cannot be evaluated.
+type Found = Result<(Vec<Grant>, bool), EvalError>;
+
+/// What comes of a statement.
+#[derive(Default)]
+struct Matches {
+    /// What it grants.
+    grants: Vec<Grant>,
+    /// What it would grant besides if missing values were `None`.
+    unsure: Vec<Grant>,
+    /// The regions that it speaks of, matched or not, and what its conditions have looked at: that it does not
+    /// apply to a region is told by the label that the region has instead.
+    swayed: (Vec<NodeId>, Label),
+    /// Why it could not be evaluated.
+    failed: Option<Reason>,
+}
 
 impl Monitor {
     /// Labels a message or an output and appends it.
@@ -175,26 +189,28 @@ impl Monitor {
         for reading in [false, true] {
             let statements = applicable.labels.iter().filter_map(|index| plan.labels.get(*index));
             for statement in statements.filter(|s| s.reads == reading && (!is_error || s.mentions_error)) {
-                let matched = match self.ambiguous(plan, &statement.query, tool) {
-                    Some(reason) => Err(reason),
-                    None => self.matches(plan, id, statement, fuel)?,
-                };
-                match matched {
-                    Ok((grants, unsure)) => {
-                        if let Some(event) = self.trace.event_mut(id) {
-                            // What applies only if a missing value is taken for `None` may raise, and not lower.
-                            for grant in unsure {
-                                raised |= event.document.raise_subtree(grant.node, &grant.label.label);
-                            }
+                let reason = if let Some(reason) = self.ambiguous(plan, &statement.query, tool) {
+                    // It may have been there to raise what another statement lowers.
+                    closed = closed.union(statement.label.dims);
+                    Some(reason)
+                } else {
+                    let found = self.matches(plan, id, statement, fuel)?;
+                    let Matches { grants, unsure, swayed: (nodes, looked_at), failed } = found;
+                    if let Some(event) = self.trace.event_mut(id) {
+                        for node in nodes {
+                            raised |= event.document.raise_subtree(node, &looked_at);
                         }
-                        raised |= self.grant(space, id, grants);
+                        // What applies only if a missing value is taken for `None` may raise, and not lower.
+                        for grant in unsure {
+                            raised |= event.document.raise_subtree(grant.node, &grant.label.label);
+                        }
                     }
-                    // The statement may have been there to raise what another one lowers.
-                    Err(mut reason) => {
-                        closed = closed.union(statement.label.dims);
-                        reason.statement = Some(statement.span.clone());
-                        reasons.push(reason);
-                    }
+                    raised |= self.grant(space, id, grants);
+                    failed
+                };
+                if let Some(mut reason) = reason {
+                    reason.statement = Some(statement.span.clone());
+                    reasons.push(reason);
                 }
             }
         }
@@ -218,37 +234,82 @@ impl Monitor {
         id: EventId,
         statement: &LabelStatement,
         fuel: &mut u64,
-    ) -> Result<Result<Matches, Reason>, EvalError> {
+    ) -> Result<Matches, EvalError> {
         let known = (!statement.label.computed.is_empty()).then(|| self.roster.clone());
-        let mut run = |missing| match self.grants(plan, id, statement, missing, fuel) {
-            Ok(found) => Ok(Ok(found)),
-            Err(EvalError::Fuel) => Err(EvalError::Fuel),
-            Err(problem) => Ok(Err(Reason::new(ReasonKind::RuleError, Action::Log, problem.to_string()))),
-        };
-        let (mut grants, missed) = match run(Missing::FailsAll)? {
-            Ok(found) => found,
-            Err(reason) => return Ok(Err(reason)),
-        };
-        let mut unsure = Vec::new();
-        if missed {
-            unsure = match run(Missing::IsNone)? {
-                Ok((grants, _)) => grants,
-                Err(reason) => return Ok(Err(reason)),
-            };
-            unsure.retain(|grant| {
-                !grants.iter().any(|sure| (sure.node, sure.label) == (grant.node, grant.label))
-            });
-        }
-        // A statement may only look at what is at or below the label that it grants.
+        let mut matches = Matches::default();
         let space = &plan.space;
-        grants.retain(|grant| {
-            space.exceeds(&grant.read_label, &grant.label.label, grant.label.dims).is_empty()
-        });
-        if let (Some(known), true) = (known, grants.is_empty() && unsure.is_empty()) {
+        let (mut found, mut looked_at) = self.grants(plan, id, statement, Missing::FailsAll, fuel)?;
+        if let Ok((_, true)) = found {
+            let (more, also) = self.grants(plan, id, statement, Missing::IsNone, fuel)?;
+            looked_at = looked_at.join(&also);
+            match more {
+                Ok((grants, _)) => matches.unsure = grants,
+                Err(problem) => found = Err(problem),
+            }
+        }
+        match found {
+            Ok((grants, _)) => {
+                matches.unsure.retain(|grant| {
+                    !grants.iter().any(|sure| (sure.node, sure.label) == (grant.node, grant.label))
+                });
+                // A statement may only look at what is at or below the label that it grants.
+                let is_fair = |grant: &Grant| {
+                    space.exceeds(&grant.read_label, &grant.label.label, grant.label.dims).is_empty()
+                };
+                matches.grants = grants.into_iter().filter(is_fair).collect();
+            }
+            Err(problem) => {
+                // It may have been there to raise what another statement lowers.
+                looked_at = looked_at.join(&space.restrict(&space.top(), statement.label.dims));
+                matches.failed = Some(Reason::new(ReasonKind::RuleError, Action::Log, problem.to_string()));
+            }
+        }
+        if let (Some(known), true) = (known, matches.grants.is_empty() && matches.unsure.is_empty()) {
             // Names in labels that are not granted take no room.
             self.roster = known;
         }
-        Ok(Ok((grants, unsure)))
+        if looked_at != Label::BOTTOM {
+            matches.swayed = (self.spoken_of(plan, id, statement, fuel)?, looked_at);
+        }
+        Ok(matches)
+    }
+
+    /// The regions that a statement would grant something if all its conditions held.
+    fn spoken_of(
+        &self,
+        plan: &Plan,
+        id: EventId,
+        statement: &LabelStatement,
+        fuel: &mut u64,
+    ) -> Result<Vec<NodeId>, EvalError> {
+        let mut evaluator =
+            Evaluator::new(plan, &self.trace, fuel, Missing::IsNone).given(&self.parameters, &self.answers);
+        // A value that is given a name matters only if it says where to look.
+        let domains = statement.query.ops.iter().fold(0, |needs, op| match op {
+            Op::Each(_, _, domain) => needs | domain.needs(),
+            _ => needs,
+        });
+        let leads = |op: &&Op| match op {
+            Op::Test(_) => false,
+            Op::Let(slot, _) => Ex::Slot(*slot).needs() & domains != 0,
+            Op::Each(..) | Op::Events(..) => true,
+        };
+        let ops: Vec<Op> = statement.query.ops.iter().filter(leads).cloned().collect();
+        let mut nodes = Vec::new();
+        let mut frame = frame(&statement.query, id);
+        let result = evaluator.solve(&ops, &mut frame, &mut |evaluator, frame| {
+            let found = region_nodes(evaluator.trace, &statement.target, frame, id);
+            evaluator.spend(found.len())?;
+            nodes.extend(found);
+            Ok(false)
+        });
+        // Where it cannot be looked, there is nothing that it could speak of.
+        if result == Err(EvalError::Fuel) {
+            return Err(EvalError::Fuel);
+        }
+        nodes.sort_unstable();
+        nodes.dedup();
+        Ok(nodes)
     }
 
     /// A reason against the statement if one of its patterns has become ambiguous.
@@ -264,7 +325,7 @@ impl Monitor {
         Some(Reason::new(ReasonKind::AmbiguousTool, Action::Deny, message))
     }
 
-    /// What the statement grants, and whether a value that it asks for was missing.
+    /// What the statement grants, whether a value that it asks for was missing, and what it has looked at.
     fn grants(
         &mut self,
         plan: &Plan,
@@ -272,9 +333,10 @@ impl Monitor {
         statement: &LabelStatement,
         missing: Missing,
         fuel: &mut u64,
-    ) -> Result<(Vec<Grant>, bool), EvalError> {
+    ) -> Result<(Found, Label), EvalError> {
         let Self { trace, roster, parameters, answers, .. } = self;
         let mut evaluator = Evaluator::new(plan, trace, fuel, missing).given(parameters, answers);
+        evaluator.touched = Some(Label::BOTTOM);
         evaluator.quiet = statement.query.is_quiet;
         let mut grants = Vec::new();
         let mut frame = frame(&statement.query, id);
@@ -303,8 +365,11 @@ impl Monitor {
             evaluator.reads.truncate(noted);
             Ok(false)
         });
-        let missed = evaluator.missed;
-        result.map(|_| (grants, missed))
+        let (missed, looked_at) = (evaluator.missed, evaluator.touched.unwrap_or(plan.space.top()));
+        match result {
+            Err(EvalError::Fuel) => Err(EvalError::Fuel),
+            result => Ok((result.map(|_| (grants, missed)), looked_at)),
+        }
     }
 
     /// Carries grants out. Returns whether that raised a label which an earlier grant had relied on.

@@ -33,17 +33,20 @@ impl Monitor {
         names
     }
 
-    /// The agent is about to be shown what flows to `view`, and may write to every store that a tool writes which
-    /// could be permitted then. All these stores carry the label from now on, whether the agent writes or not:
-    /// that it did not write would tell something, too (Zdancewic, "no sensitive upgrade").
-    pub fn enter(&mut self, view: &Label) {
+    /// An agent that was shown what flows to `below` is about to be shown what flows to `view`. From now on every
+    /// store carries the label of the view that could be written to by somebody who was shown more than before,
+    /// whether it is written to or not: that it was not would tell something, too.
+    ///
+    /// Which stores these are does not depend on `view`, since the label of what is hidden may depend on what it is.
+    pub fn enter(&mut self, below: &Label, view: &Label) {
         let policy = std::sync::Arc::clone(&self.policy);
         let plan = &policy.plan;
         let mut tools: Vec<Tool> = self.met.iter().cloned().collect();
         tools.sort_by(|a, b| (&a.server, &a.name).cmp(&(&b.server, &b.name)));
         for tool in tools {
-            if !is_surely_refused(plan, &tool, view) {
-                let access = self.access(tool, false);
+            let harmless = is_harmless(plan, &tool);
+            if !most_permitted(plan, &tool).flows_to(below) {
+                let access = self.access(tool, harmless);
                 self.stores.raise(&access.writes, view);
             }
         }
@@ -79,16 +82,24 @@ fn decision_bound(plan: &Plan, tool: &Tool) -> Label {
     space.restrict(&bound, spoken)
 }
 
-/// Whether no call of the tool can be permitted to an agent that was shown `view`, unless a person approves.
-fn is_surely_refused(plan: &Plan, tool: &Tool, view: &Label) -> bool {
+/// The greatest label at which some call of the tool may be permitted without a question.
+pub(super) fn most_permitted(plan: &Plan, tool: &Tool) -> Label {
     let space = &plan.space;
     let requirements = requirements(plan, tool);
     let spoken = requirements.iter().fold(Dims::NONE, |dims, requirement| dims.union(requirement.label.dims));
-    if !space.exceeds(view, &Label::BOTTOM, space.all().without(spoken)).is_empty() {
-        return true;
-    }
-    requirements.iter().filter(|requirement| is_unconditional(&requirement.query)).any(|requirement| {
-        let fixed = requirement.label.fixed.unwrap_or(crate::label::Partial::NONE);
-        !space.exceeds(view, &fixed.label, fixed.dims).is_empty()
-    })
+    let fixed = requirements
+        .iter()
+        .filter(|requirement| is_unconditional(&requirement.query))
+        .filter_map(|requirement| requirement.label.fixed);
+    let most = fixed
+        .fold(space.top(), |most, bound| space.greatest_below(&most, &space.replace(&space.top(), &bound)));
+    space.restrict(&most, spoken)
+}
+
+/// Whether the tool acts on nothing, whatever it is called with.
+fn is_harmless(plan: &Plan, tool: &Tool) -> bool {
+    let requirements = requirements(plan, tool);
+    let is_top = |requirement: &&Requirement| requirement.label.is_top && requirement.target.is_none();
+    requirements.iter().all(|requirement| is_top(requirement))
+        && requirements.iter().any(|requirement| is_unconditional(&requirement.query))
 }
