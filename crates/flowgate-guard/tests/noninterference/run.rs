@@ -212,7 +212,8 @@ impl Run {
                 } else {
                     let value = world::changed(document, content, &self.observer, hidden, &mut run.changed);
                     // What has not changed is spelled as it was.
-                    let text = if run.changed == before {
+                    let is_by_chance = output.content.is_string() && matches!(spelling, Spelling::Value);
+                    let text = if run.changed == before || is_by_chance {
                         output.content.clone()
                     } else {
                         world::spell(&value, *spelling)
