@@ -172,7 +172,10 @@ impl Run {
                     if ask.decided.flows_to(&self.observer) {
                         run.log.push(format!("asks {} {} {}", ask.tool, ask.arguments, ask.digest));
                     }
-                    run.conversation.decided(Decision::Refuse);
+                    // A person who knows no more than the observer may say yes; what was asked above that is
+                    // refused in both runs, since nothing is replayed.
+                    let yes = ask.decided.flows_to(&self.observer) && Random::of(&ask.digest).chance(50);
+                    run.conversation.decided(if yes { Decision::Allow } else { Decision::Refuse });
                 }
                 Need::Run(call) => {
                     let trace = run.conversation.monitor().trace();
