@@ -149,8 +149,7 @@ impl<M: Complete> Complete for Recorded<M> {
     fn complete(&self, request: &Request, listener: &mut Listener<'_>) -> Result<Completion, Error> {
         let key = line::key(self.model.name(), request);
         if self.mode != Mode::Record {
-            let known =
-                self.kept.lock().unwrap_or_else(PoisonError::into_inner).answers.get(&key).cloned();
+            let known = self.kept.lock().unwrap_or_else(PoisonError::into_inner).answers.get(&key).cloned();
             if let Some(completion) = known {
                 tell(&completion, listener)?;
                 return Ok(completion);
@@ -270,7 +269,10 @@ mod tests {
         check(&format!("{good}{{"), "are damaged: line 2: it has no end");
         check(&format!("{good}\n"), "are damaged: line 2: it is no JSON");
         check(&format!("{good}{{}}\n{good}"), "are damaged: line 2: it has no key");
-        check(&good.replace("\"stop\":\"calls\"", "\"stop\":\"why\""), "are damaged: line 1: it has no answer");
+        check(
+            &good.replace("\"stop\":\"calls\"", "\"stop\":\"why\""),
+            "are damaged: line 1: it has no answer",
+        );
         let missing = Recorded::replay("m", Path::new("/nowhere/at/all")).unwrap_err();
         assert_eq!(missing.to_string(), "the recorded answers cannot be used: entity not found");
     }

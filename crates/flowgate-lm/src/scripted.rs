@@ -35,9 +35,7 @@ impl Scripted {
     }
 
     /// A model that answers as a function does.
-    pub fn answering(
-        answer: impl Fn(&Request) -> Result<Completion, Error> + Send + Sync + 'static,
-    ) -> Self {
+    pub fn answering(answer: impl Fn(&Request) -> Result<Completion, Error> + Send + Sync + 'static) -> Self {
         Self {
             name: "scripted".to_owned(),
             answer: Box::new(answer),

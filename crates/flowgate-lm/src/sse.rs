@@ -145,10 +145,7 @@ mod tests {
 
     #[test]
     fn limits() {
-        assert_eq!(
-            split([&b"data: \xff\n"[..]]).unwrap_err(),
-            Error::Malformed("the stream is no UTF-8")
-        );
+        assert_eq!(split([&b"data: \xff\n"[..]]).unwrap_err(), Error::Malformed("the stream is no UTF-8"));
         let piece = vec![b'x'; 1 << 20];
         let mut splitter = Splitter::default();
         let ended = std::iter::repeat_with(|| splitter.feed(&piece)).take(32).find_map(Result::err);

@@ -32,12 +32,7 @@ impl Assembly {
     }
 
     /// Begins a call and says which one it is. Servers that give it no id would have no answer to it: it gets one.
-    pub(super) fn call(
-        &mut self,
-        id: &str,
-        name: &str,
-        listener: &mut Listener<'_>,
-    ) -> Result<usize, Error> {
+    pub(super) fn call(&mut self, id: &str, name: &str, listener: &mut Listener<'_>) -> Result<usize, Error> {
         let index = self.completion.calls.len();
         if index >= MAX_CALLS {
             return Err(Error::Malformed("it has too many calls"));

@@ -125,7 +125,9 @@ impl<'a> Fields<'a> {
             Some(Value::String(text)) => Ok(vec![text.clone()]),
             Some(Value::Array(items)) => {
                 let texts = items.iter().map(|item| item.as_str().map(str::to_owned));
-                texts.collect::<Option<_>>().map_or_else(|| self.wrong(key, "has something that is no text"), Ok)
+                texts
+                    .collect::<Option<_>>()
+                    .map_or_else(|| self.wrong(key, "has something that is no text"), Ok)
             }
             Some(_) => self.wrong(key, "is neither a text nor a list"),
         }

@@ -30,7 +30,8 @@ pub(crate) fn reported(error: &Value) -> Error {
     let names = [word("code"), word("type")];
     let by_number = error.get("code").and_then(Value::as_u64).and_then(|code| u16::try_from(code).ok());
     let by_name = || {
-        let known = |name: &str| NAMES.iter().find(|(_, openai, anthropic)| name == *openai || name == *anthropic);
+        let known =
+            |name: &str| NAMES.iter().find(|(_, openai, anthropic)| name == *openai || name == *anthropic);
         names.iter().flatten().find_map(|name| known(name)).map(|(status, _, _)| *status)
     };
     let status = by_number.filter(|code| (400..600).contains(code)).or_else(by_name).unwrap_or(500);
@@ -78,8 +79,14 @@ mod tests {
         let rejects = |status: u16, name: &str| {
             format!("the model's server does not accept the request ({status}): {name}")
         };
-        check(json!({"type": "invalid_request_error", "code": null, "message": "secret"}), &rejects(400, "invalid_request_error"));
-        check(json!({"type": "invalid_request_error", "code": "context_length_exceeded"}), &rejects(400, "context_length_exceeded"));
+        check(
+            json!({"type": "invalid_request_error", "code": null, "message": "secret"}),
+            &rejects(400, "invalid_request_error"),
+        );
+        check(
+            json!({"type": "invalid_request_error", "code": "context_length_exceeded"}),
+            &rejects(400, "context_length_exceeded"),
+        );
         check(json!({"type": "overloaded_error"}), "the model is busy");
         check(json!({"code": "rate_limit_exceeded"}), "the model is busy");
         check(json!({"code": 404, "type": "NotFoundError"}), &rejects(404, "NotFoundError"));

@@ -114,8 +114,7 @@ const REQUEST: Known = Known {
         ("service_tier", &[r#""auto""#, r#""default""#]),
     ],
 };
-const OPTIONS: Known =
-    Known { read: &["include_usage"], dropped: &["include_obfuscation"], fixed: &[] };
+const OPTIONS: Known = Known { read: &["include_usage"], dropped: &["include_obfuscation"], fixed: &[] };
 
 /// Reads the body of a request.
 ///
@@ -184,7 +183,8 @@ fn read_message(item: &Value, at: usize) -> Result<Message, WireError> {
             }
             text.push_str(message.optional_text("refusal")?.unwrap_or_default());
             let calls = message.list("tool_calls")?.iter().enumerate();
-            let calls = calls.map(|(index, item)| read_call(item, message.at(&format!("tool_calls[{index}]"))));
+            let calls =
+                calls.map(|(index, item)| read_call(item, message.at(&format!("tool_calls[{index}]"))));
             Ok(Message::Assistant { text, calls: calls.collect::<Result<_, _>>()? })
         }
         "tool" => {
@@ -267,8 +267,7 @@ fn read_tool(item: &Value, at: usize) -> Result<ToolSpec, WireError> {
     })
 }
 
-const CHOICE: Known =
-    Known { read: &["function"], dropped: &[], fixed: &[("type", &[r#""function""#])] };
+const CHOICE: Known = Known { read: &["function"], dropped: &[], fixed: &[("type", &[r#""function""#])] };
 const CHOSEN: Known = Known { read: &["name"], dropped: &[], fixed: &[] };
 
 fn read_choice(body: &Fields<'_>) -> Result<ToolChoice, WireError> {
@@ -320,7 +319,10 @@ mod tests {
         check(r#""logprobs":true"#, "`logprobs` has a value that is not supported");
         check(r#""store":true"#, "`store` has a value that is not supported");
         check(r#""parallel_tool_calls":false"#, "`parallel_tool_calls` has a value that is not supported");
-        check(r#""response_format":{"type":"json_object"}"#, "`response_format` has a value that is not supported");
+        check(
+            r#""response_format":{"type":"json_object"}"#,
+            "`response_format` has a value that is not supported",
+        );
         check(r#""reasoning_effort":"low""#, "`reasoning_effort` is not supported");
         check(r#""functions":[]"#, "`functions` is not supported");
         check(r#""a secret":1"#, "`...` is not supported");
@@ -331,7 +333,10 @@ mod tests {
         check(r#""stream":1"#, "`stream` is neither true nor false");
         check(r#""tools":[{"type":"custom","custom":{}}]"#, "`tools[0].type` is not supported");
         check(r#""tools":[{"type":"function"}]"#, "`tools[0].function` is no object");
-        check(r#""tool_choice":{"type":"allowed_tools"}"#, "`tool_choice.type` has a value that is not supported");
+        check(
+            r#""tool_choice":{"type":"allowed_tools"}"#,
+            "`tool_choice.type` has a value that is not supported",
+        );
         check(r#""model":1"#, "`model` is no text");
         let message = |message: &str, expected: &str| check(&format!(r#""messages":[{message}]"#), expected);
         message(r#"{"role":"function","content":""}"#, "`messages[0].role` is not supported");

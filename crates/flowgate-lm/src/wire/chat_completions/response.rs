@@ -118,7 +118,16 @@ mod tests {
 
     fn check(body: &str, expected: &str) {
         let shown = match decode_response(&serde_json::from_str(body).unwrap()) {
-            Ok(answer) => format!("{:?} {:?} {:?}", answer.stop, answer.text, answer.calls.iter().map(|call| format!("{}={}{}", call.id, call.name, call.arguments)).collect::<Vec<_>>()),
+            Ok(answer) => format!(
+                "{:?} {:?} {:?}",
+                answer.stop,
+                answer.text,
+                answer
+                    .calls
+                    .iter()
+                    .map(|call| format!("{}={}{}", call.id, call.name, call.arguments))
+                    .collect::<Vec<_>>()
+            ),
             Err(error) => error.to_string(),
         };
         assert_eq!(shown, expected, "{body}");
@@ -135,9 +144,18 @@ mod tests {
             r#"{"choices":[{"message":{"content":null,"tool_calls":[{"function":{"name":"f","arguments":{"a":1}}}]},"finish_reason":"stop"}]}"#,
             r#"Calls "" ["call_0=f{\"a\":1}"]"#,
         );
-        check(r#"{"choices":[{"message":{"content":null},"finish_reason":"tool_calls"}]}"#, &bad("it announces calls and has none"));
-        check(r#"{"choices":[{"message":{"content":"a"},"finish_reason":null}]}"#, &bad("its `finish_reason` is not known"));
-        check(r#"{"choices":[{"message":{"content":null},"finish_reason":"content_filter"}]}"#, "Refused \"\" []");
+        check(
+            r#"{"choices":[{"message":{"content":null},"finish_reason":"tool_calls"}]}"#,
+            &bad("it announces calls and has none"),
+        );
+        check(
+            r#"{"choices":[{"message":{"content":"a"},"finish_reason":null}]}"#,
+            &bad("its `finish_reason` is not known"),
+        );
+        check(
+            r#"{"choices":[{"message":{"content":null},"finish_reason":"content_filter"}]}"#,
+            "Refused \"\" []",
+        );
         check(r#"{"choices":[]}"#, &bad("it has not exactly one choice"));
         check(r#"{"choices":[{},{}]}"#, &bad("it has not exactly one choice"));
         check(r#"{"choices":[{}]}"#, &bad("its choice has no `message`"));

@@ -182,7 +182,10 @@ mod tests {
         check(&[a, end], "the model's answer cannot be read: the stream ended early");
         check(&[a, "[DONE]"], "the model's answer cannot be read: the stream ended early");
         check(&[a, end, a, "[DONE]"], "the model's answer cannot be read: it goes on after its end");
-        check(&[end, r#"{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":4}}"#, "[DONE]"], "End \"\" 3+4");
+        check(
+            &[end, r#"{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":4}}"#, "[DONE]"],
+            "End \"\" 3+4",
+        );
         check(&["{"], "the model's answer cannot be read: an event is no JSON");
         check(&["{}"], "the model's answer cannot be read: a chunk has no `choices`");
         check(&[r#"{"error":{"code":503}}"#], "the model is busy");

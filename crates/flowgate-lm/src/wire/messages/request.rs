@@ -13,8 +13,7 @@ pub const MAX_TOKENS: u32 = 4096;
 #[must_use]
 pub fn encode_request(request: &Request, model: &str, stream: bool) -> Value {
     let is_text = |part: &Part| matches!(part, Part::Text(_));
-    let leads =
-        |message: &&Message| matches!(message, Message::System(parts) if parts.iter().all(is_text));
+    let leads = |message: &&Message| matches!(message, Message::System(parts) if parts.iter().all(is_text));
     let leading = request.messages.iter().take_while(leads).count();
     let (system, rest) = request.messages.split_at(leading);
     let sampling = &request.sampling;
@@ -190,11 +189,8 @@ const USE: Known = Known {
     dropped: &["cache_control"],
     fixed: &[("caller", &[r#"{"type":"direct"}"#])],
 };
-const RESULT: Known = Known {
-    read: &["type", "tool_use_id", "content", "is_error"],
-    dropped: &["cache_control"],
-    fixed: &[],
-};
+const RESULT: Known =
+    Known { read: &["type", "tool_use_id", "content", "is_error"], dropped: &["cache_control"], fixed: &[] };
 const MESSAGE: Known = Known { read: &["role", "content"], dropped: &[], fixed: &[] };
 
 /// The blocks of a content, which may be a text alone.
@@ -375,10 +371,16 @@ mod tests {
         }
         check(r#""max_tokens":null"#, "`max_tokens` is missing");
         check(r#""top_k":5"#, "`top_k` is not supported");
-        check(r#""thinking":{"type":"enabled","budget_tokens":9}"#, "`thinking` has a value that is not supported");
+        check(
+            r#""thinking":{"type":"enabled","budget_tokens":9}"#,
+            "`thinking` has a value that is not supported",
+        );
         check(r#""mcp_servers":[]"#, "`mcp_servers` is not supported");
         check(r#""container":"c""#, "`container` is not supported");
-        check(r#""tools":[{"type":"web_search_20250305","name":"web_search"}]"#, "`tools[0].type` is not supported");
+        check(
+            r#""tools":[{"type":"web_search_20250305","name":"web_search"}]"#,
+            "`tools[0].type` is not supported",
+        );
         check(
             r#""tool_choice":{"type":"any","disable_parallel_tool_use":true}"#,
             "`tool_choice.disable_parallel_tool_use` has a value that is not supported",

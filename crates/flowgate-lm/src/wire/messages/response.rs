@@ -113,7 +113,18 @@ mod tests {
 
     fn check(body: &str, expected: &str) {
         let shown = match decode_response(&serde_json::from_str(body).unwrap()) {
-            Ok(answer) => format!("{:?} {:?} {}+{} {}", answer.stop, answer.text, answer.usage.input, answer.usage.output, answer.calls.iter().map(|call| format!("{}={}{}", call.id, call.name, call.arguments)).collect::<String>()),
+            Ok(answer) => format!(
+                "{:?} {:?} {}+{} {}",
+                answer.stop,
+                answer.text,
+                answer.usage.input,
+                answer.usage.output,
+                answer
+                    .calls
+                    .iter()
+                    .map(|call| format!("{}={}{}", call.id, call.name, call.arguments))
+                    .collect::<String>()
+            ),
             Err(error) => error.to_string(),
         };
         assert_eq!(shown.trim_end(), expected, "{body}");
@@ -135,8 +146,14 @@ mod tests {
         check(r#"{"content":[],"stop_reason":"pause_turn"}"#, &bad("its `stop_reason` is not known"));
         check(r#"{"content":[],"stop_reason":"model_context_window_exceeded"}"#, "Length \"\" 0+0");
         check(r#"{"content":[{"type":"server_tool_use"}]}"#, &bad("it has a block of an unknown kind"));
-        check(r#"{"content":[{"type":"tool_use","name":"f","input":"x"}]}"#, &bad("a call's `input` is no object"));
-        check(r#"{"type":"error","error":{"type":"authentication_error"}}"#, "the model's server does not accept the request (401): authentication_error");
+        check(
+            r#"{"content":[{"type":"tool_use","name":"f","input":"x"}]}"#,
+            &bad("a call's `input` is no object"),
+        );
+        check(
+            r#"{"type":"error","error":{"type":"authentication_error"}}"#,
+            "the model's server does not accept the request (401): authentication_error",
+        );
         check("3", &bad("it has no `content`"));
     }
 }

@@ -92,10 +92,15 @@ impl StreamDecoder {
             return Ok(());
         }
         let body = data(event)?;
-        let name = body.get("type").and_then(Value::as_str).ok_or(Error::Malformed("an event has no type"))?;
+        let name =
+            body.get("type").and_then(Value::as_str).ok_or(Error::Malformed("an event has no type"))?;
         let needs_start = matches!(
             name,
-            "content_block_start" | "content_block_delta" | "content_block_stop" | "message_delta" | "message_stop"
+            "content_block_start"
+                | "content_block_delta"
+                | "content_block_stop"
+                | "message_delta"
+                | "message_stop"
         );
         if needs_start && !self.begun {
             return Err(Error::Malformed("the stream has no beginning"));
@@ -117,7 +122,8 @@ impl StreamDecoder {
                 if let Some(reason) = reason.filter(|reason| !reason.is_null()) {
                     self.stop = Some(stop(Some(reason))?);
                 }
-                self.assembly.completion.usage = read_usage(body.get("usage"), self.assembly.completion.usage);
+                self.assembly.completion.usage =
+                    read_usage(body.get("usage"), self.assembly.completion.usage);
                 Ok(())
             }
             "message_stop" => {
@@ -169,7 +175,9 @@ impl StreamDecoder {
                 let call = block.call;
                 self.assembly.arguments(call, said("partial_json"), listener)
             }
-            ("text_delta" | "input_json_delta", _) => Err(Error::Malformed("a piece is not of its block's kind")),
+            ("text_delta" | "input_json_delta", _) => {
+                Err(Error::Malformed("a piece is not of its block's kind"))
+            }
             // Thoughts, citations, and what may come.
             _ => Ok(()),
         }
@@ -217,15 +225,16 @@ mod tests {
     use super::super::super::{Api, tests::streamed};
     use super::*;
 
-    const START: &str = r#"{"type":"message_start","message":{"usage":{"input_tokens":3,"output_tokens":1}}}"#;
-    const TEXT: &str = r#"{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}"#;
-    const USE: &str =
-        r#"{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"u","name":"f","input":{}}}"#;
+    const START: &str =
+        r#"{"type":"message_start","message":{"usage":{"input_tokens":3,"output_tokens":1}}}"#;
+    const TEXT: &str =
+        r#"{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}"#;
+    const USE: &str = r#"{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"u","name":"f","input":{}}}"#;
     const A: &str = r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"a"}}"#;
-    const JSON: &str =
-        r#"{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"{\"a\": 1}"}}"#;
+    const JSON: &str = r#"{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"{\"a\": 1}"}}"#;
     const END: &str = r#"{"type":"content_block_stop","index":0}"#;
-    const DELTA: &str = r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":7}}"#;
+    const DELTA: &str =
+        r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":7}}"#;
     const STOP: &str = r#"{"type":"message_stop"}"#;
 
     fn check(bodies: &[&str], expected: &str) {
@@ -252,7 +261,10 @@ mod tests {
         check(&[START, TEXT, A, DELTA, STOP], &bad("the stream ended early"));
         check(&[START, TEXT, A, END, STOP], &bad("the stream ended early"));
         check(&[START, TEXT, A, END, DELTA], &bad("the stream ended early"));
-        check(&[r#"{"type":"error","error":{"type":"overloaded_error","message":"m"}}"#], "the model is busy");
+        check(
+            &[r#"{"type":"error","error":{"type":"overloaded_error","message":"m"}}"#],
+            "the model is busy",
+        );
         check(&["{}"], &bad("an event has no type"));
     }
 }

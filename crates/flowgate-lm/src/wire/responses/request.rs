@@ -41,9 +41,7 @@ fn items(message: &Message) -> Vec<Value> {
         Message::Assistant { text, calls } => {
             let said = !text.is_empty() || calls.is_empty();
             let said = said.then(|| json!({"role": "assistant", "content": text}));
-            let call = |call: &ToolCall| {
-                json!({"type": "function_call", "call_id": call.id, "name": call.name, "arguments": call.arguments})
-            };
+            let call = |call: &ToolCall| json!({"type": "function_call", "call_id": call.id, "name": call.name, "arguments": call.arguments});
             said.into_iter().chain(calls.iter().map(call)).collect()
         }
         Message::Tool { call_id, content: parts, is_error: _ } => {
@@ -297,7 +295,10 @@ mod tests {
         check(r#""include":["message.output_text.logprobs"]"#, "`include` has a value that is not supported");
         check(r#""tools":[{"type":"web_search"}]"#, "`tools[0].type` is not supported");
         check(r#""tools":[{"type":"mcp","server_url":"u"}]"#, "`tools[0].type` is not supported");
-        check(r#""tool_choice":{"type":"file_search"}"#, "`tool_choice.type` has a value that is not supported");
+        check(
+            r#""tool_choice":{"type":"file_search"}"#,
+            "`tool_choice.type` has a value that is not supported",
+        );
         check(r#""input":[{"type":"item_reference","id":"i"}]"#, "`input[0].type` is not supported");
         check(r#""input":[{"type":"reasoning","id":"i"}]"#, "`input[0].type` is not supported");
         check(r#""input":3"#, "`input` is no list");

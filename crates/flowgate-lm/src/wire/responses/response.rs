@@ -204,7 +204,16 @@ mod tests {
 
     fn check(body: &str, expected: &str) {
         let shown = match decode_response(&serde_json::from_str(body).unwrap()) {
-            Ok(answer) => format!("{:?} {:?} {}", answer.stop, answer.text, answer.calls.iter().map(|call| format!("{}={}{}", call.id, call.name, call.arguments)).collect::<String>()),
+            Ok(answer) => format!(
+                "{:?} {:?} {}",
+                answer.stop,
+                answer.text,
+                answer
+                    .calls
+                    .iter()
+                    .map(|call| format!("{}={}{}", call.id, call.name, call.arguments))
+                    .collect::<String>()
+            ),
             Err(error) => error.to_string(),
         };
         assert_eq!(shown.trim_end(), expected, "{body}");
@@ -215,20 +224,34 @@ mod tests {
         let bad = |why: &str| format!("the model's answer cannot be read: {why}");
         let text = r#"{"type":"message","content":[{"type":"output_text","text":"a","new":1}]}"#;
         let call = r#"{"type":"function_call","id":"fc","call_id":"c","name":"f","arguments":"{}"}"#;
-        check(&format!(r#"{{"status":"completed","output":[{{"type":"reasoning"}},{text},{text}]}}"#), "End \"aa\"");
+        check(
+            &format!(r#"{{"status":"completed","output":[{{"type":"reasoning"}},{text},{text}]}}"#),
+            "End \"aa\"",
+        );
         check(&format!(r#"{{"status":"completed","output":[{text},{call}]}}"#), "Calls \"a\" c=f{}");
         check(
-            &format!(r#"{{"status":"incomplete","incomplete_details":{{"reason":"max_output_tokens"}},"output":[{text}]}}"#),
+            &format!(
+                r#"{{"status":"incomplete","incomplete_details":{{"reason":"max_output_tokens"}},"output":[{text}]}}"#
+            ),
             "Length \"a\"",
         );
         check(
             r#"{"status":"incomplete","incomplete_details":{"reason":"content_filter"},"output":[]}"#,
             "Refused \"\"",
         );
-        check(r#"{"status":"incomplete","incomplete_details":{"reason":"steered"},"output":[]}"#, &bad("its `status` is not known"));
+        check(
+            r#"{"status":"incomplete","incomplete_details":{"reason":"steered"},"output":[]}"#,
+            &bad("its `status` is not known"),
+        );
         check(r#"{"status":"queued","output":[]}"#, &bad("its `status` is not known"));
-        check(r#"{"status":"completed","output":[{"type":"mcp_call"}]}"#, &bad("it has an item of an unknown kind"));
-        check(r#"{"status":"failed","error":{"code":"rate_limit_exceeded","message":"m"},"output":[]}"#, "the model is busy");
+        check(
+            r#"{"status":"completed","output":[{"type":"mcp_call"}]}"#,
+            &bad("it has an item of an unknown kind"),
+        );
+        check(
+            r#"{"status":"failed","error":{"code":"rate_limit_exceeded","message":"m"},"output":[]}"#,
+            "the model is busy",
+        );
         check("{}", &bad("it has no `output`"));
     }
 }

@@ -209,11 +209,14 @@ mod tests {
 
     const TEXT: &str = r#"{"type":"response.output_text.delta","output_index":0,"delta":"a"}"#;
     const CALL: &str = r#"{"type":"response.output_item.added","output_index":1,"item":{"type":"function_call","id":"fc","call_id":"c","name":"f","arguments":""}}"#;
-    const MORE: &str = r#"{"type":"response.function_call_arguments.delta","output_index":1,"item_id":"fc","delta":"{}"}"#;
+    const MORE: &str =
+        r#"{"type":"response.function_call_arguments.delta","output_index":1,"item_id":"fc","delta":"{}"}"#;
 
     fn end(output: &str) -> String {
         let usage = r#"{"input_tokens":1,"output_tokens":2}"#;
-        format!(r#"{{"type":"response.completed","response":{{"status":"completed","output":[{output}],"usage":{usage}}}}}"#)
+        format!(
+            r#"{{"type":"response.completed","response":{{"status":"completed","output":[{output}],"usage":{usage}}}}}"#
+        )
     }
 
     fn check(bodies: &[&str], expected: &str) {
@@ -242,8 +245,14 @@ mod tests {
         check(&[CALL, item, &end(f)], "Calls \"\" 1+2 c=f{}");
         let by_id = MORE.replace(r#""output_index":1,"#, "");
         check(&[CALL, &by_id, &end(f)], "Calls \"\" 1+2 c=f{}");
-        check(&[r#"{"type":"response.output_item.added","item":{"type":"mcp_call"}}"#], &bad("it has an item of an unknown kind"));
-        check(&[r#"{"type":"response.failed","response":{"error":{"code":"rate_limit_exceeded"}}}"#], "the model is busy");
+        check(
+            &[r#"{"type":"response.output_item.added","item":{"type":"mcp_call"}}"#],
+            &bad("it has an item of an unknown kind"),
+        );
+        check(
+            &[r#"{"type":"response.failed","response":{"error":{"code":"rate_limit_exceeded"}}}"#],
+            "the model is busy",
+        );
         check(&[r#"{"type":"error","code":"rate_limit_exceeded","message":"m"}"#], "the model is busy");
         check(&["{}"], &bad("an event has no type"));
     }
