@@ -63,8 +63,7 @@ fn ask(remote: &Remote) -> (Result<Completion, Error>, String) {
 fn check(replies: Vec<Reply>, expected: &str) {
     let count = replies.len();
     let (base, hears) = serve(replies);
-    let budget = Arc::new(Budget::new(None, None));
-    let (answer, heard) = ask(&remote(Api::ChatCompletions, &base).budget(budget.clone()));
+    let (answer, heard) = ask(&remote(Api::ChatCompletions, &base));
     let shown = match answer {
         Ok(completion) => format!("{:?}", completion.text),
         Err(error) => {

@@ -70,8 +70,8 @@ pub(super) fn encode(api: Api, status: u16, message: &str) -> Value {
 mod tests {
     use super::*;
 
-    fn check(error: Value, expected: &str) {
-        assert_eq!(reported(&error).to_string(), expected, "{error}");
+    fn check(error: &Value, expected: &str) {
+        assert_eq!(reported(error).to_string(), expected, "{error}");
     }
 
     #[test]
@@ -80,18 +80,18 @@ mod tests {
             format!("the model's server does not accept the request ({status}): {name}")
         };
         check(
-            json!({"type": "invalid_request_error", "code": null, "message": "secret"}),
+            &json!({"type": "invalid_request_error", "code": null, "message": "secret"}),
             &rejects(400, "invalid_request_error"),
         );
         check(
-            json!({"type": "invalid_request_error", "code": "context_length_exceeded"}),
+            &json!({"type": "invalid_request_error", "code": "context_length_exceeded"}),
             &rejects(400, "context_length_exceeded"),
         );
-        check(json!({"type": "overloaded_error"}), "the model is busy");
-        check(json!({"code": "rate_limit_exceeded"}), "the model is busy");
-        check(json!({"code": 404, "type": "NotFoundError"}), &rejects(404, "NotFoundError"));
-        check(json!({"type": "you asked for a secret"}), &rejects(500, "no reason"));
-        check(json!("text"), &rejects(500, "no reason"));
+        check(&json!({"type": "overloaded_error"}), "the model is busy");
+        check(&json!({"code": "rate_limit_exceeded"}), "the model is busy");
+        check(&json!({"code": 404, "type": "NotFoundError"}), &rejects(404, "NotFoundError"));
+        check(&json!({"type": "you asked for a secret"}), &rejects(500, "no reason"));
+        check(&json!("text"), &rejects(500, "no reason"));
     }
 
     #[test]

@@ -6,13 +6,13 @@ use flowgate_lm::chat::{
 use serde_json::json;
 
 /// A chat and its next message.
-pub struct Scenario {
+pub(crate) struct Scenario {
     /// Also the name of the model that is asked.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// What is asked.
-    pub request: Request,
+    pub(crate) request: Request,
     /// What is answered.
-    pub completion: Completion,
+    pub(crate) completion: Completion,
 }
 
 fn text(text: &str) -> Vec<Part> {
@@ -47,7 +47,7 @@ fn scenario(name: &'static str, request: Request, said: &str, calls: Vec<ToolCal
 }
 
 /// All of them.
-pub fn all() -> Vec<Scenario> {
+pub(crate) fn all() -> Vec<Scenario> {
     let read = || call("call_1", "read_mail", r#"{"folder":"inbox"}"#);
     let list = call("call_2", "send_mail", r#"{"to":"ann@example.org","body":"Grüße 😀\n\"bye\""}"#);
     let after = |content: &str, is_error: bool| {

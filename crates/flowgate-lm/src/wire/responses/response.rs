@@ -11,11 +11,11 @@ use crate::chat::{Completion, Stop, ToolCall, Usage};
 #[must_use]
 pub fn encode_response(completion: &Completion, head: Head<'_>) -> Value {
     let output = output(completion, head);
-    response(completion, head, status(completion), output)
+    response(completion, head, status(completion), &output)
 }
 
 /// The body of an answer of which there is as much as `status` and `output` say.
-pub(super) fn response(completion: &Completion, head: Head<'_>, status: &str, output: Vec<Value>) -> Value {
+pub(super) fn response(completion: &Completion, head: Head<'_>, status: &str, output: &[Value]) -> Value {
     let reason = match completion.stop {
         Stop::Length => "max_output_tokens",
         _ => "content_filter",
@@ -57,7 +57,7 @@ pub(super) fn status(completion: &Completion) -> &'static str {
 fn usage(usage: Usage) -> Value {
     json!({
         "input_tokens": usage.input,
-        "input_tokens_details": {"cached_tokens": 0},
+        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
         "output_tokens": usage.output,
         "output_tokens_details": {"reasoning_tokens": 0},
         "total_tokens": usage.input.saturating_add(usage.output),

@@ -23,7 +23,7 @@ pub fn encode_stream(completion: &Completion, head: Head<'_>) -> Vec<Event> {
         }
         events.push(Event::new(name, body.to_string()));
     };
-    let begun = response(completion, head, "in_progress", Vec::new());
+    let begun = response(completion, head, "in_progress", &[]);
     event("response.created", json!({"response": begun}));
     event("response.in_progress", json!({"response": begun}));
     let items = output(completion, head);
@@ -73,7 +73,7 @@ pub fn encode_stream(completion: &Completion, head: Head<'_>) -> Vec<Event> {
         event("response.output_item.done", json!({"output_index": at, "item": whole}));
     }
     let status = status(completion);
-    event(&format!("response.{status}"), json!({"response": response(completion, head, status, items)}));
+    event(&format!("response.{status}"), json!({"response": response(completion, head, status, &items)}));
     events
 }
 
