@@ -40,12 +40,16 @@ FINISH = {
 
 
 def request(api, scenario):
-    return json.loads((GOLDEN / api / f"{scenario}.request.json").read_text())
+    body = json.loads((GOLDEN / api / f"{scenario}.request.json").read_text())
+    if api == "messages":
+        # This client has no words for them any more, but servers have.
+        body["extra_body"] = {key: body.pop(key) for key in ("temperature", "top_p") if key in body}
+    return body
 
 
 def typed(kind, value):
     """Clients build objects without looking; this looks."""
-    TypeAdapter(kind).validate_python(value.to_dict())
+    TypeAdapter(kind).validate_python(value.to_dict(warnings=False))
     return value
 
 
@@ -163,11 +167,15 @@ def message_events(expected):
     return ["message_start", *block * (bool(text) + len(calls)), "message_delta", "message_stop"]
 
 
-def check(api, scenario, stream, headers=None):
-    expected, body = SCENARIOS[scenario], request(api, scenario)
+def client_of(api, headers=None):
     kind = anthropic.Anthropic if api == "messages" else openai.OpenAI
     base = BASE if api == "messages" else f"{BASE}/v1"
-    with kind(api_key="none", base_url=base, max_retries=0, timeout=10, default_headers=headers) as client:
+    return kind(api_key="none", base_url=base, max_retries=0, timeout=10, default_headers=headers)
+
+
+def check(api, scenario, stream, headers=None):
+    expected, body = SCENARIOS[scenario], request(api, scenario)
+    with client_of(api, headers) as client:
         if api == "chat_completions" and stream:
             answer, events = stream_chat(client, body)
             said, done, called, ended = chat_events(expected)
@@ -222,12 +230,12 @@ def test_a_lost_event_is_noticed(api, scenario):
 
 @pytest.mark.parametrize("api", APIS)
 def test_errors_are_the_clients_own(api):
-    kind, base = (anthropic, BASE) if api == "messages" else (openai, f"{BASE}/v1")
-    client = (kind.Anthropic if api == "messages" else kind.OpenAI)(api_key="none", base_url=base, max_retries=0)
-    create = {
-        "chat_completions": client.chat.completions.create if api == "chat_completions" else None,
-        "responses": client.responses.create if api == "responses" else None,
-        "messages": client.messages.create if api == "messages" else None,
-    }[api]
-    with pytest.raises(kind.BadRequestError, match="`logit_bias` has a value|`logit_bias` is not supported"):
-        create(**request(api, "text"), extra_body={"logit_bias": {"1": 2}})
+    with client_of(api) as client:
+        create = {
+            "chat_completions": lambda: client.chat.completions.create,
+            "responses": lambda: client.responses.create,
+            "messages": lambda: client.messages.create,
+        }[api]()
+        kind = anthropic if api == "messages" else openai
+        with pytest.raises(kind.BadRequestError, match="`logit_bias` (has a value that )?is not supported"):
+            create(**{**request(api, "text"), "extra_body": {"logit_bias": {"1": 2}}})

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::chat::{Completion, Request};
@@ -16,6 +17,26 @@ pub trait Complete: Send + Sync {
     /// # Errors
     /// If there is no answer, or none that can be understood. What was heard before then does not count.
     fn complete(&self, request: &Request, listener: &mut Listener<'_>) -> Result<Completion, Error>;
+}
+
+impl<M: Complete + ?Sized> Complete for Arc<M> {
+    fn name(&self) -> &str {
+        (**self).name()
+    }
+
+    fn complete(&self, request: &Request, listener: &mut Listener<'_>) -> Result<Completion, Error> {
+        (**self).complete(request, listener)
+    }
+}
+
+impl<M: Complete + ?Sized> Complete for Box<M> {
+    fn name(&self) -> &str {
+        (**self).name()
+    }
+
+    fn complete(&self, request: &Request, listener: &mut Listener<'_>) -> Result<Completion, Error> {
+        (**self).complete(request, listener)
+    }
 }
 
 /// A model that says how likely a given text is.

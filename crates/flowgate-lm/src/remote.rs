@@ -3,6 +3,16 @@
 //! The server is one more reader of what the agent has seen, and is chosen by the operator: no redirect is followed, and no
 //! proxy is used unless that is asked for. What it says of an error is not repeated, but for the error's name: it may quote
 //! what was asked. The key stands in no error and no debug output.
+//!
+//! ```no_run
+//! use flowgate_lm::chat::{Message, Part, Request};
+//! use flowgate_lm::{Complete, Remote, ignore, wire::Api};
+//!
+//! let model = Remote::new(Api::ChatCompletions, "http://localhost:8080/v1", "qwen3")?;
+//! let request = Request { messages: vec![Message::User(vec![Part::from("Hello")])], ..Request::default() };
+//! println!("{}", model.complete(&request, &mut ignore)?.text);
+//! # Ok::<(), flowgate_lm::Error>(())
+//! ```
 
 mod budget;
 mod client;

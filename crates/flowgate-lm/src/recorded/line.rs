@@ -116,8 +116,32 @@ fn completion(answer: &Value) -> Option<Completion> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::chat::{Sampling, ToolSpec};
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(
+            texts in prop::collection::vec("\\PC{0,20}|[\r\n\"\\\\]{0,5}", 5),
+            stop in 0_usize..4,
+            input in any::<u64>(),
+        ) {
+            let [text, id, name, arguments, key] = <[String; 5]>::try_from(texts).unwrap();
+            let stop = STOPS[stop].0;
+            let usage = Usage { input, output: 1 };
+            let completion = Completion { text, calls: vec![ToolCall { id, name, arguments }], stop, usage };
+            let line = write(&key, "m", &completion);
+            prop_assert_eq!(line.find('\n'), Some(line.len() - 1));
+            prop_assert_eq!(read(line.trim_end()), Ok((key, completion)));
+        }
+
+        #[test]
+        fn no_line_panics(line in "\\PC{0,40}|\\{\"key\":\"k\",\"answer\":[\\[\\]{}\":,a-z0-9]{0,40}\\}") {
+            let _ = read(&line);
+        }
+    }
 
     #[test]
     fn keys_tell_requests_apart() {

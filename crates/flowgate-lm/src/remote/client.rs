@@ -15,6 +15,9 @@ use crate::wire::of_status;
 
 /// The most bytes to read of an error.
 const MAX_ERROR: u64 = 64 << 10;
+/// The version of Anthropic's form. The next one, 2026-10-21, refuses `temperature` and `top_p`, and servers of local models
+/// know this one.
+const ANTHROPIC_VERSION: &str = "2023-06-01";
 /// The longest time that can be waited for.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -150,7 +153,7 @@ impl Client {
             .timeout_recv_response(Some(times.first_byte.min(left)))
             .build();
         let mut request =
-            request.header("content-type", "application/json").header("anthropic-version", "2023-06-01");
+            request.header("content-type", "application/json").header("anthropic-version", ANTHROPIC_VERSION);
         for (name, value) in &self.headers {
             request = request.header(*name, value);
         }
@@ -215,6 +218,8 @@ impl Answer {
     }
 }
 
+const UNTRUSTED: &str = "no connection that could be trusted";
+
 /// What went wrong, without what was asked.
 fn failed(error: &ureq::Error) -> Failure {
     let unreachable = |why: &str| Error::Unreachable(why.to_owned());
@@ -229,17 +234,18 @@ fn failed(error: &ureq::Error) -> Failure {
         ureq::Error::Protocol(_) | ureq::Error::LargeResponseHeader(..) => {
             Error::Malformed("it is not in HTTP").into()
         }
-        ureq::Error::Tls(_) | ureq::Error::Rustls(_) | ureq::Error::Pem(_) => {
-            unreachable("no connection that could be trusted").into()
-        }
+        ureq::Error::Tls(_) | ureq::Error::Rustls(_) | ureq::Error::Pem(_) => unreachable(UNTRUSTED).into(),
         _ => unreachable("the request cannot be sent").into(),
     }
 }
 
 fn broken(error: &io::Error) -> Failure {
-    match error.get_ref().and_then(|inner| inner.downcast_ref::<ureq::Error>()) {
-        Some(ureq::Error::Io(_)) | None if error.kind() == io::ErrorKind::TimedOut => Error::Timeout.into(),
-        Some(ureq::Error::Io(_)) | None => Failure::passing(Error::Unreachable(error.kind().to_string())),
-        Some(inner) => failed(inner),
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<ureq::Error>());
+    match (inner, error.kind()) {
+        (Some(inner), _) if !matches!(inner, ureq::Error::Io(_)) => failed(inner),
+        (_, io::ErrorKind::TimedOut) => Error::Timeout.into(),
+        // In these words the TLS library says what it thinks of the other side.
+        (_, io::ErrorKind::InvalidData) => Error::Unreachable(UNTRUSTED.to_owned()).into(),
+        (_, kind) => Failure::passing(Error::Unreachable(kind.to_string())),
     }
 }

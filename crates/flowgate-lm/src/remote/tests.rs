@@ -35,12 +35,13 @@ fn request() -> Request {
     Request { messages: vec![Message::User(vec![Part::from(QUESTION)])], ..Request::default() }
 }
 
+/// Longer than anything here takes.
+const LONG: Duration = Duration::from_secs(20);
+/// As long as a server that says nothing is waited for, in all and at first.
+const SHORT: [Duration; 2] = [Duration::from_millis(1500), Duration::from_millis(300)];
+
 fn remote(api: Api, base: &str) -> Remote {
-    let times = Times {
-        connect: Duration::from_millis(500),
-        first_byte: Duration::from_millis(500),
-        whole: Duration::from_millis(1500),
-    };
+    let times = Times { connect: LONG, first_byte: LONG, whole: LONG };
     let retries =
         Retries { times: 2, first: Duration::from_millis(20), longest: Duration::from_millis(1100) };
     Remote::new(api, base, "m").unwrap().key(SECRET).unwrap().times(times).retries(retries)
@@ -61,9 +62,13 @@ fn ask(remote: &Remote) -> (Result<Completion, Error>, String) {
 }
 
 fn check(replies: Vec<Reply>, expected: &str) {
+    check_within(Times { connect: LONG, first_byte: LONG, whole: LONG }, replies, expected);
+}
+
+fn check_within(times: Times, replies: Vec<Reply>, expected: &str) {
     let count = replies.len();
     let (base, hears) = serve(replies);
-    let (answer, heard) = ask(&remote(Api::ChatCompletions, &base));
+    let (answer, heard) = ask(&remote(Api::ChatCompletions, &base).times(times));
     let shown = match answer {
         Ok(completion) => format!("{:?}", completion.text),
         Err(error) => {
@@ -159,8 +164,22 @@ fn what_does_not_pass_is_not() {
     check(vec![Reply::Say("no HTTP at all\r\n\r\n".to_owned())], &bad("it is not in HTTP"));
     check(vec![Reply::stream("data: no JSON\n\n")], &bad("an event is no JSON"));
     check(vec![Reply::stream("data: \u{1}\n\ndata: {}\n\n")], &bad("an event is no JSON"));
-    check(vec![Reply::Stall(String::new())], "the model did not answer in time heard ");
-    check(vec![Reply::Stall(Reply::streaming(": hello\n\n"))], "the model did not answer in time heard ");
+}
+
+#[test]
+fn what_is_too_slow_is_not_tried_again() {
+    let late = "the model did not answer in time heard ";
+    let [whole, first_byte] = SHORT;
+    let begun = Instant::now();
+    let times = Times { connect: LONG, first_byte, whole: LONG };
+    check_within(times, vec![Reply::Stall(String::new())], late);
+    check_within(times, vec![Reply::Stall("HTTP/1.1 200 OK\r\n".to_owned())], late);
+    let times = Times { connect: LONG, first_byte: LONG, whole };
+    check_within(times, vec![Reply::Stall(Reply::streaming(": hello\n\n"))], late);
+    let part = stream(Api::ChatCompletions, "hello");
+    let part = part.split_inclusive("\n\n").take(2).collect::<String>();
+    check_within(times, vec![Reply::Stall(Reply::streaming(&part))], &format!("{late}hello"));
+    assert!(begun.elapsed() < LONG);
 }
 
 #[test]
@@ -171,13 +190,20 @@ fn answers_that_are_too_long() {
 
 #[test]
 fn nobody_there() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let base = format!("http://{}", listener.local_addr().unwrap());
-    drop(listener);
     let budget = Arc::new(Budget::new(None, None));
-    let (answer, _) = ask(&remote(Api::Messages, &base).budget(budget.clone()));
+    let (answer, _) = ask(&remote(Api::Messages, "http://127.0.0.1:1").budget(budget.clone()));
     assert_eq!(answer.unwrap_err().to_string(), "the model cannot be reached: connection refused");
     assert_eq!(budget.asked(), 3, "tried again");
+}
+
+#[test]
+fn whoever_speaks_no_tls_is_not_trusted() {
+    let (base, hears) = serve(vec![Reply::json(OK, "", &body(Api::Responses, "a"))]);
+    let remote = remote(Api::Responses, &base.replace("http:", "https:"));
+    let error = ask(&remote).0.unwrap_err().to_string();
+    assert_eq!(error, "the model cannot be reached: no connection that could be trusted");
+    let (heard, _) = hears.recv().unwrap();
+    assert!(!heard.contains(SECRET) && !heard.contains(QUESTION));
 }
 
 #[test]

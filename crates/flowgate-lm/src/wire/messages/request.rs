@@ -267,6 +267,10 @@ fn read_message(item: &Value, at: usize, messages: &mut Vec<Message>) -> Result<
             messages.push(Message::Assistant { text, calls });
             Ok(())
         }
+        "system" => {
+            messages.push(Message::System(read_texts(&message, "content")?));
+            Ok(())
+        }
         _ => message.wrong("role", NOT_SUPPORTED),
     }
 }
@@ -385,7 +389,8 @@ mod tests {
             r#""tool_choice":{"type":"any","disable_parallel_tool_use":true}"#,
             "`tool_choice.disable_parallel_tool_use` has a value that is not supported",
         );
-        check(r#""messages":[{"role":"system","content":"s"}]"#, "`messages[0].role` is not supported");
+        check(r#""messages":[{"role":"system","content":"s"}]"#, "fine");
+        check(r#""messages":[{"role":"tool","content":"s"}]"#, "`messages[0].role` is not supported");
         let block = |role: &str, block: &str, expected: &str| {
             check(&format!(r#""messages":[{{"role":"{role}","content":[{block}]}}]"#), expected);
         };
