@@ -228,6 +228,28 @@ def test_a_lost_event_is_noticed(api, scenario):
         pytest.fail(f"nothing was noticed without {event}")
 
 
+@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("api", APIS)
+def test_an_answer_can_be_sent_back(api, scenario):
+    """What the client makes of an answer is understood as a part of the next request."""
+    body = request(api, scenario)
+    with client_of(api) as client:
+        if api == "chat_completions":
+            create = client.chat.completions.create
+            body["messages"].append(create(**body).choices[0].message.model_dump())
+        elif api == "responses":
+            create = client.responses.create
+            body["input"] += [item.model_dump(by_alias=True) for item in create(**body).output]
+        else:
+            create = client.messages.create
+            content = [block.model_dump() for block in create(**body).content]
+            body["messages"].append({"role": "assistant", "content": content})
+        kind = anthropic if api == "messages" else openai
+        # The double gives an answer only to what the scenario asks; by then it has read the request.
+        with pytest.raises(kind.BadRequestError, match="this is not what the scenario asks"):
+            create(**body)
+
+
 @pytest.mark.parametrize("api", APIS)
 def test_errors_are_the_clients_own(api):
     with client_of(api) as client:

@@ -132,10 +132,12 @@ impl<M: Complete> Recorded<M> {
     fn keep(&self, key: String, completion: &Completion) -> Result<(), Error> {
         let text = line::write(&key, self.model.name(), completion);
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(file) = &mut kept.file {
-            // One write at the end of the file: lines of several threads and processes do not mix.
-            file.write_all(text.as_bytes()).map_err(|error| Error::NotRecorded(error.kind().to_string()))?;
-        }
+        // What follows a line that was cut off would be damaged as well.
+        let file =
+            kept.file.take().ok_or_else(|| Error::NotRecorded("an earlier answer is cut off".to_owned()))?;
+        // One write at the end of the file: lines of several threads and processes do not mix.
+        (&file).write_all(text.as_bytes()).map_err(|error| Error::NotRecorded(error.kind().to_string()))?;
+        kept.file = Some(file);
         kept.answers.insert(key, completion.clone());
         Ok(())
     }
@@ -254,6 +256,23 @@ mod tests {
         assert_eq!(recorded.complete(&asked("1"), &mut ignore).unwrap(), said("new"));
         let replayed = Recorded::replay("m", &place.0).unwrap();
         assert_eq!(replayed.complete(&asked("1"), &mut ignore).unwrap(), said("new"), "the last one counts");
+    }
+
+    #[test]
+    fn an_answer_that_cannot_be_kept_is_an_error() {
+        let full = Path::new("/dev/full");
+        if !full.exists() {
+            return;
+        }
+        let place = Place::new();
+        let model = Scripted::answering(|_| Ok(said("a"))).named("m");
+        let recorded = Recorded::open(model, &place.0, Mode::Both).unwrap();
+        recorded.kept.lock().unwrap().file = Some(OpenOptions::new().append(true).open(full).unwrap());
+        for why in ["no storage space", "an earlier answer is cut off"] {
+            let error = recorded.complete(&asked("1"), &mut ignore).unwrap_err().to_string();
+            assert_eq!(error, format!("the model's answer cannot be recorded: {why}"));
+        }
+        assert!(recorded.is_empty());
     }
 
     fn check(text: &str, expected: &str) {

@@ -11,10 +11,12 @@
 //! * The most tokens must be said: [`MAX_TOKENS`], if nobody does.
 //! * There is no seed.
 
+mod asked;
 mod request;
 mod response;
 mod stream;
 
-pub use request::{MAX_TOKENS, decode_request, encode_request};
+pub use asked::decode_request;
+pub use request::{MAX_TOKENS, encode_request};
 pub use response::{decode_response, encode_response};
 pub use stream::{StreamDecoder, encode_stream};
