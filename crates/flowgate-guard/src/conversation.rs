@@ -335,7 +335,7 @@ impl Conversation {
     }
 
     fn generate(&mut self) -> Option<Need> {
-        let Some(level) = self.levels.last().copied() else { return None };
+        let level = self.levels.last().copied()?;
         if level.steps >= self.settings.steps {
             self.end_level(Some(Ended::Steps));
             return None;

@@ -10,7 +10,20 @@
 //! A method asks for the trait that it needs and no more. This crate knows nothing of labels and policies: what
 //! a model may see is decided before it is asked.
 
-pub mod chat;
-mod model;
+//!
+//! [`Remote`] asks a model behind an address, in one of the three forms of [`wire`], which also has the server's side of
+//! them. [`Recorded`] keeps answers in a file, [`Scripted`] makes them up.
 
-pub use model::{Attend, Complete, Delta, Error, Hidden, Listener, Score, Token, ignore};
+pub mod chat;
+mod estimate;
+mod model;
+pub mod recorded;
+pub mod remote;
+mod scripted;
+pub mod sse;
+pub mod wire;
+
+pub use model::{Attend, Complete, Delta, Error, Hidden, Listener, Score, Token, ignore, tell};
+pub use recorded::Recorded;
+pub use remote::Remote;
+pub use scripted::Scripted;

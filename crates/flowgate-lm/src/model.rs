@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::chat::{Completion, Request};
@@ -11,11 +12,31 @@ pub trait Complete: Send + Sync {
     /// What to call it in reports: the model, and where it runs if that matters.
     fn name(&self) -> &str;
 
-    /// Writes the next message. `listener` hears of it piece by piece, if the server streams, and may stop it.
+    /// Writes the next message. `listener` hears all of it, piece by piece if the server streams, and may stop it.
     ///
     /// # Errors
     /// If there is no answer, or none that can be understood. What was heard before then does not count.
     fn complete(&self, request: &Request, listener: &mut Listener<'_>) -> Result<Completion, Error>;
+}
+
+impl<M: Complete + ?Sized> Complete for Arc<M> {
+    fn name(&self) -> &str {
+        (**self).name()
+    }
+
+    fn complete(&self, request: &Request, listener: &mut Listener<'_>) -> Result<Completion, Error> {
+        (**self).complete(request, listener)
+    }
+}
+
+impl<M: Complete + ?Sized> Complete for Box<M> {
+    fn name(&self) -> &str {
+        (**self).name()
+    }
+
+    fn complete(&self, request: &Request, listener: &mut Listener<'_>) -> Result<Completion, Error> {
+        (**self).complete(request, listener)
+    }
 }
 
 /// A model that says how likely a given text is.
@@ -51,6 +72,24 @@ pub type Listener<'a> = dyn FnMut(Delta<'_>) -> ControlFlow<()> + 'a;
 /// A listener that does not care.
 pub fn ignore(_: Delta<'_>) -> ControlFlow<()> {
     ControlFlow::Continue(())
+}
+
+/// Tells a listener of a whole completion.
+///
+/// # Errors
+/// If the listener stops it.
+pub fn tell(completion: &Completion, listener: &mut Listener<'_>) -> Result<(), Error> {
+    let mut hear = |delta| if listener(delta).is_break() { Err(Error::Cancelled) } else { Ok(()) };
+    if !completion.text.is_empty() {
+        hear(Delta::Text(&completion.text))?;
+    }
+    for (index, call) in completion.calls.iter().enumerate() {
+        hear(Delta::Call { index, id: &call.id, name: &call.name })?;
+        if !call.arguments.is_empty() {
+            hear(Delta::Arguments { index, json: &call.arguments })?;
+        }
+    }
+    Ok(())
 }
 
 /// A piece of a completion that is being written.
@@ -117,6 +156,8 @@ pub enum Error {
     OverBudget(&'static str),
     /// The server, or the recorded answers, do not have what was asked for.
     Unsupported(&'static str),
+    /// The answer came, but could not be recorded; why, in the words of the system.
+    NotRecorded(String),
 }
 
 impl fmt::Display for Error {
@@ -136,6 +177,7 @@ impl fmt::Display for Error {
             Self::TooLong(limit) => write!(f, "the model's answer is longer than {limit} bytes"),
             Self::OverBudget(which) => write!(f, "the model may not be asked any more: {which}"),
             Self::Unsupported(what) => write!(f, "the model's server does not have {what}"),
+            Self::NotRecorded(why) => write!(f, "the model's answer cannot be recorded: {why}"),
         }
     }
 }

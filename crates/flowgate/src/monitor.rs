@@ -57,6 +57,7 @@ struct Applicable {
     labels: Vec<usize>,
     requirements: Vec<usize>,
     payloads: Vec<usize>,
+    consents: Vec<usize>,
     endorsements: Vec<usize>,
 }
 
@@ -459,6 +460,7 @@ impl Monitor {
         let required = self.require(event, &applicable, attribution, &mut fuel);
         judgement.reasons.extend(required.reasons);
         judgement.is_harmless = required.is_harmless;
+        judgement.notes.extend(required.consented);
         for reason in self.meet_rules(event, &mut fuel) {
             match reason.action {
                 Action::Log => judgement.notes.push(reason),

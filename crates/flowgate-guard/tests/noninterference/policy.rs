@@ -73,7 +73,7 @@ fn one_tool(random: &mut Random, tool: usize, text: &mut String) {
         );
     }
     if random.chance(20) {
-        let _ = write!(text, "label out.content.s as {} {out}    out.content.k == \"me\"\n", label(random));
+        let _ = writeln!(text, "label out.content.s as {} {out}    out.content.k == \"me\"", label(random));
     }
     let call = format!("if:\n    (call: ToolCall) is tool:t{tool}\n");
     match random.below(6) {
@@ -92,7 +92,7 @@ fn one_tool(random: &mut Random, tool: usize, text: &mut String) {
         let _ = write!(text, "require {} for call.arguments.a {call}", label(random));
     }
     if random.chance(15) {
-        let _ = write!(text, "require {} {call}    call.arguments.a == \"me\"\n", label(random));
+        let _ = writeln!(text, "require {} {call}    call.arguments.a == \"me\"", label(random));
     }
     if random.chance(60) {
         let _ = write!(text, "payload call.arguments.b {call}");

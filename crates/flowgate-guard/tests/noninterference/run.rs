@@ -100,7 +100,8 @@ impl Run {
             tool: Tool::local(&format!("t{index}")),
             description: format!("the tool number {index}"),
             parameters: json!({"type": "object", "properties": {"a": {}, "b": {}}}),
-            output: (index % 2 == 0)
+            output: index
+                .is_multiple_of(2)
                 .then(|| json!({"type": "object", "properties": {"s": {"type": "string"}}})),
             words: Words::Operator,
         };

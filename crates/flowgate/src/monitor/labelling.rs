@@ -22,11 +22,13 @@ pub(super) fn for_tool(plan: &Plan, tool: &Tool) -> Applicable {
     };
     let requirements = |i: usize| plan.requirements.get(i).is_some_and(|s| matches(&s.query));
     let payloads = |i: usize| plan.payloads.get(i).is_some_and(|s| matches(&s.query));
+    let consents = |i: usize| plan.consents.get(i).is_some_and(|s| matches(&s.query));
     let endorsements = |i: usize| plan.endorsements.get(i).is_some_and(|s| matches(&s.query));
     Applicable {
         labels: indices(&labels, plan.labels.len()),
         requirements: indices(&requirements, plan.requirements.len()),
         payloads: indices(&payloads, plan.payloads.len()),
+        consents: indices(&consents, plan.consents.len()),
         endorsements: indices(&endorsements, plan.endorsements.len()),
     }
 }

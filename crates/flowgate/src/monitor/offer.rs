@@ -100,6 +100,6 @@ pub(super) fn most_permitted(plan: &Plan, tool: &Tool) -> Label {
 fn is_harmless(plan: &Plan, tool: &Tool) -> bool {
     let requirements = requirements(plan, tool);
     let is_top = |requirement: &&Requirement| requirement.label.is_top && requirement.target.is_none();
-    requirements.iter().all(|requirement| is_top(requirement))
+    requirements.iter().all(is_top)
         && requirements.iter().any(|requirement| is_unconditional(&requirement.query))
 }

@@ -2,7 +2,9 @@
 //!
 //! Each `require` bounds the dimensions that it names. A dimension that nothing bounds must be at its bottom,
 //! so a tool that no statement mentions may be called only by what is trusted and public altogether. A bound on
-//! one argument is a bound on the decision as well; `payload` lifts integrity from an argument, and nothing else.
+//! one argument is a bound on the decision as well; `payload` lifts integrity from an argument, and nothing else;
+//! `consent` lifts secrecy from one, if nothing untrusted had a hand in the call (robust declassification: whoever
+//! could choose the destination, or what is released, could otherwise make use of the consent).
 
 use serde_json::Value as Json;
 
@@ -27,6 +29,15 @@ const RECENT: usize = 64;
 pub(super) struct Required {
     pub(super) reasons: Vec<Reason>,
     pub(super) is_harmless: bool,
+    /// What passed by standing consent.
+    pub(super) consented: Vec<Reason>,
+}
+
+/// An argument that may carry so much, by standing consent.
+struct Consented {
+    nodes: Vec<NodeId>,
+    label: Partial,
+    span: Span,
 }
 
 /// One upper bound.
@@ -108,7 +119,8 @@ impl Monitor {
         let policy = std::sync::Arc::clone(&self.policy);
         let plan = &policy.plan;
         let space = &plan.space;
-        let mut required = Required { reasons: self.hidden(attribution), is_harmless: false };
+        let mut required =
+            Required { reasons: self.hidden(attribution), is_harmless: false, consented: Vec::new() };
         if space.dimensions().is_empty() {
             return required;
         }
@@ -156,8 +168,14 @@ impl Monitor {
         }
         let payloads = self.payload_nodes(plan, event, applicable, fuel);
         required.is_harmless = !limits.is_empty() && limits.iter().all(|limit| limit.is_harmless);
-        let found = self.compare(space, event, &limits, &payloads, attribution);
-        required.reasons.extend(found);
+        let consents = self.consents(plan, event, applicable, fuel);
+        let found = self.compare(space, event, &limits, &payloads, &consents, attribution);
+        (required.consented, required.reasons) = {
+            let (consented, found): (Vec<Reason>, Vec<Reason>) =
+                found.into_iter().partition(|reason| reason.kind == ReasonKind::Consent);
+            required.reasons.extend(found);
+            (consented, required.reasons)
+        };
         required
     }
 
@@ -208,6 +226,42 @@ impl Monitor {
         nodes
     }
 
+    /// The arguments that the policy consents to, if the whole call is as trusted as can be.
+    fn consents(
+        &mut self,
+        plan: &Plan,
+        event: EventId,
+        applicable: &Applicable,
+        fuel: &mut u64,
+    ) -> Vec<Consented> {
+        let space = &plan.space;
+        let statements = applicable.consents.iter().filter_map(|index| plan.consents.get(*index));
+        let mut found = Vec::new();
+        for statement in statements {
+            let Some(call) = self.trace.event(event) else { return Vec::new() };
+            let is_trusted = space.restrict(&call.document.label_of(0), space.integrity()) == Label::BOTTOM;
+            if !is_trusted || self.ambiguous(plan, &statement.query, call.tool()).is_some() {
+                continue;
+            }
+            let Self { trace, roster, parameters, answers, .. } = self;
+            let mut evaluator =
+                Evaluator::new(plan, trace, fuel, Missing::FailsAll).given(parameters, answers);
+            let mut covered = Vec::new();
+            let result = each_match(&mut evaluator, &statement.query, event, |evaluator, frame| {
+                let bound = Bound::Requirement;
+                let label = compute(evaluator, space, roster, &statement.label, frame, bound)?;
+                let nodes = region_nodes(evaluator.trace, &statement.target, frame, event);
+                covered.push(Consented { nodes, label, span: statement.span.clone() });
+                Ok(())
+            });
+            // A statement that cannot be evaluated consents to nothing.
+            if result.is_ok() {
+                found.append(&mut covered);
+            }
+        }
+        found
+    }
+
     /// One reason for each part of the call and each bound that it exceeds.
     fn compare(
         &self,
@@ -215,6 +269,7 @@ impl Monitor {
         event: EventId,
         limits: &[Limit],
         payloads: &[NodeId],
+        consents: &[Consented],
         attribution: &Attribution,
     ) -> Vec<Reason> {
         let Some(call) = self.trace.event(event) else { return Vec::new() };
@@ -231,6 +286,7 @@ impl Monitor {
         };
         let is_in = |mask: &[bool], node: NodeId| mask.get(node).copied().unwrap_or(false);
         let (in_arguments, in_payload) = (mask(arguments.as_slice()), mask(payloads));
+        let in_consent: Vec<Vec<bool>> = consents.iter().map(|consent| mask(&consent.nodes)).collect();
         let in_target: Vec<Option<Vec<bool>>> =
             limits.iter().map(|limit| limit.nodes.as_ref().map(|nodes| mask(nodes))).collect();
         let mut reasons: Vec<Reason> = Vec::new();
@@ -259,7 +315,31 @@ impl Monitor {
                 exceeded.push((space.exceeds(&node.label, &Label::BOTTOM, unbounded.without(lifted)), None));
             }
             let part = if is_decision { "decision".to_owned() } else { argument(document, id) };
-            for (over, limit) in exceeded.into_iter().filter(|(over, _)| !over.is_empty()) {
+            for (mut over, limit) in exceeded.into_iter().filter(|(over, _)| !over.is_empty()) {
+                for (consent, _) in consents.iter().zip(&in_consent).filter(|(_, mask)| is_in(mask, id)) {
+                    let covered = over.without(over.without(consent.label.dims));
+                    let covered = covered.without(space.exceeds(&node.label, &consent.label.label, covered));
+                    if covered.is_empty() {
+                        continue;
+                    }
+                    over = over.without(covered);
+                    let statement = Some(consent.span.clone());
+                    let is_told =
+                        reasons.iter().any(|r| r.part.as_deref() == Some(&part) && r.statement == statement);
+                    if !is_told {
+                        let label = space.describe(&node.label, covered, &self.roster);
+                        let message = format!("{part} carries {}, by standing consent", label.join(", "));
+                        reasons.push(Reason {
+                            statement,
+                            part: Some(part.clone()),
+                            label,
+                            ..Reason::new(ReasonKind::Consent, Action::Log, message)
+                        });
+                    }
+                }
+                if over.is_empty() {
+                    continue;
+                }
                 let statement = limit.map(|limit| limit.span.clone());
                 if reasons.len() >= MAX_REASONS {
                     return reasons;

@@ -134,6 +134,8 @@ pub enum ReasonKind {
     Requirement,
     /// The call carries something, and no statement says what its tool may carry.
     Undeclared,
+    /// The policy consents to what the call carries.
+    Consent,
     /// A rule matches.
     Rule,
     /// A rule could not be evaluated.
@@ -160,6 +162,7 @@ impl ReasonKind {
         match self {
             Self::Requirement => "requirement",
             Self::Undeclared => "undeclared",
+            Self::Consent => "consent",
             Self::Rule => "rule",
             Self::RuleError => "rule-error",
             Self::Hidden => "hidden",

@@ -16,7 +16,7 @@ use super::Dialect;
 use super::diagnostic::{Diagnostic, Severity, Span, nearest};
 use super::pattern::{PatternId, ToolPattern};
 use super::plan::{
-    Endorsement, Ex, Extern, LabelStatement, Payload, Plan, Predicate, Requirement, Store, Type,
+    Consent, Endorsement, Ex, Extern, LabelStatement, Payload, Plan, Predicate, Requirement, Store, Type,
 };
 use super::regex::weight;
 use super::syntax::{Body, Expr, ExprKind, File, Name, Statement, StatementKind, ToolName};
@@ -106,6 +106,8 @@ impl<'a> Compiler<'a> {
             plan.requirements.iter().map(|s| plan.patterns_of(s.query.expressions())).collect();
         let payloads: Vec<_> =
             plan.payloads.iter().map(|s| plan.patterns_of(s.query.expressions())).collect();
+        let consents: Vec<_> =
+            plan.consents.iter().map(|s| plan.patterns_of(s.query.expressions())).collect();
         let endorsements: Vec<_> =
             plan.endorsements.iter().map(|s| plan.patterns_of(s.query.expressions())).collect();
         let exempting: Vec<_> = plan.rules.iter().map(|rule| plan.exempting(&rule.query)).collect();
@@ -113,6 +115,7 @@ impl<'a> Compiler<'a> {
         plan.labels.iter_mut().zip(labels).for_each(|(s, patterns)| s.query.patterns = patterns);
         plan.requirements.iter_mut().zip(requirements).for_each(|(s, patterns)| s.query.patterns = patterns);
         plan.payloads.iter_mut().zip(payloads).for_each(|(s, patterns)| s.query.patterns = patterns);
+        plan.consents.iter_mut().zip(consents).for_each(|(s, patterns)| s.query.patterns = patterns);
         plan.endorsements.iter_mut().zip(endorsements).for_each(|(s, patterns)| s.query.patterns = patterns);
         plan.dispatch = Dispatch::new(&plan.rules);
         self.plan = plan;
@@ -283,6 +286,26 @@ impl<'a> Compiler<'a> {
                 let target = self.argument(target, &scope)?;
                 let query = self.granting(scope);
                 self.plan.payloads.push(Payload { target, query });
+                Ok(())
+            }
+            StatementKind::Consent { label, target, body } => {
+                self.needs_integrity(&span, "consent holds only for calls that are trusted")?;
+                let mut scope = self.one_event(body, &[Type::ToolCall], "a ToolCall")?;
+                let target = self.argument(target, &scope)?;
+                let label_span = label.first().map_or(span.clone(), |part| part.span.clone());
+                let label = self.label(label, &mut scope)?;
+                let integrity = self.plan.space.integrity();
+                if label.dims.without(integrity) != label.dims {
+                    let help = "name what may go to the tool, such as `private`; `payload` lifts integrity";
+                    return self.fail(
+                        "consent-integrity",
+                        &label_span,
+                        "consent is about secrecy alone",
+                        help,
+                    );
+                }
+                let query = self.granting(scope);
+                self.plan.consents.push(Consent { span, label, target, query });
                 Ok(())
             }
             StatementKind::Endorse { is_unsafe, target, label, body } => {

@@ -29,6 +29,7 @@ pub const CODES: &[&str] = &[
     "compat-text",
     "compat-truth",
     "compat-tuple",
+    "consent-integrity",
     "cycle",
     "default-label",
     "duplicate-name",

@@ -169,9 +169,9 @@ pub(crate) fn lex(source: &str) -> Vec<Lexeme> {
 }
 
 /// The words with which a statement begins.
-pub(crate) const STATEMENTS: [&str; 14] = [
-    "lattice", "store", "default", "label", "require", "payload", "endorse", "unsafe", "raise", "ask", "log",
-    "extern", "import", "from",
+pub(crate) const STATEMENTS: [&str; 15] = [
+    "lattice", "store", "default", "label", "require", "payload", "consent", "endorse", "unsafe", "raise",
+    "ask", "log", "extern", "import", "from",
 ];
 
 /// Whether a name stands at the beginning of its line and is the first word of a statement.

@@ -39,6 +39,7 @@ pub(crate) struct Plan {
     pub(crate) labels: Vec<LabelStatement>,
     pub(crate) requirements: Vec<Requirement>,
     pub(crate) payloads: Vec<Payload>,
+    pub(crate) consents: Vec<Consent>,
     pub(crate) endorsements: Vec<Endorsement>,
     pub(crate) rules: Vec<Rule>,
     pub(crate) dispatch: Dispatch,
@@ -78,6 +79,15 @@ pub(crate) struct Requirement {
 
 #[derive(Debug)]
 pub(crate) struct Payload {
+    pub(crate) target: Target,
+    pub(crate) query: Query,
+}
+
+/// Standing consent: an argument may carry so much to the tool, if nothing untrusted had a hand in the call.
+#[derive(Debug)]
+pub(crate) struct Consent {
+    pub(crate) span: Span,
+    pub(crate) label: LabelPlan,
     pub(crate) target: Target,
     pub(crate) query: Query,
 }
@@ -404,7 +414,10 @@ impl Plan {
     pub(crate) fn intern(&self, roster: &mut Roster) {
         let labels = self.labels.iter().map(|statement| &statement.label);
         let required = self.requirements.iter().map(|statement| &statement.label);
-        for (dimension, arguments) in labels.chain(required).flat_map(|label| &label.computed) {
+        let consented = self.consents.iter().map(|statement| &statement.label);
+        for (dimension, arguments) in
+            labels.chain(required).chain(consented).flat_map(|label| &label.computed)
+        {
             let names = arguments.iter().filter_map(|ex| match ex {
                 Ex::Constant(Value::Str(name)) => Some(name.to_string()),
                 _ => None,

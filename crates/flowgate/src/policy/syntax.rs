@@ -36,6 +36,8 @@ pub(crate) enum StatementKind {
     Require { label: Vec<Expr>, target: Option<Expr>, denies: bool, body: Body },
     /// `payload TARGET if: ...`
     Payload { target: Expr, body: Body },
+    /// `consent LABEL for TARGET if: ...`
+    Consent { label: Vec<Expr>, target: Expr, body: Body },
     /// `[unsafe] endorse TARGET as LABEL if: ...`
     Endorse { is_unsafe: bool, target: Expr, label: Vec<Expr>, body: Body },
     /// `raise | ask | log MESSAGE if: ...`

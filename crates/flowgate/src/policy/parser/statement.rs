@@ -78,6 +78,13 @@ impl Parser<'_> {
                 let target = self.target("an argument of the call")?;
                 Ok(StatementKind::Payload { target, body: self.body()? })
             }
+            "consent" => {
+                self.advance();
+                let label = self.label_expression()?;
+                self.expect_word("for", "write `consent LABEL for ARGUMENT if:`")?;
+                let target = self.target("an argument of the call")?;
+                Ok(StatementKind::Consent { label, target, body: self.body()? })
+            }
             "endorse" | "unsafe" => {
                 let is_unsafe = self.eat_word("unsafe");
                 self.expect_word("endorse", "write `unsafe endorse ARGUMENT as LABEL if:`")?;

@@ -1,0 +1,263 @@
+"""What the clients of OpenAI and Anthropic make of our answers."""
+
+import json
+import os
+from itertools import groupby
+from pathlib import Path
+
+import anthropic
+import openai
+import pytest
+from anthropic.types import Message, RawMessageStreamEvent
+from openai.lib.streaming.chat import ChatCompletionStreamState
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
+from openai.types.responses import Response, ResponseStreamEvent
+from pydantic import TypeAdapter
+
+BASE = os.environ["FLOWGATE_DOUBLE"]
+GOLDEN = Path(os.environ["FLOWGATE_GOLDEN"])
+APIS = ["chat_completions", "responses", "messages"]
+
+READ = ("call_1", "read_mail", {"folder": "inbox"})
+SEND = ("call_2", "send_mail", {"to": "ann@example.org", "body": 'Grüße 😀\n"bye"'})
+# Text, calls, why it stopped.
+SCENARIOS = {
+    "text": ("There is one mail in your inbox, and it is from Ann: “Grüße 😀”\n", [], "end"),
+    "one_call": ("", [READ], "calls"),
+    "parallel_calls": ("", [READ, SEND], "calls"),
+    "text_and_call": ("I shall look into your inbox for you.", [READ], "calls"),
+    "tool_error": ("There is no such folder.", [], "end"),
+    "image": ("A cat, and nothing.", [], "end"),
+    "forced_tool": ("", [READ], "calls"),
+    "refusal": ("I cannot help with that.", [], "refused"),
+    "length": ("There is one mail in your", [], "length"),
+}
+USAGE = (21, 13)
+FINISH = {
+    "chat_completions": {"end": "stop", "calls": "tool_calls", "refused": "stop", "length": "length"},
+    "messages": {"end": "end_turn", "calls": "tool_use", "refused": "refusal", "length": "max_tokens"},
+}
+
+
+def request(api, scenario):
+    body = json.loads((GOLDEN / api / f"{scenario}.request.json").read_text())
+    if api == "messages":
+        # This client has no words for them any more, but servers have.
+        body["extra_body"] = {key: body.pop(key) for key in ("temperature", "top_p") if key in body}
+    return body
+
+
+def typed(kind, value):
+    """Clients build objects without looking; this looks."""
+    TypeAdapter(kind).validate_python(value.to_dict(warnings=False))
+    return value
+
+
+def once(names):
+    """The names with pieces that follow each other taken together."""
+    return [name for name, _ in groupby(names)]
+
+
+def of_chat(answer, expected):
+    text, calls, stop = expected
+    typed(ChatCompletion, answer)
+    assert (answer.id, answer.object, answer.created) == ("r1", "chat.completion", 1700000000)
+    assert len(answer.choices) == 1
+    choice = answer.choices[0]
+    message = choice.message
+    assert message.role == "assistant"
+    said, other = (message.refusal, message.content) if stop == "refused" else (message.content, message.refusal)
+    assert (said or "", other) == (text, None)
+    found = message.tool_calls or []
+    assert all(call.type == "function" for call in found)
+    assert [(c.id, c.function.name, json.loads(c.function.arguments)) for c in found] == calls
+    assert choice.finish_reason == FINISH["chat_completions"][stop]
+    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == USAGE
+    assert answer.usage.total_tokens == sum(USAGE)
+
+
+def of_responses(answer, expected):
+    text, calls, stop = expected
+    typed(Response, answer)
+    assert (answer.id, answer.object, answer.created_at) == ("r1", "response", 1700000000)
+    messages = [item for item in answer.output if item.type == "message"]
+    parts = [part for message in messages for part in message.content]
+    if stop == "refused":
+        assert [(part.type, part.refusal) for part in parts] == [("refusal", text)]
+    else:
+        assert answer.output_text == text
+        assert [part.type for part in parts] == (["output_text"] if text else [])
+    found = [item for item in answer.output if item.type == "function_call"]
+    assert [(c.call_id, c.name, json.loads(c.arguments)) for c in found] == calls
+    assert len(answer.output) == len(messages) + len(found)
+    if stop == "length":
+        assert (answer.status, answer.incomplete_details.reason) == ("incomplete", "max_output_tokens")
+    else:
+        assert (answer.status, answer.incomplete_details) == ("completed", None)
+    assert (answer.usage.input_tokens, answer.usage.output_tokens) == USAGE
+
+
+def of_messages(answer, expected):
+    text, calls, stop = expected
+    typed(Message, answer)
+    assert (answer.id, answer.type, answer.role) == ("r1", "message", "assistant")
+    said = [block.text for block in answer.content if block.type == "text"]
+    assert said == ([text] if text else [])
+    found = [block for block in answer.content if block.type == "tool_use"]
+    assert [(block.id, block.name, block.input) for block in found] == calls
+    assert len(answer.content) == len(said) + len(found)
+    assert answer.stop_reason == FINISH["messages"][stop]
+    assert (answer.usage.input_tokens, answer.usage.output_tokens) == USAGE
+
+
+def stream_chat(client, body):
+    state = ChatCompletionStreamState()
+    events = []
+    for chunk in client.chat.completions.create(**body, stream=True, stream_options={"include_usage": True}):
+        typed(ChatCompletionChunk, chunk)
+        events += [event.type for event in state.handle_chunk(chunk)]
+    return state.current_completion_snapshot, events
+
+
+def chat_events(expected):
+    text, calls, stop = expected
+    said = [] if not text else ["refusal.delta"] if stop == "refused" else ["content.delta"]
+    done = [] if not text else ["refusal.done"] if stop == "refused" else ["content.done"]
+    one = ["tool_calls.function.arguments.delta"]
+    called = ["tool_calls.function.arguments.done"]
+    return said, done, one * bool(calls), called * len(calls)
+
+
+def stream_responses(client, body):
+    events, last = [], None
+    with client.responses.stream(**body) as stream:
+        for event in stream:
+            assert event.sequence_number == len(events)
+            typed(ResponseStreamEvent, event)
+            events.append(event.type.removeprefix("response."))
+            last = event
+    return last.response, events
+
+
+def response_events(expected):
+    text, calls, stop = expected
+    kind = "refusal" if stop == "refused" else "output_text"
+    said = ["output_item.added", "content_part.added", f"{kind}.delta", f"{kind}.done", "content_part.done"]
+    called = ["output_item.added", "function_call_arguments.delta", "function_call_arguments.done"]
+    items = (said + ["output_item.done"]) * bool(text) + (called + ["output_item.done"]) * len(calls)
+    return ["created", "in_progress", *items, "incomplete" if stop == "length" else "completed"]
+
+
+def stream_messages(client, body):
+    names = [f"message_{name}" for name in ("start", "delta", "stop")]
+    names += [f"content_block_{name}" for name in ("start", "delta", "stop")]
+    events = []
+    with client.messages.stream(**body) as stream:
+        for event in stream:
+            if event.type in names:
+                events.append(event.type)
+    for event in client.messages.create(**body, stream=True):
+        typed(RawMessageStreamEvent, event)
+    return stream.get_final_message(), events
+
+
+def message_events(expected):
+    text, calls, _ = expected
+    block = [f"content_block_{name}" for name in ("start", "delta", "stop")]
+    return ["message_start", *block * (bool(text) + len(calls)), "message_delta", "message_stop"]
+
+
+def client_of(api, headers=None):
+    kind = anthropic.Anthropic if api == "messages" else openai.OpenAI
+    base = BASE if api == "messages" else f"{BASE}/v1"
+    return kind(api_key="none", base_url=base, max_retries=0, timeout=10, default_headers=headers)
+
+
+def check(api, scenario, stream, headers=None):
+    expected, body = SCENARIOS[scenario], request(api, scenario)
+    with client_of(api, headers) as client:
+        if api == "chat_completions" and stream:
+            answer, events = stream_chat(client, body)
+            said, done, called, ended = chat_events(expected)
+            # The helper gives an event of its own for each chunk, and an empty piece for the first.
+            events = [event for event in events if event != "chunk"]
+            for some in (said, done, called, ended):
+                for name in set(some):
+                    assert events.count(name) >= len(some), events
+            assert {name for name in events if name.endswith("done")} == {*done, *ended}
+            of_chat(answer, expected)
+        elif api == "chat_completions":
+            of_chat(client.chat.completions.create(**body), expected)
+        elif api == "responses" and stream:
+            answer, events = stream_responses(client, body)
+            assert once(events) == response_events(expected)
+            of_responses(answer, expected)
+        elif api == "responses":
+            of_responses(client.responses.create(**body), expected)
+        elif stream:
+            answer, events = stream_messages(client, body)
+            assert once(events) == message_events(expected)
+            of_messages(answer, expected)
+        else:
+            of_messages(client.messages.create(**body), expected)
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("api", APIS)
+def test_scenario(api, scenario, stream):
+    check(api, scenario, stream)
+
+
+def test_every_scenario_is_here():
+    for api in APIS:
+        assert {path.name.split(".")[0] for path in (GOLDEN / api).iterdir()} == set(SCENARIOS)
+
+
+@pytest.mark.parametrize("scenario", ["text_and_call", "refusal", "parallel_calls"])
+@pytest.mark.parametrize("api", APIS)
+def test_a_lost_event_is_noticed(api, scenario):
+    stream = (GOLDEN / api / f"{scenario}.stream.txt").read_text()
+    for index, event in enumerate(stream.strip().split("\n\n")):
+        if event == "data: [DONE]" or event.startswith("event: ping\n"):
+            continue
+        try:
+            check(api, scenario, True, {"x-without": str(index)})
+        except Exception:
+            continue
+        pytest.fail(f"nothing was noticed without {event}")
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("api", APIS)
+def test_an_answer_can_be_sent_back(api, scenario):
+    """What the client makes of an answer is understood as a part of the next request."""
+    body = request(api, scenario)
+    with client_of(api) as client:
+        if api == "chat_completions":
+            create = client.chat.completions.create
+            body["messages"].append(create(**body).choices[0].message.model_dump())
+        elif api == "responses":
+            create = client.responses.create
+            body["input"] += [item.model_dump(by_alias=True) for item in create(**body).output]
+        else:
+            create = client.messages.create
+            content = [block.model_dump() for block in create(**body).content]
+            body["messages"].append({"role": "assistant", "content": content})
+        kind = anthropic if api == "messages" else openai
+        # The double gives an answer only to what the scenario asks; by then it has read the request.
+        with pytest.raises(kind.BadRequestError, match="this is not what the scenario asks"):
+            create(**body)
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_errors_are_the_clients_own(api):
+    with client_of(api) as client:
+        create = {
+            "chat_completions": lambda: client.chat.completions.create,
+            "responses": lambda: client.responses.create,
+            "messages": lambda: client.messages.create,
+        }[api]()
+        kind = anthropic if api == "messages" else openai
+        with pytest.raises(kind.BadRequestError, match="`logit_bias` (has a value that )?is not supported"):
+            create(**{**request(api, "text"), "extra_body": {"logit_bias": {"1": 2}}})

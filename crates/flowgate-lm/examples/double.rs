@@ -1,0 +1,98 @@
+//! A server that answers the chats of `tests/scenarios` in all three forms, streaming or not: for `compat/clients`.
+//!
+//! The model that is asked for is the name of a scenario. What is asked must be what the scenario asks. With the header
+//! `x-without: 3` the stream lacks its fourth event, so that a client's test can show that it would notice.
+
+#[path = "../tests/scenarios/mod.rs"]
+mod scenarios;
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+
+use flowgate_lm::sse::Event;
+use flowgate_lm::wire::{Api, Head};
+use serde_json::Value;
+
+/// The longest request, in bytes.
+const MAX_REQUEST: usize = 1 << 20;
+
+fn main() -> io::Result<()> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let mut out = io::stdout();
+    writeln!(out, "http://{}", listener.local_addr()?)?;
+    out.flush()?;
+    for stream in listener.incoming() {
+        let stream = stream?;
+        // A client that goes away is no reason to stop.
+        std::thread::spawn(move || drop(serve(stream)));
+    }
+    Ok(())
+}
+
+/// Answers the one request of a connection.
+fn serve(stream: TcpStream) -> io::Result<()> {
+    let mut reader = BufReader::new(stream.try_clone()?).take(MAX_REQUEST as u64);
+    let mut line = String::new();
+    reader.read_line(&mut line)?;
+    let path = line.split(' ').nth(1).unwrap_or_default().to_owned();
+    let (mut length, mut without) = (0_usize, None);
+    loop {
+        line.clear();
+        if reader.read_line(&mut line)? == 0 || line.trim().is_empty() {
+            break;
+        }
+        let (name, value) = line.split_once(':').unwrap_or_default();
+        match name.to_ascii_lowercase().as_str() {
+            "content-length" => length = value.trim().parse().unwrap_or(0),
+            "x-without" => without = value.trim().parse::<usize>().ok(),
+            _ => {}
+        }
+    }
+    let mut body = vec![0_u8; length.min(MAX_REQUEST)];
+    reader.read_exact(&mut body)?;
+    answer(stream, &path, &body, without)
+}
+
+fn answer(mut stream: TcpStream, path: &str, body: &[u8], without: Option<usize>) -> io::Result<()> {
+    let Some(api) = Api::ALL.into_iter().find(|api| path == format!("/v1{}", api.path())) else {
+        return send(&mut stream, "404 Not Found", "{}");
+    };
+    let (scenario, asked) = match understood(api, body) {
+        Ok(understood) => understood,
+        Err(why) => return send(&mut stream, "400 Bad Request", &api.encode_error(400, &why).to_string()),
+    };
+    let head = Head { id: "r1", model: scenario.name, created: 1_700_000_000 };
+    if !asked.stream {
+        return send(&mut stream, "200 OK", &api.encode_response(&scenario.completion, head).to_string());
+    }
+    stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n")?;
+    let events: Vec<Event> = api.encode_stream(&scenario.completion, head, asked.usage);
+    for (index, event) in events.iter().enumerate() {
+        if Some(index) != without {
+            stream.write_all(event.encode().as_bytes())?;
+            stream.flush()?;
+        }
+    }
+    Ok(())
+}
+
+/// The scenario that a request is of, if it asks what the scenario does.
+fn understood(api: Api, body: &[u8]) -> Result<(scenarios::Scenario, flowgate_lm::wire::Asked), String> {
+    let body: Value = serde_json::from_slice(body).map_err(|error| error.to_string())?;
+    let asked = api.decode_request(&body).map_err(|error| error.to_string())?;
+    let scenario = scenarios::all().into_iter().find(|scenario| scenario.name == asked.model);
+    let scenario = scenario.ok_or("there is no such scenario")?;
+    let sent = api.encode_request(&scenario.request, scenario.name, asked.stream);
+    let expected = api.decode_request(&sent).map_err(|error| error.to_string())?;
+    if asked.request == expected.request {
+        Ok((scenario, asked))
+    } else {
+        Err("this is not what the scenario asks".to_owned())
+    }
+}
+
+fn send(stream: &mut TcpStream, status: &str, body: &str) -> io::Result<()> {
+    let head =
+        format!("HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}", body.len());
+    stream.write_all(format!("{head}\r\nconnection: close\r\n\r\n{body}").as_bytes())
+}

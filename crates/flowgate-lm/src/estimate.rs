@@ -1,0 +1,43 @@
+//! About how many tokens a text is, for those who do not say: a quarter of its bytes, rounded up.
+
+use crate::chat::{Completion, Message, Part, Request, Usage};
+
+const BYTES: u64 = 4;
+
+/// The tokens of a text of this many bytes.
+pub(crate) fn tokens(bytes: usize) -> u64 {
+    u64::try_from(bytes).unwrap_or(u64::MAX).div_ceil(BYTES)
+}
+
+/// What a completion costs, about.
+pub(crate) fn usage(request: &Request, completion: &Completion) -> Usage {
+    Usage { input: input(request), output: output(completion) }
+}
+
+/// The tokens of a request, about: its messages and its tools.
+pub(crate) fn input(request: &Request) -> u64 {
+    let messages: usize = request.messages.iter().map(message).sum();
+    let tool = |tool: &crate::chat::ToolSpec| {
+        tool.name.len() + tool.description.len() + tool.parameters.to_string().len()
+    };
+    tokens(messages + request.tools.iter().map(tool).sum::<usize>())
+}
+
+fn output(completion: &Completion) -> u64 {
+    let calls = completion.calls.iter().map(|call| call.name.len() + call.arguments.len());
+    tokens(completion.text.len() + calls.sum::<usize>())
+}
+
+fn message(message: &Message) -> usize {
+    let part = |part: &Part| match part {
+        Part::Text(text) | Part::ImageUrl(text) | Part::ImageData { data: text, .. } => text.len(),
+    };
+    match message {
+        Message::System(parts) | Message::User(parts) | Message::Tool { content: parts, .. } => {
+            parts.iter().map(part).sum()
+        }
+        Message::Assistant { text, calls } => {
+            text.len() + calls.iter().map(|call| call.name.len() + call.arguments.len()).sum::<usize>()
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! Answers that are kept in a file, and given again.
+//!
+//! The file has one answer a line, in JSON, under a key: the SHA-256 of the model's name and the request. What was asked
+//! is not in it; what was answered is, and nowhere else. If a key has several lines, the last one counts.
+
+mod line;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use crate::chat::{Completion, Request};
+use crate::{Complete, Error, Listener, ignore, tell};
+
+/// The longest line of a file, in bytes.
+const MAX_LINE: u64 = 32 << 20;
+
+/// What to do with a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Ask the model, and keep the answer.
+    Record,
+    /// Give the answer that was kept.
+    Replay,
+    /// Give the answer that was kept; if there is none, ask the model and keep its answer.
+    Both,
+}
+
+/// Why a file of answers cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FileError {
+    /// It cannot be read or written; why, in the words of the system.
+    Io(String),
+    /// A line is no answer.
+    Damaged {
+        /// Which, from 1.
+        line: usize,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+}
+
+impl fmt::Display for FileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(why) => write!(f, "the recorded answers cannot be used: {why}"),
+            Self::Damaged { line, problem } => {
+                write!(f, "the recorded answers are damaged: line {line}: {problem}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for FileError {}
+
+impl From<io::Error> for FileError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error.kind().to_string())
+    }
+}
+
+/// A model whose answers are kept.
+pub struct Recorded<M> {
+    model: M,
+    mode: Mode,
+    kept: Mutex<Kept>,
+}
+
+struct Kept {
+    answers: BTreeMap<String, Completion>,
+    /// Where new answers go; not there if there are none.
+    file: Option<File>,
+}
+
+impl<M> fmt::Debug for Recorded<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recorded").field("mode", &self.mode).finish_non_exhaustive()
+    }
+}
+
+/// Nobody: a model of which only the name is known.
+#[derive(Debug, Clone)]
+pub struct Nobody(pub String);
+
+impl Complete for Nobody {
+    fn name(&self) -> &str {
+        &self.0
+    }
+
+    fn complete(&self, _: &Request, _: &mut Listener<'_>) -> Result<Completion, Error> {
+        Err(Error::Unsupported("this answer: it was not recorded"))
+    }
+}
+
+impl Recorded<Nobody> {
+    /// The answers that the model `name` has given.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn replay(name: &str, path: &Path) -> Result<Self, FileError> {
+        Self::open(Nobody(name.to_owned()), path, Mode::Replay)
+    }
+}
+
+impl<M: Complete> Recorded<M> {
+    /// A model and the file of its answers, which is made if there is none and `mode` writes.
+    ///
+    /// # Errors
+    /// If the file cannot be read or written.
+    pub fn open(model: M, path: &Path, mode: Mode) -> Result<Self, FileError> {
+        let file = match mode {
+            Mode::Replay => None,
+            Mode::Record | Mode::Both => Some(OpenOptions::new().append(true).create(true).open(path)?),
+        };
+        let answers = read(File::open(path)?)?;
+        Ok(Self { model, mode, kept: Mutex::new(Kept { answers, file }) })
+    }
+
+    /// How many answers there are.
+    pub fn len(&self) -> usize {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).answers.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn keep(&self, key: String, completion: &Completion) -> Result<(), Error> {
+        let text = line::write(&key, self.model.name(), completion);
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        // What follows a line that was cut off would be damaged as well.
+        let file =
+            kept.file.take().ok_or_else(|| Error::NotRecorded("an earlier answer is cut off".to_owned()))?;
+        // One write at the end of the file: lines of several threads and processes do not mix.
+        (&file).write_all(text.as_bytes()).map_err(|error| Error::NotRecorded(error.kind().to_string()))?;
+        kept.file = Some(file);
+        kept.answers.insert(key, completion.clone());
+        Ok(())
+    }
+}
+
+impl<M: Complete> Complete for Recorded<M> {
+    fn name(&self) -> &str {
+        self.model.name()
+    }
+
+    fn complete(&self, request: &Request, listener: &mut Listener<'_>) -> Result<Completion, Error> {
+        let key = line::key(self.model.name(), request);
+        if self.mode != Mode::Record {
+            let known = self.kept.lock().unwrap_or_else(PoisonError::into_inner).answers.get(&key).cloned();
+            if let Some(completion) = known {
+                tell(&completion, listener)?;
+                return Ok(completion);
+            }
+            if self.mode == Mode::Replay {
+                return Nobody(String::new()).complete(request, &mut ignore);
+            }
+        }
+        let completion = self.model.complete(request, listener)?;
+        self.keep(key, &completion)?;
+        Ok(completion)
+    }
+}
+
+fn read(file: File) -> Result<BTreeMap<String, Completion>, FileError> {
+    let mut reader = BufReader::new(file);
+    let mut answers = BTreeMap::new();
+    for number in 1.. {
+        let mut bytes = Vec::new();
+        if (&mut reader).take(MAX_LINE + 1).read_until(b'\n', &mut bytes)? == 0 {
+            break;
+        }
+        let damaged = |problem| FileError::Damaged { line: number, problem };
+        if u64::try_from(bytes.len()).is_ok_and(|length| length > MAX_LINE) {
+            return Err(damaged("it is too long"));
+        }
+        // Without its end a line was not written to its end, and the next answer would be glued to it.
+        let Some(bytes) = bytes.strip_suffix(b"\n") else { return Err(damaged("it has no end")) };
+        let text = std::str::from_utf8(bytes).map_err(|_| damaged("it is no UTF-8"))?;
+        let (key, completion) = line::read(text).map_err(damaged)?;
+        answers.insert(key, completion);
+    }
+    Ok(answers)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+    use crate::Scripted;
+    use crate::chat::{Message, Part, Stop, ToolCall, Usage};
+
+    /// A path of its own, which is gone in the end.
+    struct Place(PathBuf);
+
+    impl Place {
+        fn new() -> Self {
+            static COUNT: AtomicU32 = AtomicU32::new(0);
+            let name =
+                format!("flowgate-lm-{}-{}.jsonl", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+            Self(std::env::temp_dir().join(name))
+        }
+    }
+
+    impl Drop for Place {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_file(&self.0);
+        }
+    }
+
+    fn asked(text: &str) -> Request {
+        Request { messages: vec![Message::User(vec![Part::from(text)])], ..Request::default() }
+    }
+
+    fn said(text: &str) -> Completion {
+        let call = ToolCall { id: "c".to_owned(), name: "f".to_owned(), arguments: "{\"a\":\n".to_owned() };
+        let usage = Usage { input: 1, output: 2 };
+        Completion { text: text.to_owned(), calls: vec![call], stop: Stop::Calls, usage }
+    }
+
+    #[test]
+    fn answers_are_kept_and_given_again() {
+        let place = Place::new();
+        let model = Scripted::list([said("a"), said("b"), said("secret answer")]).named("m");
+        let recorded = Recorded::open(model, &place.0, Mode::Both).unwrap();
+        assert!(recorded.is_empty());
+        for (question, answer) in [("1", "a"), ("secret question", "b"), ("1", "a")] {
+            assert_eq!(recorded.complete(&asked(question), &mut ignore).unwrap(), said(answer));
+        }
+        assert_eq!((recorded.len(), recorded.model.requests()), (2, 2));
+        let text = std::fs::read_to_string(&place.0).unwrap();
+        assert!(!text.contains("question"), "{text}");
+        assert_eq!(text.lines().count(), 2);
+
+        let replayed = Recorded::replay("m", &place.0).unwrap();
+        let mut heard = 0;
+        let mut listener = |_: crate::Delta<'_>| {
+            heard += 1;
+            std::ops::ControlFlow::Continue(())
+        };
+        assert_eq!(replayed.complete(&asked("1"), &mut listener).unwrap(), said("a"));
+        assert_eq!(heard, 3);
+        let missing = "the model's server does not have this answer: it was not recorded";
+        assert_eq!(replayed.complete(&asked("2"), &mut ignore).unwrap_err().to_string(), missing);
+        let other = Recorded::replay("other", &place.0).unwrap();
+        assert_eq!(other.complete(&asked("1"), &mut ignore).unwrap_err().to_string(), missing);
+
+        let again = Scripted::list([said("new")]).named("m");
+        let recorded = Recorded::open(again, &place.0, Mode::Record).unwrap();
+        assert_eq!(recorded.complete(&asked("1"), &mut ignore).unwrap(), said("new"));
+        let replayed = Recorded::replay("m", &place.0).unwrap();
+        assert_eq!(replayed.complete(&asked("1"), &mut ignore).unwrap(), said("new"), "the last one counts");
+    }
+
+    #[test]
+    fn an_answer_that_cannot_be_kept_is_an_error() {
+        let full = Path::new("/dev/full");
+        if !full.exists() {
+            return;
+        }
+        let place = Place::new();
+        let model = Scripted::answering(|_| Ok(said("a"))).named("m");
+        let recorded = Recorded::open(model, &place.0, Mode::Both).unwrap();
+        recorded.kept.lock().unwrap().file = Some(OpenOptions::new().append(true).open(full).unwrap());
+        for why in ["no storage space", "an earlier answer is cut off"] {
+            let error = recorded.complete(&asked("1"), &mut ignore).unwrap_err().to_string();
+            assert_eq!(error, format!("the model's answer cannot be recorded: {why}"));
+        }
+        assert!(recorded.is_empty());
+    }
+
+    fn check(text: &str, expected: &str) {
+        let place = Place::new();
+        std::fs::write(&place.0, text).unwrap();
+        let error = Recorded::replay("m", &place.0).unwrap_err();
+        assert_eq!(error.to_string(), format!("the recorded answers {expected}"), "{text}");
+    }
+
+    #[test]
+    fn damage_is_located() {
+        let good = line::write("k", "m", &said("a"));
+        check(&format!("{good}{{"), "are damaged: line 2: it has no end");
+        check(&format!("{good}\n"), "are damaged: line 2: it is no JSON");
+        check(&format!("{good}{{}}\n{good}"), "are damaged: line 2: it has no key");
+        check(
+            &good.replace("\"stop\":\"calls\"", "\"stop\":\"why\""),
+            "are damaged: line 1: it has no answer",
+        );
+        let missing = Recorded::replay("m", Path::new("/nowhere/at/all")).unwrap_err();
+        assert_eq!(missing.to_string(), "the recorded answers cannot be used: entity not found");
+    }
+}

@@ -1,0 +1,184 @@
+//! A recorded answer as a line, and the key of a request.
+
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::chat::{Completion, Message, Part, Request, Stop, ToolCall, ToolChoice, Usage};
+
+/// The key of what a model is asked. The order of a schema's keys does not matter to it.
+pub(super) fn key(model: &str, request: &Request) -> String {
+    let text = sorted(&json!([model, canonical(request)])).to_string();
+    Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn canonical(request: &Request) -> Value {
+    let messages: Vec<Value> = request.messages.iter().map(message).collect();
+    let tools = request.tools.iter().map(|tool| json!([tool.name, tool.description, tool.parameters]));
+    let choice = match &request.choice {
+        ToolChoice::Auto => json!("auto"),
+        ToolChoice::Any => json!("any"),
+        ToolChoice::None => json!("none"),
+        ToolChoice::Tool(name) => json!([name]),
+    };
+    let sampling = &request.sampling;
+    json!({
+        "messages": messages,
+        "tools": tools.collect::<Vec<_>>(),
+        "choice": choice,
+        "max_tokens": sampling.max_tokens,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "seed": sampling.seed,
+        "stop": sampling.stop,
+    })
+}
+
+fn message(message: &Message) -> Value {
+    match message {
+        Message::System(content) => json!({"system": parts(content)}),
+        Message::User(content) => json!({"user": parts(content)}),
+        Message::Assistant { text, calls } => json!({"assistant": text, "calls": listed(calls)}),
+        Message::Tool { call_id, content, is_error } => {
+            json!({"tool": call_id, "content": parts(content), "is_error": is_error})
+        }
+    }
+}
+
+fn parts(parts: &[Part]) -> Value {
+    let part = |part: &Part| match part {
+        Part::Text(text) => json!({"text": text}),
+        Part::ImageUrl(url) => json!({"image": url}),
+        Part::ImageData { media_type, data } => json!({"image": [media_type, data]}),
+    };
+    parts.iter().map(part).collect()
+}
+
+fn listed(calls: &[ToolCall]) -> Value {
+    calls.iter().map(|call| json!({"id": call.id, "name": call.name, "arguments": call.arguments})).collect()
+}
+
+/// The same value with the keys of all objects in order. Schemas are as deep as the reader of JSON allows.
+fn sorted(value: &Value) -> Value {
+    match value {
+        Value::Array(items) => items.iter().map(sorted).collect(),
+        Value::Object(entries) => {
+            let mut entries: Vec<_> = entries.iter().collect();
+            entries.sort_by_key(|(key, _)| key.as_str());
+            entries.into_iter().map(|(key, value)| (key.clone(), sorted(value))).collect::<Map<_, _>>().into()
+        }
+        other => other.clone(),
+    }
+}
+
+const STOPS: [(Stop, &str); 4] =
+    [(Stop::End, "end"), (Stop::Calls, "calls"), (Stop::Length, "length"), (Stop::Refused, "refused")];
+
+/// The line of an answer, with its end.
+pub(super) fn write(key: &str, model: &str, completion: &Completion) -> String {
+    let stop = STOPS.iter().find(|(stop, _)| *stop == completion.stop).map(|(_, name)| *name);
+    let answer = json!({
+        "text": completion.text,
+        "calls": listed(&completion.calls),
+        "stop": stop,
+        "input": completion.usage.input,
+        "output": completion.usage.output,
+    });
+    format!("{}\n", json!({"key": key, "model": model, "answer": answer}))
+}
+
+/// The key and the answer of a line.
+pub(super) fn read(line: &str) -> Result<(String, Completion), &'static str> {
+    let value: Value = serde_json::from_str(line).map_err(|_| "it is no JSON")?;
+    let key = value.get("key").and_then(Value::as_str).ok_or("it has no key")?;
+    let answer = value.get("answer").and_then(completion).ok_or("it has no answer")?;
+    Ok((key.to_owned(), answer))
+}
+
+fn completion(answer: &Value) -> Option<Completion> {
+    let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).map(str::to_owned);
+    let count = |key: &str| answer.get(key).and_then(Value::as_u64);
+    let call = |call: &Value| {
+        Some(ToolCall {
+            id: text(call, "id")?,
+            name: text(call, "name")?,
+            arguments: text(call, "arguments")?,
+        })
+    };
+    let calls = answer.get("calls")?.as_array()?.iter().map(call);
+    let stop = answer.get("stop")?.as_str()?;
+    Some(Completion {
+        text: text(answer, "text")?,
+        calls: calls.collect::<Option<_>>()?,
+        stop: STOPS.iter().find(|(_, name)| *name == stop).map(|(stop, _)| *stop)?,
+        usage: Usage { input: count("input")?, output: count("output")? },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::chat::{Sampling, ToolSpec};
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(
+            texts in prop::collection::vec("\\PC{0,20}|[\r\n\"\\\\]{0,5}", 5),
+            stop in 0_usize..4,
+            input in any::<u64>(),
+        ) {
+            let [text, id, name, arguments, key] = <[String; 5]>::try_from(texts).unwrap();
+            let stop = STOPS[stop].0;
+            let usage = Usage { input, output: 1 };
+            let completion = Completion { text, calls: vec![ToolCall { id, name, arguments }], stop, usage };
+            let line = write(&key, "m", &completion);
+            prop_assert_eq!(line.find('\n'), Some(line.len() - 1));
+            prop_assert_eq!(read(line.trim_end()), Ok((key, completion)));
+        }
+
+        #[test]
+        fn no_line_panics(line in "\\PC{0,40}|\\{\"key\":\"k\",\"answer\":[\\[\\]{}\":,a-z0-9]{0,40}\\}") {
+            let _ = read(&line);
+        }
+    }
+
+    #[test]
+    fn keys_tell_requests_apart() {
+        let tool = |parameters: &str| ToolSpec {
+            name: "f".to_owned(),
+            description: String::new(),
+            parameters: serde_json::from_str(parameters).unwrap(),
+        };
+        let with = |tool| Request { tools: vec![tool], ..Request::default() };
+        let said = |message| Request { messages: vec![message], ..Request::default() };
+        let one = || vec![Part::from("a")];
+        let requests = [
+            Request::default(),
+            with(tool(r#"{"a":1,"b":2}"#)),
+            with(tool(r#"{"a":1}"#)),
+            said(Message::User(one())),
+            said(Message::System(one())),
+            said(Message::Assistant { text: "a".to_owned(), calls: Vec::new() }),
+            said(Message::Tool { call_id: "a".to_owned(), content: one(), is_error: false }),
+            said(Message::Tool { call_id: "a".to_owned(), content: one(), is_error: true }),
+            said(Message::User(vec![Part::ImageUrl("a".to_owned())])),
+            Request { choice: ToolChoice::Any, ..Request::default() },
+            Request { choice: ToolChoice::Tool("any".to_owned()), ..Request::default() },
+            Request { sampling: Sampling { seed: Some(1), ..Sampling::default() }, ..Request::default() },
+        ];
+        let mut keys: Vec<String> = requests.iter().map(|request| key("m", request)).collect();
+        keys.push(key("n", &Request::default()));
+        let count = keys.len();
+        keys.sort();
+        keys.dedup();
+        assert_eq!(keys.len(), count);
+        let other_order = with(tool(r#"{"b":2,"a":1}"#));
+        assert_eq!(key("m", &other_order), key("m", requests.get(1).unwrap()));
+        // A key must stay what it is, or files are worth nothing.
+        assert_eq!(
+            key("m", &Request::default()),
+            "ba8ab54ac68868dd75da787930249297f45603a5eba7ea9c78982d508b28489b"
+        );
+    }
+}

@@ -1,0 +1,85 @@
+//! What models may cost.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::Error;
+use crate::chat::Usage;
+
+/// What all that share it may cost together. What has begun is brought to its end: requests at the same time may go over
+/// the limit of tokens by what they cost.
+#[derive(Debug)]
+pub struct Budget {
+    requests: Option<u64>,
+    tokens: Option<u64>,
+    asked: AtomicU64,
+    spent: AtomicU64,
+}
+
+impl Budget {
+    /// At most so many requests, every attempt being one, and so many tokens. `None` for as many as one likes.
+    #[must_use]
+    pub fn new(requests: Option<u64>, tokens: Option<u64>) -> Self {
+        Self { requests, tokens, asked: AtomicU64::new(0), spent: AtomicU64::new(0) }
+    }
+
+    /// The requests that were made.
+    #[must_use]
+    pub fn asked(&self) -> u64 {
+        self.asked.load(Ordering::Relaxed)
+    }
+
+    /// The tokens that were spent. Where a server does not say, a quarter of the bytes.
+    #[must_use]
+    pub fn spent(&self) -> u64 {
+        self.spent.load(Ordering::Relaxed)
+    }
+
+    /// Counts a request, if it may be made.
+    pub(super) fn admit(&self) -> Result<(), Error> {
+        if self.tokens.is_some_and(|most| self.spent() >= most) {
+            return Err(Error::OverBudget("its tokens are spent"));
+        }
+        let most = self.requests.unwrap_or(u64::MAX);
+        let next = |asked: u64| (asked < most).then(|| asked.saturating_add(1));
+        let counted = self.asked.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        counted.map(|_| ()).map_err(|_| Error::OverBudget("its requests are spent"))
+    }
+
+    pub(super) fn spend(&self, usage: Usage) {
+        let cost = usage.input.saturating_add(usage.output);
+        let add = |spent: u64| Some(spent.saturating_add(cost));
+        let _ = self.spent.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits() {
+        let cost = |input, output| Usage { input, output };
+        let budget = Budget::new(Some(2), Some(10));
+        assert_eq!(budget.admit(), Ok(()));
+        budget.spend(cost(4, 5));
+        assert_eq!(budget.admit(), Ok(()));
+        assert_eq!(budget.admit(), Err(Error::OverBudget("its requests are spent")));
+        budget.spend(cost(1, 0));
+        assert_eq!(budget.admit(), Err(Error::OverBudget("its tokens are spent")));
+        assert_eq!((budget.asked(), budget.spent()), (2, 10));
+        let free = Budget::new(None, None);
+        free.spend(cost(u64::MAX, u64::MAX));
+        assert_eq!((free.admit(), free.spent()), (Ok(()), u64::MAX));
+    }
+
+    #[test]
+    fn threads_share_it() {
+        let budget = Budget::new(Some(100), None);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..100).filter(|_| budget.admit().is_ok()).count());
+            }
+        });
+        assert_eq!(budget.asked(), 100);
+    }
+}

@@ -1,0 +1,251 @@
+//! Questions over HTTP, again if that may help.
+
+use std::fmt;
+use std::io::{self, Read};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use ureq::http::{HeaderValue, Uri};
+
+use super::retry::{Failure, Retries, retry_after};
+use super::{Budget, MAX_BODY, Times};
+use crate::Error;
+use crate::wire::of_status;
+
+/// The most bytes to read of an error.
+const MAX_ERROR: u64 = 64 << 10;
+/// The version of Anthropic's form. The next one, 2026-10-21, refuses `temperature` and `top_p`, and servers of local models
+/// know this one.
+const ANTHROPIC_VERSION: &str = "2023-06-01";
+/// The longest time that can be waited for.
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// A server, and how to ask it.
+#[derive(Clone)]
+pub(super) struct Client {
+    agent: ureq::Agent,
+    base: String,
+    host: String,
+    headers: Vec<(&'static str, HeaderValue)>,
+    pub(super) times: Times,
+    pub(super) retries: Retries,
+    pub(super) budget: Option<Arc<Budget>>,
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The headers have the key.
+        f.debug_struct("Client").field("base", &self.base).finish_non_exhaustive()
+    }
+}
+
+/// What is done with answers.
+pub(super) trait Exchange {
+    type Out;
+
+    /// Reads an answer.
+    fn read(&mut self, answer: Answer) -> Result<Self::Out, Failure>;
+
+    /// Another attempt begins.
+    fn again(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+fn agent(proxy: Option<ureq::Proxy>) -> ureq::Agent {
+    let config = ureq::Agent::config_builder()
+        .http_status_as_error(false)
+        // A server that sends us elsewhere was not chosen by the operator.
+        .max_redirects(0)
+        // A server may close a connection at any time; a question on one that is being closed would have no answer.
+        .max_idle_connections(0)
+        .proxy(proxy)
+        .user_agent(concat!("flowgate/", env!("CARGO_PKG_VERSION")))
+        .build();
+    ureq::Agent::new_with_config(config)
+}
+
+impl Client {
+    pub(super) fn new(base: &str) -> Result<Self, Error> {
+        let base = base.trim_end_matches('/');
+        let wrong = || Error::Unreachable("the address is not http:// or https:// with a host".to_owned());
+        let uri: Uri = base.parse().map_err(|_| wrong())?;
+        let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(wrong)?;
+        let has_user = uri.authority().is_some_and(|authority| authority.as_str().contains('@'));
+        if !matches!(uri.scheme_str(), Some("http" | "https")) || has_user || uri.query().is_some() {
+            return Err(wrong());
+        }
+        Ok(Self {
+            agent: agent(None),
+            base: base.to_owned(),
+            host: host.to_owned(),
+            headers: Vec::new(),
+            times: Times::default(),
+            retries: Retries::default(),
+            budget: None,
+        })
+    }
+
+    pub(super) fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// The address without the version, where some servers have what is theirs alone.
+    pub(super) fn at_root(mut self) -> Self {
+        if let Some(root) = self.base.strip_suffix("/v1") {
+            self.base = root.to_owned();
+        }
+        self
+    }
+
+    pub(super) fn header(&mut self, name: &'static str, value: String) -> Result<(), Error> {
+        let value = HeaderValue::try_from(value);
+        let mut value =
+            value.map_err(|_| Error::Unreachable("the key cannot stand in a header".to_owned()))?;
+        value.set_sensitive(true);
+        self.headers.push((name, value));
+        Ok(())
+    }
+
+    pub(super) fn proxy_from_environment(&mut self) {
+        self.agent = agent(ureq::Proxy::try_from_env());
+    }
+
+    /// Asks, and asks again as long as that may help.
+    pub(super) fn ask<E: Exchange>(
+        &self,
+        path: &str,
+        body: &Value,
+        exchange: &mut E,
+    ) -> Result<E::Out, Error> {
+        let body = body.to_string();
+        let begun = Instant::now();
+        let whole = self.times.whole.min(DAY);
+        for attempt in 0_u32.. {
+            if let Some(budget) = &self.budget {
+                budget.admit()?;
+            }
+            let left = whole.checked_sub(begun.elapsed()).ok_or(Error::Timeout)?;
+            let asked = self.once(path, &body, left).and_then(|answer| exchange.read(answer));
+            let failure = match asked {
+                Ok(out) => return Ok(out),
+                Err(failure) => failure,
+            };
+            let Some(wait) = self.retries.wait(attempt, &failure) else { return Err(failure.error) };
+            // An attempt for which no time is left would only hide why there was one.
+            if begun.elapsed().saturating_add(wait) >= whole {
+                return Err(failure.error);
+            }
+            std::thread::sleep(wait);
+            exchange.again()?;
+        }
+        Err(Error::Timeout)
+    }
+
+    fn once(&self, path: &str, body: &str, left: Duration) -> Result<Answer, Failure> {
+        let times = self.times;
+        let request = self.agent.post(format!("{}{path}", self.base)).config();
+        let request = request
+            .timeout_global(Some(left))
+            .timeout_resolve(Some(times.connect.min(left)))
+            .timeout_connect(Some(times.connect.min(left)))
+            .timeout_recv_response(Some(times.first_byte.min(left)))
+            .build();
+        let mut request =
+            request.header("content-type", "application/json").header("anthropic-version", ANTHROPIC_VERSION);
+        for (name, value) in &self.headers {
+            request = request.header(*name, value);
+        }
+        let mut response = request.send(body.as_bytes()).map_err(|error| failed(&error))?;
+        let header = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
+        let status = response.status().as_u16();
+        if status == 200 {
+            let kind = header("content-type").unwrap_or_default();
+            let is_stream = kind.trim_start().to_ascii_lowercase().starts_with("text/event-stream");
+            return Ok(Answer { body: response.into_body().into_reader(), read: 0, is_stream });
+        }
+        let wait = retry_after(header("retry-after"), header("retry-after-ms"));
+        let mut text = Vec::new();
+        // An error whose words cannot be read is still an error.
+        let _ = response.body_mut().as_reader().take(MAX_ERROR).read_to_end(&mut text);
+        let body: Value = serde_json::from_slice(&text).unwrap_or_default();
+        let word = |key: &str| body.get("error").and_then(|error| error.get(key)).and_then(Value::as_str);
+        let name = word("code").or_else(|| word("type"));
+        Err(Failure { retry_after: wait, ..Failure::from(of_status(status, name, wait)) })
+    }
+}
+
+/// An answer of which the body is still to be read.
+pub(super) struct Answer {
+    body: ureq::BodyReader<'static>,
+    read: usize,
+    is_stream: bool,
+}
+
+impl Answer {
+    pub(super) fn is_stream(&self) -> bool {
+        self.is_stream
+    }
+
+    /// The next bytes; none at the end.
+    pub(super) fn read<'a>(&mut self, buffer: &'a mut [u8]) -> Result<&'a [u8], Failure> {
+        let count = loop {
+            match self.body.read(buffer) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                read => break read.map_err(|error| broken(&error))?,
+            }
+        };
+        self.read = self.read.saturating_add(count);
+        if self.read > MAX_BODY {
+            return Err(Error::TooLong(MAX_BODY).into());
+        }
+        Ok(buffer.get(..count).unwrap_or_default())
+    }
+
+    /// The whole body as JSON.
+    pub(super) fn json(&mut self) -> Result<Value, Failure> {
+        let mut text = Vec::new();
+        let mut buffer = vec![0_u8; 16 << 10];
+        loop {
+            let bytes = self.read(&mut buffer)?;
+            if bytes.is_empty() {
+                break;
+            }
+            text.extend_from_slice(bytes);
+        }
+        serde_json::from_slice(&text).map_err(|_| Error::Malformed("it is no JSON").into())
+    }
+}
+
+const UNTRUSTED: &str = "no connection that could be trusted";
+
+/// What went wrong, without what was asked.
+fn failed(error: &ureq::Error) -> Failure {
+    let unreachable = |why: &str| Error::Unreachable(why.to_owned());
+    match error {
+        ureq::Error::Timeout(ureq::Timeout::Connect | ureq::Timeout::Resolve) => {
+            Failure::passing(Error::Timeout)
+        }
+        ureq::Error::Timeout(_) => Error::Timeout.into(),
+        ureq::Error::HostNotFound => Failure::passing(unreachable("the host is not known")),
+        ureq::Error::ConnectionFailed => Failure::passing(unreachable("no connection")),
+        ureq::Error::Io(error) => broken(error),
+        ureq::Error::Protocol(_) | ureq::Error::LargeResponseHeader(..) => {
+            Error::Malformed("it is not in HTTP").into()
+        }
+        ureq::Error::Tls(_) | ureq::Error::Rustls(_) | ureq::Error::Pem(_) => unreachable(UNTRUSTED).into(),
+        _ => unreachable("the request cannot be sent").into(),
+    }
+}
+
+fn broken(error: &io::Error) -> Failure {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<ureq::Error>());
+    match (inner, error.kind()) {
+        (Some(inner), _) if !matches!(inner, ureq::Error::Io(_)) => failed(inner),
+        (_, io::ErrorKind::TimedOut) => Error::Timeout.into(),
+        // In these words the TLS library says what it thinks of the other side.
+        (_, io::ErrorKind::InvalidData) => Error::Unreachable(UNTRUSTED.to_owned()).into(),
+        (_, kind) => Failure::passing(Error::Unreachable(kind.to_string())),
+    }
+}

@@ -1,0 +1,83 @@
+//! A server that answers what a test tells it to.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+/// What to do with one connection.
+pub(super) enum Reply {
+    /// Send these bytes and close it.
+    Say(String),
+    /// Send these bytes, and nothing more for a while.
+    Stall(String),
+}
+
+impl Reply {
+    pub(super) fn json(status: &str, more: &str, body: &str) -> Self {
+        let length = body.len();
+        let head =
+            format!("HTTP/1.1 {status}\r\ncontent-type: application/json\r\n{more}content-length: {length}");
+        Self::Say(format!("{head}\r\nconnection: close\r\n\r\n{body}"))
+    }
+
+    pub(super) fn stream(body: &str) -> Self {
+        Self::Say(Self::streaming(body))
+    }
+
+    pub(super) fn streaming(body: &str) -> String {
+        format!("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n{body}")
+    }
+}
+
+/// Where the server is, and what it hears, head and body: one reply for each connection, and then nobody is there.
+pub(super) fn serve(replies: Vec<Reply>) -> (String, Receiver<(String, String)>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (heard, hears) = channel();
+    std::thread::spawn(move || {
+        // Stalled connections stay open until all is over.
+        let mut open = Vec::new();
+        let replies: Vec<Reply> = replies;
+        let mut left = replies.into_iter();
+        let Some(mut reply) = left.next() else { return };
+        loop {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+            let mut bytes = Vec::new();
+            let mut buffer = [0_u8; 4096];
+            let said = loop {
+                let text = String::from_utf8_lossy(&bytes).into_owned();
+                if let Some((head, body)) = text.split_once("\r\n\r\n") {
+                    let length = head.to_ascii_lowercase();
+                    let length = length.split_once("content-length: ").map_or("0", |(_, rest)| rest);
+                    let length: usize = length.lines().next().unwrap().parse().unwrap();
+                    if body.len() >= length {
+                        break (head.to_owned(), body.to_owned());
+                    }
+                }
+                match stream.read(&mut buffer) {
+                    Ok(count) if count > 0 => bytes.extend_from_slice(&buffer[..count]),
+                    _ => break (text, String::new()),
+                }
+            };
+            let _ = heard.send(said);
+            match &reply {
+                Reply::Say(text) => drop(stream.write_all(text.as_bytes())),
+                Reply::Stall(text) => {
+                    drop(stream.write_all(text.as_bytes()));
+                    open.push(stream);
+                }
+            }
+            match left.next() {
+                Some(next) => reply = next,
+                None => break,
+            }
+        }
+        drop(listener);
+        if !open.is_empty() {
+            std::thread::sleep(Duration::from_secs(3));
+        }
+    });
+    (format!("http://{address}/v1"), hears)
+}

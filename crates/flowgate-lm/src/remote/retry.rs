@@ -1,0 +1,129 @@
+//! When to try again.
+
+use std::time::Duration;
+
+use crate::Error;
+
+/// How often to try again, and how long to wait before: always as long for the same failures, so that runs can be repeated.
+///
+/// Tried again is what did not connect, was cut off, or met a server that says 408, 409, 429 or 5xx. What was too slow is
+/// not: it would be again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retries {
+    /// How often; 0 for never.
+    pub times: u32,
+    /// The wait before the first time; each further one is twice as long.
+    pub first: Duration,
+    /// The longest wait. A server that asks for a longer one is not tried again.
+    pub longest: Duration,
+}
+
+impl Default for Retries {
+    fn default() -> Self {
+        Self { times: 4, first: Duration::from_millis(500), longest: Duration::from_secs(60) }
+    }
+}
+
+impl Retries {
+    /// How long to wait after the `attempt`-th failure, from 0; `None` to give up.
+    pub(super) fn wait(&self, attempt: u32, failure: &Failure) -> Option<Duration> {
+        if !failure.passes || attempt >= self.times {
+            return None;
+        }
+        let own = self.first.saturating_mul(2_u32.saturating_pow(attempt)).min(self.longest);
+        let asked = failure.retry_after.unwrap_or_default();
+        (asked <= self.longest).then(|| own.max(asked))
+    }
+}
+
+/// An attempt that failed.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) error: Error,
+    /// Whether another attempt may succeed.
+    pub(super) passes: bool,
+    /// How long the server asks to wait.
+    pub(super) retry_after: Option<Duration>,
+}
+
+impl Failure {
+    pub(super) fn passing(error: Error) -> Self {
+        Self { passes: true, ..Self::from(error) }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let passes = match &error {
+            Error::Busy { .. } => true,
+            Error::Rejected { status, .. } => matches!(status, 408 | 409 | 429 | 500..),
+            _ => false,
+        };
+        let retry_after = match &error {
+            Error::Busy { retry_after } => *retry_after,
+            _ => None,
+        };
+        Self { error, passes, retry_after }
+    }
+}
+
+/// How long a server asks to wait, in the words of its headers. A date is not understood: clocks differ.
+pub(super) fn retry_after(seconds: Option<&str>, milliseconds: Option<&str>) -> Option<Duration> {
+    let read = |text: Option<&str>| text?.trim().parse::<f64>().ok();
+    let seconds = read(milliseconds).map(|number| number / 1000.0).or_else(|| read(seconds))?;
+    Duration::try_from_secs_f64(seconds).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits() {
+        let retries =
+            Retries { times: 6, first: Duration::from_millis(500), longest: Duration::from_secs(8) };
+        let busy = |retry_after: Option<u64>| {
+            Failure::from(Error::Busy { retry_after: retry_after.map(Duration::from_secs) })
+        };
+        let check = |failure: &Failure, expected: &[Option<u64>]| {
+            let waits: Vec<Option<u64>> = (0..7)
+                .map(|attempt| {
+                    retries.wait(attempt, failure).map(|wait| wait.as_millis().try_into().unwrap())
+                })
+                .collect();
+            assert_eq!(waits, expected, "{failure:?}");
+        };
+        let doubled = [Some(500), Some(1000), Some(2000), Some(4000), Some(8000), Some(8000), None];
+        check(&busy(None), &doubled);
+        check(&Failure::passing(Error::Unreachable(String::new())), &doubled);
+        check(
+            &busy(Some(3)),
+            &[Some(3000), Some(3000), Some(3000), Some(4000), Some(8000), Some(8000), None],
+        );
+        check(&busy(Some(9)), &[None; 7]);
+        check(&Failure::from(Error::Timeout), &[None; 7]);
+        for (status, passes) in
+            [(400, false), (401, false), (408, true), (409, true), (500, true), (502, true)]
+        {
+            let failure = Failure::from(Error::Rejected { status, message: String::new() });
+            assert_eq!(failure.passes, passes, "{status}");
+        }
+    }
+
+    #[test]
+    fn headers() {
+        let check = |seconds: &str, milliseconds: Option<&str>, expected: Option<u64>| {
+            assert_eq!(
+                retry_after(Some(seconds), milliseconds),
+                expected.map(Duration::from_millis),
+                "{seconds}"
+            );
+        };
+        check("2", None, Some(2000));
+        check(" 0.5 ", None, Some(500));
+        check("2", Some("30"), Some(30));
+        for bad in ["-1", "nan", "inf", "1e99", "soon", "Wed, 21 Oct 2015 07:28:00 GMT"] {
+            check(bad, None, None);
+        }
+    }
+}

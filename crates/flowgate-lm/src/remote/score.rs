@@ -1,0 +1,327 @@
+//! The log-probability of a given text, from servers that have it in one way or another.
+//!
+//! The tokens that a server names must spell the end of the text and be cut where the prompt ends. A server that names
+//! tokens by themselves cannot spell characters that are cut in two, nor can it if it leaves out spaces: such texts are
+//! refused, as [`Error::Malformed`].
+
+mod llama_cpp;
+
+use serde_json::{Value, json};
+
+use super::client::{Answer, Client, Exchange};
+use super::retry::Failure;
+use crate::chat::Usage;
+use crate::wire::reported;
+use crate::{Error, Score, Token, estimate};
+
+/// How a server says it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ScoreBy {
+    /// `prompt_logprobs` of `/v1/completions`, as vLLM has it: one request.
+    PromptLogprobs,
+    /// `echo` with `logprobs` of `/v1/completions`, as OpenAI's old models, vLLM and llama-cpp-python have it: one
+    /// request, or two if the server wants to write at least one token.
+    Echo,
+    /// `n_probs` of llama.cpp's `/completion`: one request to cut the text, and one for each token of the continuation,
+    /// or two for a token that is not among the likeliest. The server keeps what it has read, so that each reads only one
+    /// token more; but the answer for an unlikely token lists the whole vocabulary, which is some megabytes.
+    LlamaCpp,
+}
+
+/// A server that says how likely a text is; from [`Remote::scorer`](super::Remote::scorer).
+#[derive(Debug, Clone)]
+pub struct Scorer {
+    client: Client,
+    model: String,
+    by: ScoreBy,
+}
+
+impl Scorer {
+    pub(super) fn new(client: Client, model: String, by: ScoreBy) -> Self {
+        let client = if by == ScoreBy::LlamaCpp { client.at_root() } else { client };
+        Self { client, model, by }
+    }
+
+    fn ask(&self, path: &str, body: &Value) -> Result<Value, Error> {
+        self.client.ask(path, body, &mut Plain { client: &self.client, asked: body })
+    }
+
+    fn prompt_logprobs(&self, text: &str, continuation: &str) -> Result<Vec<Token>, Error> {
+        let body = json!({
+            "model": self.model,
+            "prompt": text,
+            "max_tokens": 1,
+            "temperature": 0,
+            "prompt_logprobs": 0,
+        });
+        let answer = self.ask("/completions", &body)?;
+        let choice = one_choice(&answer)?;
+        // Some versions have it beside the choices.
+        let listed = choice.get("prompt_logprobs").or_else(|| answer.get("prompt_logprobs"));
+        let listed = listed.and_then(Value::as_array).ok_or(Error::Unsupported("`prompt_logprobs`"))?;
+        let tokens: Vec<_> = listed.iter().map(named).collect::<Result<_, Error>>()?;
+        scored(&tokens, continuation)
+    }
+
+    fn echo(&self, text: &str, continuation: &str) -> Result<Vec<Token>, Error> {
+        let body = |written: u8| {
+            json!({
+                "model": self.model,
+                "prompt": text,
+                "max_tokens": written,
+                "temperature": 0,
+                "echo": true,
+                "logprobs": 1,
+            })
+        };
+        let (mut written, mut answer) = (0_u64, self.ask("/completions", &body(0)));
+        if let Err(Error::Rejected { status: 400 | 422, .. }) = answer {
+            (written, answer) = (1, self.ask("/completions", &body(1)));
+        }
+        let answer = answer?;
+        let logprobs = one_choice(&answer)?.get("logprobs").ok_or(Error::Unsupported("`logprobs`"))?;
+        let list = |key: &str| logprobs.get(key).and_then(Value::as_array);
+        let (Some(texts), Some(numbers)) = (list("tokens"), list("token_logprobs")) else {
+            return Err(Error::Unsupported("`logprobs`"));
+        };
+        if texts.len() != numbers.len() {
+            return Err(Error::Malformed("it has not one log-probability for each token"));
+        }
+        // What the model wrote itself stands at the end.
+        let counted = answer.get("usage").and_then(|usage| usage.get("completion_tokens"));
+        let written = counted.and_then(Value::as_u64).unwrap_or(written);
+        let kept = texts.len().saturating_sub(usize::try_from(written).unwrap_or(usize::MAX));
+        let tokens: Vec<_> = texts
+            .iter()
+            .zip(numbers)
+            .take(kept)
+            .map(|(text, number)| (text.as_str(), number.as_f64()))
+            .collect();
+        scored(&tokens, continuation)
+    }
+}
+
+impl Score for Scorer {
+    fn score(&self, prompt: &str, continuation: &str) -> Result<Vec<Token>, Error> {
+        if continuation.is_empty() {
+            return Ok(Vec::new());
+        }
+        let text = format!("{prompt}{continuation}");
+        match self.by {
+            ScoreBy::PromptLogprobs => self.prompt_logprobs(&text, continuation),
+            ScoreBy::Echo => self.echo(&text, continuation),
+            ScoreBy::LlamaCpp => llama_cpp::score(self, &text, continuation),
+        }
+    }
+}
+
+fn one_choice(answer: &Value) -> Result<&Value, Error> {
+    match answer.get("choices").and_then(Value::as_array).map(Vec::as_slice) {
+        Some([choice]) => Ok(choice),
+        _ => Err(Error::Malformed("it has not exactly one choice")),
+    }
+}
+
+/// What vLLM says of one token of the prompt. The first one depends on nothing, and is not even named.
+fn named(entry: &Value) -> Result<(Option<&str>, Option<f64>), Error> {
+    let Some(entry) = entry.as_object() else { return Ok((None, None)) };
+    let mut named = entry.values();
+    let (Some(token), None) = (named.next(), named.next()) else {
+        return Err(Error::Malformed("it names several tokens for one place"));
+    };
+    let text = token.get("decoded_token").and_then(Value::as_str);
+    Ok((text, token.get("logprob").and_then(Value::as_f64)))
+}
+
+/// The tokens of the continuation, which are the last ones.
+fn scored(tokens: &[(Option<&str>, Option<f64>)], continuation: &str) -> Result<Vec<Token>, Error> {
+    let texts: Vec<Option<&[u8]>> = tokens.iter().map(|(text, _)| text.map(str::as_bytes)).collect();
+    let first = cut(&texts, continuation.as_bytes())?;
+    let token = |(text, logprob): &(Option<&str>, Option<f64>)| {
+        let logprob = logprob.ok_or(Error::Malformed("a token has no log-probability"))?;
+        Ok(Token { text: text.unwrap_or_default().to_owned(), logprob })
+    };
+    tokens.iter().skip(first).map(token).collect()
+}
+
+/// Where the tokens of the continuation begin: from the end backwards they must spell it, no more and no less.
+fn cut(tokens: &[Option<&[u8]>], continuation: &[u8]) -> Result<usize, Error> {
+    let mut left = continuation;
+    for (index, token) in tokens.iter().enumerate().rev() {
+        let token = token.ok_or(Error::Malformed("the first token has no log-probability"))?;
+        match left.strip_suffix(token) {
+            Some(rest) => left = rest,
+            None if token.ends_with(left) => {
+                return Err(Error::Malformed("a token crosses the end of the prompt"));
+            }
+            None => break,
+        }
+        if left.is_empty() {
+            return Ok(index);
+        }
+    }
+    Err(Error::Malformed("its tokens do not spell the text"))
+}
+
+/// An answer that is JSON and no chat.
+struct Plain<'a> {
+    client: &'a Client,
+    asked: &'a Value,
+}
+
+impl Exchange for Plain<'_> {
+    type Out = Value;
+
+    fn read(&mut self, mut answer: Answer) -> Result<Value, Failure> {
+        let read = answer.json();
+        if let Some(budget) = &self.client.budget {
+            let usage = read.as_ref().ok().and_then(|answer| answer.get("usage"));
+            let count = |key: &str| usage.and_then(|usage| usage.get(key)).and_then(Value::as_u64);
+            budget.spend(Usage {
+                input: count("prompt_tokens")
+                    .unwrap_or_else(|| estimate::tokens(self.asked.to_string().len())),
+                output: count("completion_tokens").unwrap_or(0),
+            });
+        }
+        let answer = read?;
+        match answer.get("error").filter(|error| !error.is_null()) {
+            Some(error) => Err(reported(error).into()),
+            None => Ok(answer),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::double::{Reply, serve};
+    use super::super::{Budget, Remote};
+    use super::*;
+    use crate::wire::Api;
+
+    /// The score of ` world` after `hello` and what the server heard, in short.
+    fn ask(by: ScoreBy, replies: &[(&str, &str)]) -> (String, Vec<Value>) {
+        let answered = replies.iter().any(|(status, _)| *status == "200 OK");
+        let replies: Vec<Reply> =
+            replies.iter().map(|(status, body)| Reply::json(status, "", body)).collect();
+        let (base, hears) = serve(replies);
+        let budget = std::sync::Arc::new(Budget::new(None, None));
+        let remote = Remote::new(Api::ChatCompletions, &base, "m").unwrap().budget(budget.clone());
+        let scored = remote.scorer(by).score("hello", " world");
+        let heard: Vec<(String, String)> = hears.try_iter().collect();
+        assert_eq!(budget.asked(), heard.len() as u64);
+        assert_eq!(budget.spent() > 0, answered);
+        let heard = heard.iter().map(|(head, body)| {
+            let path = head.split(' ').nth(1).unwrap();
+            json!([path, serde_json::from_str::<Value>(body).unwrap()])
+        });
+        let shown = match scored {
+            Ok(tokens) => tokens.iter().map(|token| format!("{}:{} ", token.text, token.logprob)).collect(),
+            Err(error) => error.to_string(),
+        };
+        (shown.trim_end().to_owned(), heard.collect())
+    }
+
+    fn check(by: ScoreBy, replies: &[(&str, &str)], expected: &str) {
+        assert_eq!(ask(by, replies).0, expected, "{replies:?}");
+    }
+
+    fn bad(why: &str) -> String {
+        format!("the model's answer cannot be read: {why}")
+    }
+
+    #[test]
+    fn prompt_logprobs() {
+        let by = ScoreBy::PromptLogprobs;
+        let listed = |tokens: &str| format!(r#"{{"choices":[{{"prompt_logprobs":[null,{tokens}]}}]}}"#);
+        let token = |text: &str, logprob: &str| {
+            format!(r#"{{"7":{{"logprob":{logprob},"rank":1,"decoded_token":"{text}"}}}}"#)
+        };
+        let good = listed(&[token("hello", "-3"), token(" wor", "-0.5"), token("ld", "-1.25")].join(","));
+        let (shown, heard) = ask(by, &[("200 OK", &good)]);
+        assert_eq!(shown, " wor:-0.5 ld:-1.25");
+        let body = json!({"model": "m", "prompt": "hello world", "max_tokens": 1, "temperature": 0, "prompt_logprobs": 0});
+        assert_eq!(heard, [json!(["/v1/completions", body])]);
+        let crossing = listed(&[token("hel", "-3"), token("lo wor", "-0.5"), token("ld", "-1.25")].join(","));
+        check(by, &[("200 OK", &crossing)], &bad("a token crosses the end of the prompt"));
+        let other = listed(&[token("hello", "-3"), token(" earth", "-0.5")].join(","));
+        check(by, &[("200 OK", &other)], &bad("its tokens do not spell the text"));
+        check(by, &[("200 OK", &listed(&token("ld", "-1")))], &bad("the first token has no log-probability"));
+        let two = listed(&token(" world", "-1").replace("}}", r#"},"8":{}}"#));
+        check(by, &[("200 OK", &two)], &bad("it names several tokens for one place"));
+        let null = listed(&[token("hello", "-3"), token(" world", "null")].join(","));
+        check(by, &[("200 OK", &null)], &bad("a token has no log-probability"));
+        let none = r#"{"choices":[{"text":"a"}]}"#;
+        check(by, &[("200 OK", none)], "the model's server does not have `prompt_logprobs`");
+        check(by, &[("200 OK", "{}")], &bad("it has not exactly one choice"));
+    }
+
+    #[test]
+    fn echo() {
+        let by = ScoreBy::Echo;
+        let listed = |tokens: &str, numbers: &str, written: u8| {
+            let logprobs = format!(r#"{{"tokens":[{tokens}],"token_logprobs":[{numbers}]}}"#);
+            let usage = format!(r#"{{"prompt_tokens":3,"completion_tokens":{written}}}"#);
+            format!(r#"{{"choices":[{{"logprobs":{logprobs}}}],"usage":{usage}}}"#)
+        };
+        let good = listed(r#""hello"," world""#, "null,-0.5", 0);
+        check(by, &[("200 OK", &good)], " world:-0.5");
+        let more = listed(r#""hello"," world","!""#, "null,-0.5,-2", 1);
+        let (shown, heard) = ask(by, &[("400 Bad Request", "{}"), ("200 OK", &more)]);
+        assert_eq!(shown, " world:-0.5");
+        let asked: Vec<&Value> = heard.iter().map(|heard| &heard[1]["max_tokens"]).collect();
+        assert_eq!(asked, [0, 1]);
+        let uneven = listed(r#""hello"," world""#, "-0.5", 0);
+        check(by, &[("200 OK", &uneven)], &bad("it has not one log-probability for each token"));
+        check(by, &[("200 OK", r#"{"choices":[{}]}"#)], "the model's server does not have `logprobs`");
+        let no = "the model's server does not accept the request (401): invalid_api_key";
+        check(by, &[("401 No", r#"{"error":{"code":"invalid_api_key"}}"#)], no);
+    }
+
+    #[test]
+    fn llama_cpp() {
+        let by = ScoreBy::LlamaCpp;
+        let cut = r#"{"tokens":[{"id":1,"piece":""},{"id":5,"piece":"hello"},{"id":6,"piece":" wo"},{"id":7,"piece":[114,108,100]}]}"#;
+        let likely = |id: u8, logprob: &str| {
+            format!(
+                r#"{{"completion_probabilities":[{{"id":9,"top_logprobs":[{{"id":{id},"logprob":{logprob}}}]}}]}}"#
+            )
+        };
+        let (six, seven) = (likely(6, "-0.5"), likely(7, "-2"));
+        let (shown, heard) =
+            ask(by, &[("200 OK", cut), ("200 OK", &six), ("200 OK", &likely(9, "0")), ("200 OK", &seven)]);
+        assert_eq!(shown, " wo:-0.5 rld:-2");
+        let asked: Vec<Value> =
+            heard.iter().map(|heard| json!([heard[0], heard[1]["prompt"], heard[1]["n_probs"]])).collect();
+        assert_eq!(
+            asked,
+            [
+                json!(["/tokenize", null, null]),
+                json!(["/completion", [1, 5], 64]),
+                json!(["/completion", [1, 5, 6], 64]),
+                json!(["/completion", [1, 5, 6], 262_144]),
+            ]
+        );
+        let crossing = r#"{"tokens":[{"id":5,"piece":"hello w"},{"id":6,"piece":"orld"}]}"#;
+        check(by, &[("200 OK", crossing)], &bad("a token crosses the end of the prompt"));
+        let all = r#"{"tokens":[{"id":6,"piece":" world"}]}"#;
+        check(by, &[("200 OK", all)], &bad("the first token has no log-probability"));
+        let none = likely(9, "0");
+        check(
+            by,
+            &[("200 OK", cut), ("200 OK", &none), ("200 OK", &none)],
+            &bad("a token has no log-probability"),
+        );
+        check(by, &[("200 OK", "{}")], "the model's server does not have `tokens`");
+        check(
+            by,
+            &[("200 OK", cut), ("200 OK", "{}")],
+            "the model's server does not have `completion_probabilities`",
+        );
+    }
+
+    #[test]
+    fn nothing_costs_nothing() {
+        let remote = Remote::new(Api::ChatCompletions, "http://127.0.0.1:1", "m").unwrap();
+        assert_eq!(remote.scorer(ScoreBy::Echo).score("a", "").unwrap(), []);
+    }
+}

@@ -1,0 +1,78 @@
+//! llama.cpp says how likely the next token is, so that it is asked for one after the other.
+
+use serde_json::{Value, json};
+
+use super::{Scorer, cut};
+use crate::{Error, Token};
+
+/// The most tokens of a continuation: each is a request.
+const MAX_TOKENS: usize = 4096;
+/// The likeliest tokens that are asked for at first, and then: the whole of any vocabulary.
+const LIKELIEST: [u32; 2] = [64, 1 << 18];
+
+pub(super) fn score(scorer: &Scorer, text: &str, continuation: &str) -> Result<Vec<Token>, Error> {
+    let body = json!({"content": text, "add_special": true, "parse_special": true, "with_pieces": true});
+    let answer = scorer.ask("/tokenize", &body)?;
+    let listed = answer.get("tokens").and_then(Value::as_array).ok_or(Error::Unsupported("`tokens`"))?;
+    let (ids, pieces): (Vec<u64>, Vec<Vec<u8>>) = listed
+        .iter()
+        .map(token)
+        .collect::<Option<Vec<_>>>()
+        .ok_or(Error::Unsupported("`with_pieces`"))?
+        .into_iter()
+        .unzip();
+    let spelled: Vec<Option<&[u8]>> = pieces.iter().map(|piece| Some(piece.as_slice())).collect();
+    let first = cut(&spelled, continuation.as_bytes())?;
+    if first == 0 {
+        return Err(Error::Malformed("the first token has no log-probability"));
+    }
+    if ids.len() - first > MAX_TOKENS {
+        return Err(Error::Unsupported("time for so long a text"));
+    }
+    let mut scored = Vec::new();
+    for (index, (id, piece)) in ids.iter().zip(&pieces).enumerate().skip(first) {
+        let before = ids.get(..index).unwrap_or_default();
+        // A token may hold a part of a character.
+        let text = String::from_utf8_lossy(piece).into_owned();
+        scored.push(Token { text, logprob: logprob(scorer, before, *id)? });
+    }
+    Ok(scored)
+}
+
+/// The id of a token and what it spells: text, or bytes if that is none.
+fn token(token: &Value) -> Option<(u64, Vec<u8>)> {
+    let id = token.get("id")?.as_u64()?;
+    let piece = match token.get("piece")? {
+        Value::String(text) => text.as_bytes().to_vec(),
+        Value::Array(bytes) => bytes
+            .iter()
+            .map(|byte| byte.as_u64().and_then(|byte| u8::try_from(byte).ok()))
+            .collect::<Option<_>>()?,
+        _ => return None,
+    };
+    Some((id, piece))
+}
+
+fn logprob(scorer: &Scorer, before: &[u64], id: u64) -> Result<f64, Error> {
+    for likeliest in LIKELIEST {
+        let body = json!({
+            "prompt": before,
+            "n_predict": 1,
+            "n_probs": likeliest,
+            "temperature": 0,
+            "cache_prompt": true,
+            "post_sampling_probs": false,
+            "stream": false,
+        });
+        let answer = scorer.ask("/completion", &body)?;
+        let first =
+            answer.get("completion_probabilities").and_then(Value::as_array).and_then(|list| list.first());
+        let listed = first.and_then(|first| first.get("top_logprobs")).and_then(Value::as_array);
+        let listed = listed.ok_or(Error::Unsupported("`completion_probabilities`"))?;
+        let found = listed.iter().find(|token| token.get("id").and_then(Value::as_u64) == Some(id));
+        if let Some(logprob) = found.and_then(|token| token.get("logprob")).and_then(Value::as_f64) {
+            return Ok(logprob);
+        }
+    }
+    Err(Error::Malformed("a token has no log-probability"))
+}

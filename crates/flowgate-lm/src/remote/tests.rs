@@ -1,0 +1,279 @@
+//! Answers of servers, good and bad.
+
+use std::ops::ControlFlow;
+use std::time::Instant;
+
+use serde_json::json;
+
+use super::double::{Reply, serve};
+use super::*;
+use crate::chat::{Message, Part, Stop};
+use crate::wire::Head;
+
+const SECRET: &str = "sk-very-secret";
+const QUESTION: &str = "a private question";
+
+fn said(text: &str) -> Completion {
+    Completion {
+        text: text.to_owned(),
+        stop: Stop::End,
+        usage: Usage { input: 3, output: 4 },
+        ..Completion::default()
+    }
+}
+
+fn body(api: Api, text: &str) -> String {
+    api.encode_response(&said(text), Head { id: "r", model: "m", created: 1 }).to_string()
+}
+
+fn stream(api: Api, text: &str) -> String {
+    let events = api.encode_stream(&said(text), Head { id: "r", model: "m", created: 1 }, true);
+    events.iter().map(sse::Event::encode).collect()
+}
+
+fn request() -> Request {
+    Request { messages: vec![Message::User(vec![Part::from(QUESTION)])], ..Request::default() }
+}
+
+/// Longer than anything here takes.
+const LONG: Duration = Duration::from_secs(20);
+/// As long as a server that says nothing is waited for, in all and at first.
+const SHORT: [Duration; 2] = [Duration::from_millis(1500), Duration::from_millis(300)];
+
+fn remote(api: Api, base: &str) -> Remote {
+    let times = Times { connect: LONG, first_byte: LONG, whole: LONG };
+    let retries =
+        Retries { times: 2, first: Duration::from_millis(20), longest: Duration::from_millis(1100) };
+    Remote::new(api, base, "m").unwrap().key(SECRET).unwrap().times(times).retries(retries)
+}
+
+/// What came of it, what was heard, and how often the server was asked.
+fn ask(remote: &Remote) -> (Result<Completion, Error>, String) {
+    let mut heard = String::new();
+    let answer = remote.complete(&request(), &mut |delta| {
+        match delta {
+            Delta::Text(text) => heard += text,
+            Delta::Again => heard += "|",
+            other => heard += &format!("{other:?}"),
+        }
+        ControlFlow::Continue(())
+    });
+    (answer, heard)
+}
+
+fn check(replies: Vec<Reply>, expected: &str) {
+    check_within(Times { connect: LONG, first_byte: LONG, whole: LONG }, replies, expected);
+}
+
+fn check_within(times: Times, replies: Vec<Reply>, expected: &str) {
+    let count = replies.len();
+    let (base, hears) = serve(replies);
+    let (answer, heard) = ask(&remote(Api::ChatCompletions, &base).times(times));
+    let shown = match answer {
+        Ok(completion) => format!("{:?}", completion.text),
+        Err(error) => {
+            assert!(!format!("{error} {error:?}").contains(SECRET));
+            assert!(!error.to_string().contains(QUESTION));
+            error.to_string()
+        }
+    };
+    assert_eq!(format!("{shown} heard {heard}"), expected);
+    assert_eq!(hears.try_iter().count(), count, "every reply was asked for: {expected}");
+}
+
+const OK: &str = "200 OK";
+
+#[test]
+fn answers() {
+    let api = Api::ChatCompletions;
+    let good = || Reply::json(OK, "", &body(api, "hello"));
+    check(vec![good()], "\"hello\" heard hello");
+    check(vec![Reply::stream(&stream(api, "hello"))], "\"hello\" heard hello");
+    let chunked = |text: &str| {
+        let pieces: String = text
+            .as_bytes()
+            .chunks(7)
+            .map(|piece| format!("{:x}\r\n{}\r\n", piece.len(), String::from_utf8_lossy(piece)))
+            .collect();
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n";
+        format!("{head}{pieces}0\r\n\r\n")
+    };
+    check(vec![Reply::Say(chunked(&stream(api, "hello")))], "\"hello\" heard hello");
+    // Nobody waits for a connection to close that has said all.
+    check(vec![Reply::Stall(Reply::streaming(&stream(api, "hello")))], "\"hello\" heard hello");
+}
+
+#[test]
+fn what_passes_is_tried_again() {
+    let api = Api::ChatCompletions;
+    let good = || Reply::json(OK, "", &body(api, "hello"));
+    let no = |status: &str| {
+        Reply::json(status, "", r#"{"error":{"message":"a private question","type":"server_error"}}"#)
+    };
+    check(vec![no("500 Oops"), good()], "\"hello\" heard hello");
+    check(vec![no("429 Slow Down"), no("503 Busy"), good()], "\"hello\" heard hello");
+    check(
+        vec![no("502 Bad"), no("502 Bad"), no("502 Bad")],
+        "the model's server does not accept the request (502): server_error heard ",
+    );
+    check(vec![no("429 No"), no("429 No"), no("429 No")], "the model is busy heard ");
+    check(
+        vec![Reply::json("429 Slow Down", "retry-after: 120\r\n", "{}")],
+        "the model is busy and asks to wait 120 s heard ",
+    );
+    let whole = stream(api, "hello, this is a long answer in pieces");
+    let early = whole.split_once("swer").unwrap().0.rsplit_once("\n\n").unwrap().0.to_owned() + "\n\n";
+    check(
+        vec![Reply::stream(&early), Reply::stream(&whole)],
+        "\"hello, this is a long answer in pieces\" heard hello, this is a long an|hello, this is a long answer in pieces",
+    );
+    let ends =
+        |heard: &str| format!("the model's answer cannot be read: the stream ended early heard {heard}");
+    let a = "hello, this is a long an";
+    check(
+        vec![Reply::stream(&early), Reply::stream(&early), Reply::stream(&early)],
+        &ends(&format!("{a}|{a}|{a}")),
+    );
+    let busy = format!("{early}data: {}\n\n", json!({"error": {"code": 503, "message": QUESTION}}));
+    check(vec![Reply::stream(&busy), good()], "\"hello\" heard hello, this is a long an|hello");
+    // A connection that closes without an answer.
+    check(vec![Reply::Say(String::new()), good()], "\"hello\" heard hello");
+}
+
+#[test]
+fn a_server_that_asks_to_wait_is_given_its_time() {
+    let good = Reply::json(OK, "", &body(Api::ChatCompletions, "hello"));
+    let begun = Instant::now();
+    check(vec![Reply::json("429 No", "retry-after-ms: 300\r\n", "{}"), good], "\"hello\" heard hello");
+    assert!(begun.elapsed() >= Duration::from_millis(300));
+}
+
+#[test]
+fn what_does_not_pass_is_not() {
+    let bad = |why: &str| format!("the model's answer cannot be read: {why} heard ");
+    let no = |status: u16, name: &str| {
+        format!("the model's server does not accept the request ({status}): {name} heard ")
+    };
+    let error = r#"{"error":{"message":"a private question","type":"invalid_request_error","code":null}}"#;
+    check(vec![Reply::json("400 Bad", "", error)], &no(400, "invalid_request_error"));
+    check(vec![Reply::json("401 No", "", "a private question")], &no(401, "no reason"));
+    check(vec![Reply::json("302 Found", "location: http://127.0.0.1:1/\r\n", "")], &no(302, "no reason"));
+    check(vec![Reply::json("204 Nothing", "", "")], &no(204, "no reason"));
+    check(vec![Reply::json(OK, "", "no JSON")], &bad("it is no JSON"));
+    check(vec![Reply::json(OK, "", "{}")], &bad("it has no `choices`"));
+    check(vec![Reply::Say("no HTTP at all\r\n\r\n".to_owned())], &bad("it is not in HTTP"));
+    check(vec![Reply::stream("data: no JSON\n\n")], &bad("an event is no JSON"));
+    check(vec![Reply::stream("data: \u{1}\n\ndata: {}\n\n")], &bad("an event is no JSON"));
+}
+
+#[test]
+fn what_is_too_slow_is_not_tried_again() {
+    let late = "the model did not answer in time heard ";
+    let [whole, first_byte] = SHORT;
+    let begun = Instant::now();
+    let times = Times { connect: LONG, first_byte, whole: LONG };
+    check_within(times, vec![Reply::Stall(String::new())], late);
+    check_within(times, vec![Reply::Stall("HTTP/1.1 200 OK\r\n".to_owned())], late);
+    let times = Times { connect: LONG, first_byte: LONG, whole };
+    check_within(times, vec![Reply::Stall(Reply::streaming(": hello\n\n"))], late);
+    let part = stream(Api::ChatCompletions, "hello");
+    let part = part.split_inclusive("\n\n").take(2).collect::<String>();
+    check_within(times, vec![Reply::Stall(Reply::streaming(&part))], &format!("{late}hello"));
+    assert!(begun.elapsed() < LONG);
+}
+
+#[test]
+fn answers_that_are_too_long() {
+    let line = format!("data: {}\n", "x".repeat(1 << 20)).repeat(17);
+    check(vec![Reply::stream(&line)], "the model's answer is longer than 16777216 bytes heard ");
+}
+
+#[test]
+fn nobody_there() {
+    let budget = Arc::new(Budget::new(None, None));
+    let (answer, _) = ask(&remote(Api::Messages, "http://127.0.0.1:1").budget(budget.clone()));
+    assert_eq!(answer.unwrap_err().to_string(), "the model cannot be reached: connection refused");
+    assert_eq!(budget.asked(), 3, "tried again");
+}
+
+#[test]
+fn whoever_speaks_no_tls_is_not_trusted() {
+    let (base, hears) = serve(vec![Reply::json(OK, "", &body(Api::Responses, "a"))]);
+    let remote = remote(Api::Responses, &base.replace("http:", "https:"));
+    let error = ask(&remote).0.unwrap_err().to_string();
+    assert_eq!(error, "the model cannot be reached: no connection that could be trusted");
+    let (heard, _) = hears.recv().unwrap();
+    assert!(!heard.contains(SECRET) && !heard.contains(QUESTION));
+}
+
+#[test]
+fn requests() {
+    let sampling = Sampling { max_tokens: Some(7), ..Sampling::default() };
+    let check = |api: Api, streaming: bool, old: bool, path: &str, key: &str, limit: &str| {
+        let (base, hears) = serve(vec![Reply::json(OK, "", &body(api, "a"))]);
+        let remote = remote(api, &base).streaming(streaming).sampling(sampling.clone()).old_max_tokens(old);
+        assert_eq!(ask(&remote).0.unwrap(), said("a"));
+        let (head, body) = hears.recv().unwrap();
+        let head = head.to_ascii_lowercase();
+        assert!(head.starts_with(&format!("post {path} ")), "{head}");
+        assert!(head.contains(key), "{head}");
+        let body: Value = serde_json::from_str(&body).unwrap();
+        assert_eq!((&body[limit], body.get("stream").is_some()), (&json!(7), streaming), "{body}");
+        assert_eq!(remote.name(), "m at 127.0.0.1");
+        assert!(!format!("{remote:?} {:?}", remote.client).contains(SECRET));
+    };
+    let bearer = "authorization: bearer sk-very-secret";
+    check(Api::ChatCompletions, true, true, "/v1/chat/completions", bearer, "max_tokens");
+    check(Api::ChatCompletions, false, false, "/v1/chat/completions", bearer, "max_completion_tokens");
+    check(Api::Responses, true, true, "/v1/responses", bearer, "max_output_tokens");
+    check(Api::Messages, true, true, "/v1/messages", "x-api-key: sk-very-secret", "max_tokens");
+    check(Api::Messages, false, true, "/v1/messages", "anthropic-version: 2023-06-01", "max_tokens");
+}
+
+#[test]
+fn what_a_form_cannot_say_is_not_asked() {
+    let remote = remote(Api::Responses, "http://127.0.0.1:1")
+        .sampling(Sampling { stop: vec!["x".to_owned()], ..Sampling::default() });
+    let why = "the model's server does not have texts that end a message";
+    assert_eq!(ask(&remote).0.unwrap_err().to_string(), why);
+}
+
+#[test]
+fn budgets() {
+    let answers = || (0..3).map(|_| Reply::json(OK, "", &body(Api::ChatCompletions, "a"))).collect();
+    let check = |requests: Option<u64>, tokens: Option<u64>, served: usize, why: &str| {
+        let budget = Arc::new(Budget::new(requests, tokens));
+        let (base, _hears) = serve(answers());
+        let remote = remote(Api::ChatCompletions, &base).budget(budget.clone());
+        let results: Vec<_> = (0..3).map(|_| ask(&remote).0).collect();
+        assert_eq!(results.iter().filter(|result| result.is_ok()).count(), served);
+        assert_eq!(results[2].as_ref().unwrap_err().to_string(), why);
+        assert_eq!(budget.spent(), 7 * served as u64);
+    };
+    check(Some(2), None, 2, "the model may not be asked any more: its requests are spent");
+    check(None, Some(7), 1, "the model may not be asked any more: its tokens are spent");
+}
+
+#[test]
+fn listeners_stop_it() {
+    let api = Api::ChatCompletions;
+    let (base, _hears) = serve(vec![Reply::stream(&stream(api, "hello"))]);
+    let mut stop = |_: Delta<'_>| ControlFlow::Break(());
+    assert_eq!(remote(api, &base).complete(&request(), &mut stop), Err(Error::Cancelled));
+}
+
+#[test]
+fn addresses_and_keys() {
+    let check = |base: &str, fine: bool| {
+        assert_eq!(Remote::new(Api::Messages, base, "m").is_ok(), fine, "{base}");
+    };
+    check("https://api.anthropic.com/v1", true);
+    check("http://[::1]:8080/v1/", true);
+    check("ftp://example.org", false);
+    check("example.org/v1", false);
+    check("https://user:secret@example.org/v1", false);
+    check("https://example.org/v1?key=secret", false);
+    check("", false);
+    let error = Remote::new(Api::Messages, "http://a", "m").unwrap().key("sk\nsecret").unwrap_err();
+    assert_eq!(error.to_string(), "the model cannot be reached: the key cannot stand in a header");
+}

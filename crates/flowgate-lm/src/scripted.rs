@@ -1,0 +1,123 @@
+//! A model that says what it is told to: for tests.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use crate::chat::{Completion, Request};
+use crate::{Complete, Error, Listener, estimate, tell};
+
+type Answer = dyn Fn(&Request) -> Result<Completion, Error> + Send + Sync;
+
+/// A model that says what it is told to, and counts what it is asked.
+pub struct Scripted {
+    name: String,
+    answer: Box<Answer>,
+    requests: AtomicU64,
+    tokens: AtomicU64,
+}
+
+impl fmt::Debug for Scripted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scripted").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Scripted {
+    /// A model that gives these answers, in this order, whatever it is asked, and then no more.
+    pub fn list(answers: impl IntoIterator<Item = Completion>) -> Self {
+        let answers: Mutex<VecDeque<Completion>> = Mutex::new(answers.into_iter().collect());
+        Self::answering(move |_| {
+            let mut answers = answers.lock().unwrap_or_else(PoisonError::into_inner);
+            answers.pop_front().ok_or(Error::Unsupported("another scripted answer"))
+        })
+    }
+
+    /// A model that answers as a function does.
+    pub fn answering(answer: impl Fn(&Request) -> Result<Completion, Error> + Send + Sync + 'static) -> Self {
+        Self {
+            name: "scripted".to_owned(),
+            answer: Box::new(answer),
+            requests: AtomicU64::new(0),
+            tokens: AtomicU64::new(0),
+        }
+    }
+
+    /// The same model by another name.
+    #[must_use]
+    pub fn named(mut self, name: &str) -> Self {
+        name.clone_into(&mut self.name);
+        self
+    }
+
+    /// How often it was asked.
+    #[must_use]
+    pub fn requests(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed)
+    }
+
+    /// The tokens that it read and wrote, about: a quarter of the bytes.
+    #[must_use]
+    pub fn tokens(&self) -> u64 {
+        self.tokens.load(Ordering::Relaxed)
+    }
+}
+
+impl Complete for Scripted {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn complete(&self, request: &Request, listener: &mut Listener<'_>) -> Result<Completion, Error> {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        let answer = (self.answer)(request);
+        let usage = match &answer {
+            Ok(completion) => estimate::usage(request, completion),
+            Err(_) => crate::chat::Usage { input: estimate::input(request), output: 0 },
+        };
+        self.tokens.fetch_add(usage.input.saturating_add(usage.output), Ordering::Relaxed);
+        let completion = answer?;
+        tell(&completion, listener)?;
+        Ok(completion)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chat::{Message, Part};
+    use crate::ignore;
+
+    fn said(text: &str) -> Completion {
+        Completion { text: text.to_owned(), ..Completion::default() }
+    }
+
+    #[test]
+    fn answers_in_order_and_counts() {
+        let model = Scripted::list([said("12345678"), said("b")]).named("double");
+        let request =
+            Request { messages: vec![Message::User(vec![Part::from("1234")])], ..Request::default() };
+        assert_eq!(model.name(), "double");
+        assert_eq!(model.complete(&request, &mut ignore).unwrap().text, "12345678");
+        assert_eq!((model.requests(), model.tokens()), (1, 3));
+        assert_eq!(model.complete(&request, &mut ignore).unwrap().text, "b");
+        let none = model.complete(&request, &mut ignore).unwrap_err();
+        assert_eq!(none.to_string(), "the model's server does not have another scripted answer");
+        assert_eq!((model.requests(), model.tokens()), (3, 6));
+    }
+
+    #[test]
+    fn answers_as_a_function() {
+        let model = Scripted::answering(|request| Ok(said(&request.messages.len().to_string())));
+        let mut heard = String::new();
+        let mut listener = |delta: crate::Delta<'_>| {
+            heard += &format!("{delta:?}");
+            std::ops::ControlFlow::Continue(())
+        };
+        assert_eq!(model.complete(&Request::default(), &mut listener).unwrap().text, "0");
+        assert_eq!(heard, "Text(\"0\")");
+        let mut stop = |_: crate::Delta<'_>| std::ops::ControlFlow::Break(());
+        assert_eq!(model.complete(&Request::default(), &mut stop).unwrap_err(), Error::Cancelled);
+    }
+}

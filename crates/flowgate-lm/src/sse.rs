@@ -1,0 +1,198 @@
+//! Server-sent events: bytes in pieces of any size become events, and events become text.
+//!
+//! Follows the HTML standard, but for one thing: text that is no UTF-8 is an error here, and not repaired.
+
+use crate::Error;
+
+/// The longest event, in bytes: the last event of some forms holds the whole answer once more.
+pub const MAX_EVENT: usize = 16 << 20;
+
+/// One event.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Event {
+    /// What kind of event it is; empty if nobody said.
+    pub name: String,
+    /// What it says.
+    pub data: String,
+}
+
+impl Event {
+    /// An event that says `data`.
+    #[must_use]
+    pub fn new(name: &str, data: impl Into<String>) -> Self {
+        Self { name: name.to_owned(), data: data.into() }
+    }
+
+    /// The event as it is sent. Line ends in `data` arrive as line feeds.
+    #[must_use]
+    pub fn encode(&self) -> String {
+        let mut text = String::new();
+        if let Some(name) = self.name.lines().next() {
+            text.push_str("event: ");
+            text.push_str(name);
+            text.push('\n');
+        }
+        for line in self.data.replace("\r\n", "\n").split(['\r', '\n']) {
+            text.push_str("data: ");
+            text.push_str(line);
+            text.push('\n');
+        }
+        text.push('\n');
+        text
+    }
+}
+
+/// Cuts a stream of bytes into events.
+#[derive(Debug, Default)]
+pub struct Splitter {
+    line: Vec<u8>,
+    name: String,
+    data: Option<String>,
+    /// The last byte was a carriage return: a line feed after it belongs to it.
+    after_return: bool,
+    /// A line has ended, so that no byte order mark can come any more.
+    begun: bool,
+}
+
+impl Splitter {
+    /// Takes the next bytes and returns the events that end in them. What never ends in an empty line is no event.
+    ///
+    /// # Errors
+    /// If an event is longer than [`MAX_EVENT`], or no UTF-8.
+    pub fn feed(&mut self, bytes: &[u8]) -> Result<Vec<Event>, Error> {
+        let mut events = Vec::new();
+        let mut rest = bytes;
+        while let Some((&first, tail)) = rest.split_first() {
+            if std::mem::take(&mut self.after_return) && first == b'\n' {
+                rest = tail;
+                continue;
+            }
+            let end = rest.iter().position(|byte| matches!(byte, b'\r' | b'\n')).unwrap_or(rest.len());
+            let (piece, next) = rest.split_at(end);
+            let held = self.line.len() + self.data.as_ref().map_or(0, String::len);
+            if held + piece.len() > MAX_EVENT {
+                return Err(Error::TooLong(MAX_EVENT));
+            }
+            self.line.extend_from_slice(piece);
+            let Some((&ended, tail)) = next.split_first() else { break };
+            self.after_return = ended == b'\r';
+            events.extend(self.end_of_line()?);
+            rest = tail;
+        }
+        Ok(events)
+    }
+
+    fn end_of_line(&mut self) -> Result<Option<Event>, Error> {
+        let bytes = std::mem::take(&mut self.line);
+        let line = std::str::from_utf8(&bytes).map_err(|_| Error::Malformed("the stream is no UTF-8"))?;
+        let line = if self.begun { line } else { line.strip_prefix('\u{feff}').unwrap_or(line) };
+        self.begun = true;
+        if line.is_empty() {
+            let name = std::mem::take(&mut self.name);
+            return Ok(self.data.take().map(|data| Event { name, data }));
+        }
+        let (field, value) = line.split_once(':').unwrap_or((line, ""));
+        let value = value.strip_prefix(' ').unwrap_or(value);
+        match field {
+            "data" => match &mut self.data {
+                Some(data) => {
+                    data.push('\n');
+                    data.push_str(value);
+                }
+                none => *none = Some(value.to_owned()),
+            },
+            "event" => value.clone_into(&mut self.name),
+            // A comment has an empty field; `id` and `retry` are for those who would reconnect.
+            _ => {}
+        }
+        Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn split<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Result<Vec<Event>, Error> {
+        let mut splitter = Splitter::default();
+        let mut events = Vec::new();
+        for piece in pieces {
+            events.extend(splitter.feed(piece)?);
+        }
+        Ok(events)
+    }
+
+    fn check(stream: &str, expected: &[(&str, &str)]) {
+        let expected: Vec<Event> = expected.iter().map(|(name, data)| Event::new(name, *data)).collect();
+        assert_eq!(split([stream.as_bytes()]).unwrap(), expected, "{stream:?}");
+        assert_eq!(split(stream.as_bytes().chunks(1)).unwrap(), expected, "{stream:?}, byte by byte");
+    }
+
+    #[test]
+    fn streams() {
+        check("data: a\n\n", &[("", "a")]);
+        check("event: e\ndata: a\n\ndata: b\n\n", &[("e", "a"), ("", "b")]);
+        check("data: a\r\n\r\ndata: b\r\rdata: c\n\r\n", &[("", "a"), ("", "b"), ("", "c")]);
+        check("data: a\ndata:  b\ndata\n\n", &[("", "a\n b\n")]);
+        check(": hello\n\ndata:a\nid: 1\nretry: 2\nother: 3\n\n", &[("", "a")]);
+        check("\u{feff}data: ü€😀\n\n", &[("", "ü€😀")]);
+        check("event: e\n\ndata: a\n\n", &[("", "a")]);
+        check("data: a\n\ndata: never ended\n", &[("", "a")]);
+        check("data\n\n", &[("", "")]);
+    }
+
+    #[test]
+    fn limits() {
+        assert_eq!(split([&b"data: \xff\n"[..]]).unwrap_err(), Error::Malformed("the stream is no UTF-8"));
+        let piece = vec![b'x'; 1 << 20];
+        let mut splitter = Splitter::default();
+        let ended = std::iter::repeat_with(|| splitter.feed(&piece)).take(32).find_map(Result::err);
+        assert_eq!(ended, Some(Error::TooLong(MAX_EVENT)), "a line");
+        let mut line = b"data: ".to_vec();
+        line.extend(&piece);
+        line.push(b'\n');
+        let mut splitter = Splitter::default();
+        let ended = std::iter::repeat_with(|| splitter.feed(&line)).take(32).find_map(Result::err);
+        assert_eq!(ended, Some(Error::TooLong(MAX_EVENT)), "many lines");
+    }
+
+    proptest! {
+        #[test]
+        fn any_chunking_gives_the_same_events(
+            stream in prop::collection::vec(
+                prop::sample::select(vec!["data", "event", ":", " ", "\r", "\n", "\r\n", "ü", "😀", "\u{feff}", "x", "\0"]),
+                0..60,
+            ),
+            cuts in prop::collection::vec(1_usize..7, 1..8),
+        ) {
+            let stream = stream.concat().into_bytes();
+            let mut pieces = Vec::new();
+            let mut rest = stream.as_slice();
+            for cut in cuts.iter().cycle() {
+                let (piece, tail) = rest.split_at((*cut).min(rest.len()));
+                pieces.push(piece);
+                rest = tail;
+                if rest.is_empty() {
+                    break;
+                }
+            }
+            prop_assert_eq!(split(pieces), split([stream.as_slice()]));
+        }
+
+        #[test]
+        fn what_is_encoded_is_read(
+            events in prop::collection::vec(("[a-z_.]{0,6}", "[ -~ü\n]{0,12}"), 0..6),
+        ) {
+            let events: Vec<Event> = events.iter().map(|(name, data)| Event::new(name, data.as_str())).collect();
+            let stream: String = events.iter().map(Event::encode).collect();
+            prop_assert_eq!(split([stream.as_bytes()]).unwrap(), events);
+        }
+
+        #[test]
+        fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = split([bytes.as_slice()]);
+        }
+    }
+}

@@ -1,0 +1,318 @@
+//! The three forms in which chats travel, in both directions: as a client asks, and as a server answers.
+//!
+//! | form | path | by |
+//! |---|---|---|
+//! | [`chat_completions`] | `/chat/completions` | OpenAI, and nearly every server of local models |
+//! | [`responses`] | `/responses` | OpenAI |
+//! | [`messages`] | `/messages` | Anthropic |
+//!
+//! Everything here is pure. What a server adds to its answers is ignored, but an answer that wants something done that
+//! was not offered (a tool of the provider's, a second choice) is refused. What a client asks for is either understood or
+//! refused by name; nothing is passed on unseen.
+//!
+//! What a form cannot carry: [`Api::lost`] names what changes the meaning of a request. Beside that, only Anthropic's form
+//! says that a tool's answer is an error, and only chat completions have a seed.
+
+mod assembly;
+pub mod chat_completions;
+mod fields;
+pub mod messages;
+pub mod responses;
+mod status;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+use serde_json::{Map, Value};
+
+use crate::chat::{Completion, Message, Part, Request, Stop};
+use crate::model::Listener;
+use crate::{Error, sse};
+
+pub(crate) use assembly::{MAX_ANSWER, MAX_CALLS};
+pub(crate) use status::{of_status, reported};
+
+/// One of the three forms.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Api {
+    /// OpenAI's chat completions.
+    ChatCompletions,
+    /// OpenAI's responses.
+    Responses,
+    /// Anthropic's messages.
+    Messages,
+}
+
+/// What stands at the top of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Head<'a> {
+    /// The id of the answer.
+    pub id: &'a str,
+    /// The model that answers.
+    pub model: &'a str,
+    /// When, in seconds since 1970; Anthropic's form does not say.
+    pub created: u64,
+}
+
+/// A request as a server receives it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Asked {
+    /// What is asked.
+    pub request: Request,
+    /// The model that is asked.
+    pub model: String,
+    /// Whether the answer is to be streamed.
+    pub stream: bool,
+    /// Whether the stream is to say what it cost; chat completions do so only if they are asked.
+    pub usage: bool,
+}
+
+/// A request that is not understood.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WireError {
+    /// The field; names that are no plain words are left out.
+    pub place: String,
+    /// What is wrong with it.
+    pub problem: &'static str,
+}
+
+impl fmt::Display for WireError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` {}", self.place, self.problem)
+    }
+}
+
+impl std::error::Error for WireError {}
+
+impl Api {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::ChatCompletions, Self::Responses, Self::Messages];
+
+    /// Where a server has it, below its base address.
+    #[must_use]
+    pub fn path(self) -> &'static str {
+        match self {
+            Self::ChatCompletions => "/chat/completions",
+            Self::Responses => "/responses",
+            Self::Messages => "/messages",
+        }
+    }
+
+    /// What a request asks for that this form has no words for and that the answer would not be right without.
+    #[must_use]
+    pub fn lost(self, request: &Request) -> Option<&'static str> {
+        (self == Self::Responses && !request.sampling.stop.is_empty()).then_some("texts that end a message")
+    }
+
+    /// The body of a request.
+    #[must_use]
+    pub fn encode_request(self, request: &Request, model: &str, stream: bool) -> Value {
+        match self {
+            Self::ChatCompletions => chat_completions::encode_request(request, model, stream),
+            Self::Responses => responses::encode_request(request, model, stream),
+            Self::Messages => messages::encode_request(request, model, stream),
+        }
+    }
+
+    /// Reads the body of a request.
+    ///
+    /// # Errors
+    /// If it asks for something that a [`Request`] cannot say.
+    pub fn decode_request(self, body: &Value) -> Result<Asked, WireError> {
+        match self {
+            Self::ChatCompletions => chat_completions::decode_request(body),
+            Self::Responses => responses::decode_request(body),
+            Self::Messages => messages::decode_request(body),
+        }
+    }
+
+    /// The body of an answer.
+    #[must_use]
+    pub fn encode_response(self, completion: &Completion, head: Head<'_>) -> Value {
+        match self {
+            Self::ChatCompletions => chat_completions::encode_response(completion, head),
+            Self::Responses => responses::encode_response(completion, head),
+            Self::Messages => messages::encode_response(completion, head),
+        }
+    }
+
+    /// Reads the body of an answer.
+    ///
+    /// # Errors
+    /// If it is no answer, or not exactly one.
+    pub fn decode_response(self, body: &Value) -> Result<Completion, Error> {
+        match self {
+            Self::ChatCompletions => chat_completions::decode_response(body),
+            Self::Responses => responses::decode_response(body),
+            Self::Messages => messages::decode_response(body),
+        }
+    }
+
+    /// An answer as a stream; `usage` as in [`Asked`].
+    #[must_use]
+    pub fn encode_stream(self, completion: &Completion, head: Head<'_>, usage: bool) -> Vec<sse::Event> {
+        match self {
+            Self::ChatCompletions => chat_completions::encode_stream(completion, head, usage),
+            Self::Responses => responses::encode_stream(completion, head),
+            Self::Messages => messages::encode_stream(completion, head),
+        }
+    }
+
+    /// A reader of streams.
+    #[must_use]
+    pub fn decoder(self) -> Decoder {
+        match self {
+            Self::ChatCompletions => Decoder::ChatCompletions(chat_completions::StreamDecoder::default()),
+            Self::Responses => Decoder::Responses(responses::StreamDecoder::default()),
+            Self::Messages => Decoder::Messages(messages::StreamDecoder::default()),
+        }
+    }
+
+    /// The body of an answer that is an error.
+    #[must_use]
+    pub fn encode_error(self, status: u16, message: &str) -> Value {
+        status::encode(self, status, message)
+    }
+}
+
+/// Reads a stream, event by event.
+#[derive(Debug)]
+pub enum Decoder {
+    /// Of chat completions.
+    ChatCompletions(chat_completions::StreamDecoder),
+    /// Of responses.
+    Responses(responses::StreamDecoder),
+    /// Of messages.
+    Messages(messages::StreamDecoder),
+}
+
+impl Decoder {
+    /// Takes the next event.
+    ///
+    /// # Errors
+    /// If the event is not what the form allows, the server reports an error, or the listener stops it.
+    pub fn feed(&mut self, event: &sse::Event, listener: &mut Listener<'_>) -> Result<(), Error> {
+        match self {
+            Self::ChatCompletions(decoder) => decoder.feed(event, listener),
+            Self::Responses(decoder) => decoder.feed(event, listener),
+            Self::Messages(decoder) => decoder.feed(event, listener),
+        }
+    }
+
+    /// Whether the answer is complete; later events say nothing.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        match self {
+            Self::ChatCompletions(decoder) => decoder.is_done(),
+            Self::Responses(decoder) => decoder.is_done(),
+            Self::Messages(decoder) => decoder.is_done(),
+        }
+    }
+
+    /// The answer.
+    ///
+    /// # Errors
+    /// If the stream has ended early.
+    pub fn finish(self) -> Result<Completion, Error> {
+        match self {
+            Self::ChatCompletions(decoder) => decoder.finish(),
+            Self::Responses(decoder) => decoder.finish(),
+            Self::Messages(decoder) => decoder.finish(),
+        }
+    }
+}
+
+const EARLY: Error = Error::Malformed("the stream ended early");
+
+/// Characters to an event in the streams that we write.
+const PIECE: usize = 24;
+
+fn pieces(text: &str) -> Vec<&str> {
+    let mut found = Vec::new();
+    let mut rest = text;
+    while !rest.is_empty() {
+        let end = rest.char_indices().nth(PIECE).map_or(rest.len(), |(at, _)| at);
+        let (piece, tail) = rest.split_at(end);
+        found.push(piece);
+        rest = tail;
+    }
+    found
+}
+
+/// Settles why the model stopped: servers that were told which tool to call say that it came to its end.
+fn settled(mut completion: Completion) -> Result<Completion, Error> {
+    match completion.stop {
+        Stop::End if !completion.calls.is_empty() => completion.stop = Stop::Calls,
+        Stop::Calls if completion.calls.is_empty() => {
+            return Err(Error::Malformed("it announces calls and has none"));
+        }
+        _ => {}
+    }
+    Ok(completion)
+}
+
+fn data(event: &sse::Event) -> Result<Value, Error> {
+    serde_json::from_str(&event.data).map_err(|_| Error::Malformed("an event is no JSON"))
+}
+
+/// The text of a part, if there is only that.
+fn only_text(parts: &[Part]) -> Option<&str> {
+    match parts {
+        [] => Some(""),
+        [Part::Text(text)] => Some(text),
+        _ => None,
+    }
+}
+
+/// An image's address, which may hold its bytes.
+fn image_url(part: &Part) -> Option<String> {
+    match part {
+        Part::Text(_) => None,
+        Part::ImageUrl(url) => Some(url.clone()),
+        Part::ImageData { media_type, data } => Some(format!("data:{media_type};base64,{data}")),
+    }
+}
+
+/// The image at an address: anything but the web and the address itself could be a file of whoever looks.
+fn image_at(url: &str) -> Result<Part, &'static str> {
+    if let Some(rest) = url.strip_prefix("data:") {
+        let (media_type, data) = rest.split_once(";base64,").ok_or("is not in base64")?;
+        if media_type.is_empty() || media_type.contains([';', ',']) {
+            return Err("has no plain media type");
+        }
+        return Ok(Part::ImageData { media_type: media_type.to_owned(), data: data.to_owned() });
+    }
+    if url.starts_with("https://") || url.starts_with("http://") {
+        return Ok(Part::ImageUrl(url.to_owned()));
+    }
+    Err("is neither an address in the web nor data")
+}
+
+/// Adds what a conversation in which text and calls are items of their own says: calls belong to what was said last.
+fn add_call(messages: &mut Vec<Message>, call: crate::chat::ToolCall) {
+    if let Some(Message::Assistant { calls, .. }) = messages.last_mut() {
+        calls.push(call);
+    } else {
+        messages.push(Message::Assistant { text: String::new(), calls: vec![call] });
+    }
+}
+
+/// The object that a call's arguments are, for forms that do not take text.
+///
+/// What is no object goes under `unparsed`: an agent must be able to go on after a model has written nonsense.
+fn arguments_object(arguments: &str) -> Value {
+    if arguments.trim().is_empty() {
+        return Value::Object(Map::new());
+    }
+    match serde_json::from_str(arguments) {
+        Ok(Value::Object(object)) => Value::Object(object),
+        _ => Value::Object(Map::from_iter([("unparsed".to_owned(), Value::from(arguments))])),
+    }
+}
+
+fn put(body: &mut Value, key: &str, value: impl Into<Value>) {
+    if let Some(body) = body.as_object_mut() {
+        body.insert(key.to_owned(), value.into());
+    }
+}

@@ -1,0 +1,87 @@
+//! A completion that is put together from what a server sends, while a listener hears of it.
+
+use crate::Error;
+use crate::chat::{Completion, ToolCall};
+use crate::model::{Delta, Listener};
+
+/// The most bytes of one answer.
+pub(crate) const MAX_ANSWER: usize = 16 << 20;
+/// The most calls of one answer.
+pub(crate) const MAX_CALLS: usize = 256;
+
+/// What there is so far. What was heard is what it holds.
+#[derive(Debug, Default)]
+pub(super) struct Assembly {
+    pub(super) completion: Completion,
+    bytes: usize,
+}
+
+impl Assembly {
+    fn room(&mut self, bytes: usize) -> Result<(), Error> {
+        self.bytes = self.bytes.saturating_add(bytes);
+        if self.bytes > MAX_ANSWER { Err(Error::TooLong(MAX_ANSWER)) } else { Ok(()) }
+    }
+
+    pub(super) fn text(&mut self, piece: &str, listener: &mut Listener<'_>) -> Result<(), Error> {
+        if piece.is_empty() {
+            return Ok(());
+        }
+        self.room(piece.len())?;
+        self.completion.text.push_str(piece);
+        tell(listener, Delta::Text(piece))
+    }
+
+    /// Begins a call and says which one it is. Servers that give it no id would have no answer to it: it gets one.
+    pub(super) fn call(&mut self, id: &str, name: &str, listener: &mut Listener<'_>) -> Result<usize, Error> {
+        let index = self.completion.calls.len();
+        if index >= MAX_CALLS {
+            return Err(Error::Malformed("it has too many calls"));
+        }
+        if name.is_empty() {
+            return Err(Error::Malformed("a call has no name"));
+        }
+        self.room(id.len() + name.len())?;
+        let call = ToolCall { id: named(id, index), name: name.to_owned(), arguments: String::new() };
+        let told = tell(listener, Delta::Call { index, id: &call.id, name });
+        self.completion.calls.push(call);
+        told.map(|()| index)
+    }
+
+    pub(super) fn arguments(
+        &mut self,
+        index: usize,
+        json: &str,
+        listener: &mut Listener<'_>,
+    ) -> Result<(), Error> {
+        if json.is_empty() {
+            return Ok(());
+        }
+        self.room(json.len())?;
+        let call = self.completion.calls.get_mut(index).ok_or(Error::Malformed("it goes on with no call"))?;
+        call.arguments.push_str(json);
+        tell(listener, Delta::Arguments { index, json })
+    }
+
+    /// Takes the whole of a call's arguments, when the server says them once more or for the first time.
+    pub(super) fn whole_arguments(
+        &mut self,
+        index: usize,
+        json: &str,
+        listener: &mut Listener<'_>,
+    ) -> Result<(), Error> {
+        match self.completion.calls.get(index) {
+            Some(call) if call.arguments.is_empty() => self.arguments(index, json, listener),
+            Some(call) if call.arguments == json => Ok(()),
+            _ => Err(Error::Malformed("the arguments of a call and their end differ")),
+        }
+    }
+}
+
+/// The id of a call; the same for the same answer.
+pub(super) fn named(id: &str, index: usize) -> String {
+    if id.is_empty() { format!("call_{index}") } else { id.to_owned() }
+}
+
+fn tell(listener: &mut Listener<'_>, delta: Delta<'_>) -> Result<(), Error> {
+    if listener(delta).is_break() { Err(Error::Cancelled) } else { Ok(()) }
+}

@@ -1,0 +1,363 @@
+//! Requests.
+
+use serde_json::{Value, json};
+
+use super::super::fields::{Fields, Known, NOT_SUPPORTED};
+use super::super::{Asked, WireError, image_at, image_url, only_text, put};
+use crate::chat::{Message, Part, Request, Sampling, ToolCall, ToolChoice, ToolSpec};
+
+/// The body of a request.
+#[must_use]
+pub fn encode_request(request: &Request, model: &str, stream: bool) -> Value {
+    let messages: Vec<Value> = request.messages.iter().map(message).collect();
+    let mut body = json!({"model": model, "messages": messages});
+    if !request.tools.is_empty() {
+        put(&mut body, "tools", request.tools.iter().map(tool).collect::<Vec<_>>());
+    }
+    match &request.choice {
+        ToolChoice::Auto => {}
+        ToolChoice::Any => put(&mut body, "tool_choice", "required"),
+        ToolChoice::None => put(&mut body, "tool_choice", "none"),
+        ToolChoice::Tool(name) => {
+            put(&mut body, "tool_choice", json!({"type": "function", "function": {"name": name}}));
+        }
+    }
+    let sampling = &request.sampling;
+    let numbers = [
+        ("max_completion_tokens", sampling.max_tokens.map(Value::from)),
+        ("temperature", sampling.temperature.map(Value::from)),
+        ("top_p", sampling.top_p.map(Value::from)),
+        ("seed", sampling.seed.map(Value::from)),
+        ("stop", Some(&sampling.stop).filter(|stop| !stop.is_empty()).map(|stop| json!(stop))),
+    ];
+    for (key, value) in numbers {
+        if let Some(value) = value {
+            put(&mut body, key, value);
+        }
+    }
+    if stream {
+        put(&mut body, "stream", true);
+        put(&mut body, "stream_options", json!({"include_usage": true}));
+    }
+    body
+}
+
+fn message(message: &Message) -> Value {
+    match message {
+        Message::System(parts) => json!({"role": "system", "content": content(parts)}),
+        Message::User(parts) => json!({"role": "user", "content": content(parts)}),
+        Message::Assistant { text, calls } => {
+            let text = if text.is_empty() && !calls.is_empty() { Value::Null } else { json!(text) };
+            let mut body = json!({"role": "assistant", "content": text});
+            if !calls.is_empty() {
+                put(&mut body, "tool_calls", calls.iter().map(call).collect::<Vec<_>>());
+            }
+            body
+        }
+        Message::Tool { call_id, content: parts, is_error: _ } => {
+            json!({"role": "tool", "tool_call_id": call_id, "content": content(parts)})
+        }
+    }
+}
+
+pub(super) fn call(call: &ToolCall) -> Value {
+    let function = json!({"name": call.name, "arguments": call.arguments});
+    json!({"id": call.id, "type": "function", "function": function})
+}
+
+fn content(parts: &[Part]) -> Value {
+    if let Some(text) = only_text(parts) {
+        return json!(text);
+    }
+    let part = |part: &Part| match part {
+        Part::Text(text) => json!({"type": "text", "text": text}),
+        image => json!({"type": "image_url", "image_url": {"url": image_url(image)}}),
+    };
+    parts.iter().map(part).collect()
+}
+
+fn tool(tool: &ToolSpec) -> Value {
+    let mut function = json!({"name": tool.name});
+    if !tool.description.is_empty() {
+        put(&mut function, "description", tool.description.as_str());
+    }
+    put(&mut function, "parameters", tool.parameters.clone());
+    json!({"type": "function", "function": function})
+}
+
+const REQUEST: Known = Known {
+    read: &[
+        "model",
+        "messages",
+        "tools",
+        "tool_choice",
+        "max_tokens",
+        "max_completion_tokens",
+        "temperature",
+        "top_p",
+        "seed",
+        "stop",
+        "stream",
+        "stream_options",
+    ],
+    dropped: &["user", "metadata", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"],
+    fixed: &[
+        ("n", &["1"]),
+        ("store", &["false"]),
+        ("logprobs", &["false"]),
+        ("logit_bias", &["{}"]),
+        ("modalities", &[r#"["text"]"#]),
+        ("response_format", &[r#"{"type":"text"}"#]),
+        ("parallel_tool_calls", &["true"]),
+        ("frequency_penalty", &["0", "0.0"]),
+        ("presence_penalty", &["0", "0.0"]),
+        ("service_tier", &[r#""auto""#, r#""default""#]),
+    ],
+};
+const OPTIONS: Known = Known { read: &["include_usage"], dropped: &["include_obfuscation"], fixed: &[] };
+
+/// Reads the body of a request.
+///
+/// # Errors
+/// If it asks for something that a [`Request`] cannot say.
+pub fn decode_request(body: &Value) -> Result<Asked, WireError> {
+    let body = Fields::of(body, "")?;
+    body.only(&REQUEST)?;
+    let mut usage = false;
+    if let Some(options) = body.get("stream_options") {
+        let options = Fields::of(options, "stream_options")?;
+        options.only(&OPTIONS)?;
+        usage = options.flag("include_usage")?;
+    }
+    let (old, new) = (body.tokens("max_tokens")?, body.tokens("max_completion_tokens")?);
+    if old.is_some() && new.is_some() && old != new {
+        return body.wrong("max_tokens", "is not `max_completion_tokens`");
+    }
+    if body.get("messages").is_none() {
+        return body.wrong("messages", "is missing");
+    }
+    let messages = body.list("messages")?.iter().enumerate();
+    let tools = body.list("tools")?.iter().enumerate();
+    let request = Request {
+        messages: messages.map(|(at, item)| read_message(item, at)).collect::<Result<_, _>>()?,
+        tools: tools.map(|(at, item)| read_tool(item, at)).collect::<Result<_, _>>()?,
+        choice: read_choice(&body)?,
+        sampling: Sampling {
+            max_tokens: new.or(old),
+            temperature: body.number("temperature")?,
+            top_p: body.number("top_p")?,
+            seed: body.whole("seed")?,
+            stop: body.texts("stop")?,
+        },
+    };
+    Ok(Asked { request, model: body.text("model")?.to_owned(), stream: body.flag("stream")?, usage })
+}
+
+const PLAIN: Known = Known { read: &["role", "content"], dropped: &[], fixed: &[] };
+const ASSISTANT: Known = Known {
+    read: &["role", "content", "refusal", "tool_calls"],
+    dropped: &[],
+    fixed: &[("annotations", &["[]"])],
+};
+// The call says which tool it was.
+const TOOL: Known = Known { read: &["role", "content", "tool_call_id"], dropped: &["name"], fixed: &[] };
+
+fn read_message(item: &Value, at: usize) -> Result<Message, WireError> {
+    let message = Fields::of(item, format!("messages[{at}]"))?;
+    match message.text("role")? {
+        "system" | "developer" => {
+            message.only(&PLAIN)?;
+            Ok(Message::System(read_content(&message)?))
+        }
+        "user" => {
+            message.only(&PLAIN)?;
+            Ok(Message::User(read_content(&message)?))
+        }
+        "assistant" => {
+            message.only(&ASSISTANT)?;
+            let mut text = String::new();
+            for part in read_content(&message)? {
+                match part {
+                    Part::Text(piece) => text.push_str(&piece),
+                    _ => return message.wrong("content", "has an image"),
+                }
+            }
+            text.push_str(message.optional_text("refusal")?.unwrap_or_default());
+            let calls = message.list("tool_calls")?.iter().enumerate();
+            let calls =
+                calls.map(|(index, item)| read_call(item, message.at(&format!("tool_calls[{index}]"))));
+            Ok(Message::Assistant { text, calls: calls.collect::<Result<_, _>>()? })
+        }
+        "tool" => {
+            message.only(&TOOL)?;
+            let call_id = message.text("tool_call_id")?.to_owned();
+            Ok(Message::Tool { call_id, content: read_content(&message)?, is_error: false })
+        }
+        _ => message.wrong("role", NOT_SUPPORTED),
+    }
+}
+
+const CALL: Known =
+    Known { read: &["id", "function", "index"], dropped: &[], fixed: &[("type", &[r#""function""#])] };
+const CALLED: Known = Known { read: &["name", "arguments"], dropped: &[], fixed: &[] };
+
+fn read_call(item: &Value, place: String) -> Result<ToolCall, WireError> {
+    let call = Fields::of(item, place)?;
+    call.only(&CALL)?;
+    let function = Fields::of(call.get("function").unwrap_or(&Value::Null), call.at("function"))?;
+    function.only(&CALLED)?;
+    Ok(ToolCall {
+        id: call.text("id")?.to_owned(),
+        name: function.text("name")?.to_owned(),
+        arguments: function.text("arguments")?.to_owned(),
+    })
+}
+
+const TEXT: Known = Known { read: &["type", "text"], dropped: &[], fixed: &[] };
+const REFUSAL: Known = Known { read: &["type", "refusal"], dropped: &[], fixed: &[] };
+const IMAGE: Known = Known { read: &["type", "image_url"], dropped: &[], fixed: &[] };
+const IMAGE_URL: Known = Known { read: &["url"], dropped: &[], fixed: &[("detail", &[r#""auto""#])] };
+
+fn read_content(message: &Fields<'_>) -> Result<Vec<Part>, WireError> {
+    let items = match message.get("content") {
+        None => return Ok(Vec::new()),
+        Some(Value::String(text)) if text.is_empty() => return Ok(Vec::new()),
+        Some(Value::String(text)) => return Ok(vec![Part::Text(text.clone())]),
+        Some(_) => message.list("content")?,
+    };
+    let part = |(at, item): (usize, &Value)| {
+        let part = Fields::of(item, message.at(&format!("content[{at}]")))?;
+        match part.text("type")? {
+            "text" => {
+                part.only(&TEXT)?;
+                Ok(Part::Text(part.text("text")?.to_owned()))
+            }
+            "refusal" => {
+                part.only(&REFUSAL)?;
+                Ok(Part::Text(part.text("refusal")?.to_owned()))
+            }
+            "image_url" => {
+                part.only(&IMAGE)?;
+                let image = Fields::of(part.get("image_url").unwrap_or(&Value::Null), part.at("image_url"))?;
+                image.only(&IMAGE_URL)?;
+                image_at(image.text("url")?).or_else(|problem| image.wrong("url", problem))
+            }
+            _ => part.wrong("type", NOT_SUPPORTED),
+        }
+    };
+    items.iter().enumerate().map(part).collect()
+}
+
+const SPEC: Known = Known { read: &["type", "function"], dropped: &[], fixed: &[] };
+// Whether the server holds the model to the schema does not bind us: whoever runs the call checks its arguments.
+const FUNCTION: Known =
+    Known { read: &["name", "description", "parameters"], dropped: &["strict"], fixed: &[] };
+
+fn read_tool(item: &Value, at: usize) -> Result<ToolSpec, WireError> {
+    let tool = Fields::of(item, format!("tools[{at}]"))?;
+    if tool.text("type")? != "function" {
+        return tool.wrong("type", NOT_SUPPORTED);
+    }
+    tool.only(&SPEC)?;
+    let function = Fields::of(tool.get("function").unwrap_or(&Value::Null), tool.at("function"))?;
+    function.only(&FUNCTION)?;
+    Ok(ToolSpec {
+        name: function.text("name")?.to_owned(),
+        description: function.optional_text("description")?.unwrap_or_default().to_owned(),
+        parameters: function.schema("parameters")?,
+    })
+}
+
+const CHOICE: Known = Known { read: &["function"], dropped: &[], fixed: &[("type", &[r#""function""#])] };
+const CHOSEN: Known = Known { read: &["name"], dropped: &[], fixed: &[] };
+
+fn read_choice(body: &Fields<'_>) -> Result<ToolChoice, WireError> {
+    match body.get("tool_choice") {
+        None => Ok(ToolChoice::Auto),
+        Some(Value::String(word)) => match word.as_str() {
+            "auto" => Ok(ToolChoice::Auto),
+            "required" => Ok(ToolChoice::Any),
+            "none" => Ok(ToolChoice::None),
+            _ => body.wrong("tool_choice", NOT_SUPPORTED),
+        },
+        Some(choice) => {
+            let choice = Fields::of(choice, "tool_choice")?;
+            choice.only(&CHOICE)?;
+            let chosen = Fields::of(choice.get("function").unwrap_or(&Value::Null), "tool_choice.function")?;
+            chosen.only(&CHOSEN)?;
+            Ok(ToolChoice::Tool(chosen.text("name")?.to_owned()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(field: &str, expected: &str) {
+        let text = format!(r#"{{"model":"m","messages":[],{field}}}"#);
+        let shown = match decode_request(&serde_json::from_str(&text).unwrap()) {
+            Ok(_) => "fine".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        assert_eq!(shown, expected, "{field}");
+    }
+
+    #[test]
+    fn what_is_not_known_is_refused_by_name() {
+        for fine in [
+            r#""n":1"#,
+            r#""n":null"#,
+            r#""user":"u""#,
+            r#""stop":"x""#,
+            r#""stream_options":null"#,
+            r#""max_tokens":5,"max_completion_tokens":5"#,
+            r#""tool_choice":"auto""#,
+            r#""messages":[{"role":"tool","tool_call_id":"c","name":"f","content":"r"}]"#,
+        ] {
+            check(fine, "fine");
+        }
+        check(r#""n":2"#, "`n` has a value that is not supported");
+        check(r#""logprobs":true"#, "`logprobs` has a value that is not supported");
+        check(r#""store":true"#, "`store` has a value that is not supported");
+        check(r#""parallel_tool_calls":false"#, "`parallel_tool_calls` has a value that is not supported");
+        check(
+            r#""response_format":{"type":"json_object"}"#,
+            "`response_format` has a value that is not supported",
+        );
+        check(r#""reasoning_effort":"low""#, "`reasoning_effort` is not supported");
+        check(r#""functions":[]"#, "`functions` is not supported");
+        check(r#""a secret":1"#, "`...` is not supported");
+        check(r#""max_tokens":1,"max_completion_tokens":2"#, "`max_tokens` is not `max_completion_tokens`");
+        check(r#""max_tokens":-1"#, "`max_tokens` is no whole number");
+        check(r#""max_tokens":4294967296"#, "`max_tokens` is too large");
+        check(r#""stop":[1]"#, "`stop` has something that is no text");
+        check(r#""stream":1"#, "`stream` is neither true nor false");
+        check(r#""tools":[{"type":"custom","custom":{}}]"#, "`tools[0].type` is not supported");
+        check(r#""tools":[{"type":"function"}]"#, "`tools[0].function` is no object");
+        check(
+            r#""tool_choice":{"type":"allowed_tools"}"#,
+            "`tool_choice.type` has a value that is not supported",
+        );
+        check(r#""model":1"#, "`model` is no text");
+        let message = |message: &str, expected: &str| check(&format!(r#""messages":[{message}]"#), expected);
+        message(r#"{"role":"function","content":""}"#, "`messages[0].role` is not supported");
+        message(r#"{"role":"user","content":"","name":"n"}"#, "`messages[0].name` is not supported");
+        message(r#"{"role":"user","content":3}"#, "`messages[0].content` is no list");
+        message(r#"{"role":"tool","content":""}"#, "`messages[0].tool_call_id` is missing");
+        message(r#"{"role":"assistant","audio":{"id":"a"}}"#, "`messages[0].audio` is not supported");
+        let part = |part: &str, expected: &str| {
+            message(&format!(r#"{{"role":"user","content":[{part}]}}"#), expected);
+        };
+        part(r#"{"type":"file","file":{"file_id":"f"}}"#, "`messages[0].content[0].type` is not supported");
+        part(r#"{"type":"image_url","image_url":{"url":"https://a/b.png","detail":"auto"}}"#, "fine");
+        part(
+            r#"{"type":"image_url","image_url":{"url":"file:///etc/passwd"}}"#,
+            "`messages[0].content[0].image_url.url` is neither an address in the web nor data",
+        );
+        part(
+            r#"{"type":"image_url","image_url":{"url":"data:image/png,xx"}}"#,
+            "`messages[0].content[0].image_url.url` is not in base64",
+        );
+    }
+}

@@ -1,0 +1,169 @@
+//! Answers in one piece.
+
+use serde_json::{Value, json};
+
+use super::super::assembly::named;
+use super::super::{Head, MAX_CALLS, reported, settled};
+use super::request::call;
+use crate::Error;
+use crate::chat::{Completion, Stop, ToolCall, Usage};
+
+/// The body of an answer.
+#[must_use]
+pub fn encode_response(completion: &Completion, head: Head<'_>) -> Value {
+    let refused = completion.stop == Stop::Refused;
+    let text = if completion.text.is_empty() { Value::Null } else { json!(completion.text) };
+    let (content, refusal) = if refused { (Value::Null, text) } else { (text, Value::Null) };
+    let mut message = json!({"role": "assistant", "content": content, "refusal": refusal});
+    if !completion.calls.is_empty() {
+        super::super::put(&mut message, "tool_calls", completion.calls.iter().map(call).collect::<Vec<_>>());
+    }
+    let finish = finish_reason(completion);
+    json!({
+        "id": head.id,
+        "object": "chat.completion",
+        "created": head.created,
+        "model": head.model,
+        "choices": [{"index": 0, "message": message, "logprobs": null, "finish_reason": finish}],
+        "usage": usage(completion.usage),
+    })
+}
+
+pub(super) fn finish_reason(completion: &Completion) -> &'static str {
+    match completion.stop {
+        Stop::End => "stop",
+        Stop::Calls => "tool_calls",
+        Stop::Length => "length",
+        // A model that refuses in words has come to its end; without words it was the filter.
+        Stop::Refused if completion.text.is_empty() => "content_filter",
+        Stop::Refused => "stop",
+    }
+}
+
+pub(super) fn usage(usage: Usage) -> Value {
+    let total = usage.input.saturating_add(usage.output);
+    json!({"prompt_tokens": usage.input, "completion_tokens": usage.output, "total_tokens": total})
+}
+
+/// Reads the body of an answer.
+///
+/// # Errors
+/// If it is no answer, or not exactly one.
+pub fn decode_response(body: &Value) -> Result<Completion, Error> {
+    if let Some(error) = body.get("error").filter(|error| !error.is_null()) {
+        return Err(reported(error));
+    }
+    let choices = body.get("choices").and_then(Value::as_array);
+    let [choice] = choices.map(Vec::as_slice).ok_or(Error::Malformed("it has no `choices`"))? else {
+        return Err(Error::Malformed("it has not exactly one choice"));
+    };
+    let message = choice.get("message").ok_or(Error::Malformed("its choice has no `message`"))?;
+    let said = |key: &str| message.get(key).and_then(Value::as_str).unwrap_or_default();
+    let mut completion = Completion { text: said("content").to_owned(), ..Completion::default() };
+    completion.text.push_str(said("refusal"));
+    let calls = message.get("tool_calls").and_then(Value::as_array).map_or(&[] as &[Value], Vec::as_slice);
+    if calls.len() > MAX_CALLS {
+        return Err(Error::Malformed("it has too many calls"));
+    }
+    for (index, call) in calls.iter().enumerate() {
+        completion.calls.push(read_call(call, index)?);
+    }
+    completion.stop = stop(choice.get("finish_reason"), !said("refusal").is_empty())?;
+    completion.usage = read_usage(body.get("usage"));
+    settled(completion)
+}
+
+pub(super) fn stop(finish_reason: Option<&Value>, refused: bool) -> Result<Stop, Error> {
+    match finish_reason.and_then(Value::as_str) {
+        Some("content_filter") => Ok(Stop::Refused),
+        Some("length") => Ok(Stop::Length),
+        Some("stop" | "tool_calls") if refused => Ok(Stop::Refused),
+        Some("stop") => Ok(Stop::End),
+        Some("tool_calls") => Ok(Stop::Calls),
+        _ => Err(Error::Malformed("its `finish_reason` is not known")),
+    }
+}
+
+pub(super) fn read_usage(usage: Option<&Value>) -> Usage {
+    let count = |key: &str| usage.and_then(|usage| usage.get(key)).and_then(Value::as_u64).unwrap_or(0);
+    Usage { input: count("prompt_tokens"), output: count("completion_tokens") }
+}
+
+fn read_call(call: &Value, index: usize) -> Result<ToolCall, Error> {
+    if call.get("type").is_some_and(|kind| kind != "function") {
+        return Err(Error::Malformed("a call is not one of a function"));
+    }
+    let function = call.get("function").ok_or(Error::Malformed("a call has no `function`"))?;
+    let name = function.get("name").and_then(Value::as_str).filter(|name| !name.is_empty());
+    let id = call.get("id").and_then(Value::as_str).unwrap_or_default();
+    Ok(ToolCall {
+        id: named(id, index),
+        name: name.ok_or(Error::Malformed("a call has no name"))?.to_owned(),
+        arguments: arguments(function.get("arguments")),
+    })
+}
+
+/// Arguments are text; some servers send the object itself.
+pub(super) fn arguments(value: Option<&Value>) -> String {
+    match value {
+        None | Some(Value::Null) => String::new(),
+        Some(Value::String(text)) => text.clone(),
+        Some(value) => value.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(body: &str, expected: &str) {
+        let shown = match decode_response(&serde_json::from_str(body).unwrap()) {
+            Ok(answer) => format!(
+                "{:?} {:?} {:?}",
+                answer.stop,
+                answer.text,
+                answer
+                    .calls
+                    .iter()
+                    .map(|call| format!("{}={}{}", call.id, call.name, call.arguments))
+                    .collect::<Vec<_>>()
+            ),
+            Err(error) => error.to_string(),
+        };
+        assert_eq!(shown, expected, "{body}");
+    }
+
+    #[test]
+    fn answers() {
+        let bad = |why: &str| format!("the model's answer cannot be read: {why}");
+        check(
+            r#"{"choices":[{"message":{"content":"a","new":1},"finish_reason":"stop"}],"x":{}}"#,
+            "End \"a\" []",
+        );
+        check(
+            r#"{"choices":[{"message":{"content":null,"tool_calls":[{"function":{"name":"f","arguments":{"a":1}}}]},"finish_reason":"stop"}]}"#,
+            r#"Calls "" ["call_0=f{\"a\":1}"]"#,
+        );
+        check(
+            r#"{"choices":[{"message":{"content":null},"finish_reason":"tool_calls"}]}"#,
+            &bad("it announces calls and has none"),
+        );
+        check(
+            r#"{"choices":[{"message":{"content":"a"},"finish_reason":null}]}"#,
+            &bad("its `finish_reason` is not known"),
+        );
+        check(
+            r#"{"choices":[{"message":{"content":null},"finish_reason":"content_filter"}]}"#,
+            "Refused \"\" []",
+        );
+        check(r#"{"choices":[]}"#, &bad("it has not exactly one choice"));
+        check(r#"{"choices":[{},{}]}"#, &bad("it has not exactly one choice"));
+        check(r#"{"choices":[{}]}"#, &bad("its choice has no `message`"));
+        check("[]", &bad("it has no `choices`"));
+        check(
+            r#"{"choices":[{"message":{"tool_calls":[{"type":"custom"}]},"finish_reason":"stop"}]}"#,
+            &bad("a call is not one of a function"),
+        );
+        check(r#"{"error":{"code":429,"message":"m"}}"#, "the model is busy");
+    }
+}

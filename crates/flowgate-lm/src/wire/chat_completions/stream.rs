@@ -1,0 +1,209 @@
+//! Answers in pieces.
+
+use serde_json::{Value, json};
+
+use super::super::assembly::Assembly;
+use super::super::{EARLY, Head, data, pieces, reported, settled};
+use super::response::{arguments, finish_reason, read_usage, stop, usage};
+use crate::chat::{Completion, Stop};
+use crate::model::Listener;
+use crate::sse::Event;
+use crate::{Error, wire};
+
+/// The answer as a stream of chunks; the last but one says what it cost, if `with_usage`.
+#[must_use]
+pub fn encode_stream(completion: &Completion, head: Head<'_>, with_usage: bool) -> Vec<Event> {
+    let chunk = |choices: Value, cost: Value| {
+        let mut chunk = json!({
+            "id": head.id,
+            "object": "chat.completion.chunk",
+            "created": head.created,
+            "model": head.model,
+            "choices": choices,
+        });
+        if with_usage {
+            wire::put(&mut chunk, "usage", cost);
+        }
+        Event::new("", chunk.to_string())
+    };
+    let delta = |delta: Value, finish: Value| {
+        chunk(json!([{"index": 0, "delta": delta, "logprobs": null, "finish_reason": finish}]), Value::Null)
+    };
+    let only_calls = completion.text.is_empty() && !completion.calls.is_empty();
+    let nothing = if only_calls || completion.stop == Stop::Refused { Value::Null } else { json!("") };
+    let begin = json!({"role": "assistant", "content": nothing, "refusal": null});
+    let mut events = vec![delta(begin, Value::Null)];
+    let key = if completion.stop == Stop::Refused { "refusal" } else { "content" };
+    for piece in pieces(&completion.text) {
+        events.push(delta(json!({key: piece}), Value::Null));
+    }
+    for (index, call) in completion.calls.iter().enumerate() {
+        let function = json!({"name": call.name, "arguments": ""});
+        let begin = json!({"index": index, "id": call.id, "type": "function", "function": function});
+        events.push(delta(json!({"tool_calls": [begin]}), Value::Null));
+        for piece in pieces(&call.arguments) {
+            let more = json!({"index": index, "function": {"arguments": piece}});
+            events.push(delta(json!({"tool_calls": [more]}), Value::Null));
+        }
+    }
+    events.push(delta(json!({}), json!(finish_reason(completion))));
+    if with_usage {
+        events.push(chunk(json!([]), usage(completion.usage)));
+    }
+    events.push(Event::new("", "[DONE]"));
+    events
+}
+
+/// Reads a stream of chunks.
+#[derive(Debug, Default)]
+pub struct StreamDecoder {
+    assembly: Assembly,
+    /// The ids that the server gave, which may be empty.
+    ids: Vec<String>,
+    refused: bool,
+    finish: Option<Stop>,
+    done: bool,
+}
+
+impl StreamDecoder {
+    /// Takes the next event.
+    ///
+    /// # Errors
+    /// If the event is no chunk, the server reports an error, or the listener stops it.
+    pub fn feed(&mut self, event: &Event, listener: &mut Listener<'_>) -> Result<(), Error> {
+        if self.done {
+            return Ok(());
+        }
+        if event.data.trim() == "[DONE]" {
+            self.done = self.finish.is_some();
+            return if self.done { Ok(()) } else { Err(EARLY) };
+        }
+        let chunk = data(event)?;
+        if let Some(error) = chunk.get("error").filter(|error| !error.is_null()) {
+            return Err(reported(error));
+        }
+        if let Some(cost) = chunk.get("usage").filter(|cost| !cost.is_null()) {
+            self.assembly.completion.usage = read_usage(Some(cost));
+        }
+        let choices = chunk.get("choices").and_then(Value::as_array);
+        let choice = match choices.map(Vec::as_slice).ok_or(Error::Malformed("a chunk has no `choices`"))? {
+            [] => return Ok(()),
+            [choice] if choice.get("index").is_none_or(|index| index == 0) => choice,
+            _ => return Err(Error::Malformed("it has not exactly one choice")),
+        };
+        if let Some(delta) = choice.get("delta") {
+            self.delta(delta, listener)?;
+        }
+        if let Some(reason) = choice.get("finish_reason").filter(|reason| !reason.is_null()) {
+            self.finish = Some(stop(Some(reason), self.refused)?);
+        }
+        Ok(())
+    }
+
+    fn delta(&mut self, delta: &Value, listener: &mut Listener<'_>) -> Result<(), Error> {
+        let said = |key: &str| delta.get(key).and_then(Value::as_str).unwrap_or_default();
+        let calls = delta.get("tool_calls").and_then(Value::as_array).map_or(&[] as &[Value], Vec::as_slice);
+        let says_nothing = said("content").is_empty() && said("refusal").is_empty() && calls.is_empty();
+        if self.finish.is_some() && !says_nothing {
+            return Err(Error::Malformed("it goes on after its end"));
+        }
+        self.assembly.text(said("content"), listener)?;
+        self.refused |= !said("refusal").is_empty();
+        self.assembly.text(said("refusal"), listener)?;
+        calls.iter().try_for_each(|call| self.call(call, listener))
+    }
+
+    /// The next piece of a call. Which call it belongs to is never guessed: two calls in one would be a third.
+    fn call(&mut self, piece: &Value, listener: &mut Listener<'_>) -> Result<(), Error> {
+        if piece.get("type").is_some_and(|kind| !kind.is_null() && kind != "function") {
+            return Err(Error::Malformed("a call is not one of a function"));
+        }
+        let function = piece.get("function");
+        let id = piece.get("id").and_then(Value::as_str).unwrap_or_default();
+        let name = function.and_then(|function| function.get("name")).and_then(Value::as_str);
+        let name = name.unwrap_or_default();
+        let index = match piece.get("index").filter(|index| !index.is_null()) {
+            Some(index) => index.as_u64().and_then(|index| usize::try_from(index).ok()),
+            // Servers that send each call in one piece may leave the index out.
+            None if !name.is_empty() => Some(self.ids.len()),
+            None => None,
+        };
+        let index = index.ok_or(Error::Malformed("a call has no index"))?;
+        if index == self.ids.len() {
+            self.assembly.call(id, name, listener)?;
+            self.ids.push(id.to_owned());
+        } else {
+            let known = self.ids.get(index).ok_or(Error::Malformed("the calls are not in order"))?;
+            let called = self.assembly.completion.calls.get(index);
+            let other_id = !id.is_empty() && id != known;
+            let other_name = !name.is_empty() && called.is_none_or(|call| call.name != name);
+            if other_id || other_name {
+                return Err(Error::Malformed("two calls have one index"));
+            }
+        }
+        let more = arguments(function.and_then(|function| function.get("arguments")));
+        self.assembly.arguments(index, &more, listener)
+    }
+
+    /// Whether the answer is complete.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.done
+    }
+
+    /// The answer.
+    ///
+    /// # Errors
+    /// If the stream has ended early.
+    pub fn finish(mut self) -> Result<Completion, Error> {
+        if !self.done {
+            return Err(EARLY);
+        }
+        self.assembly.completion.stop = self.finish.ok_or(EARLY)?;
+        settled(self.assembly.completion)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::tests::streamed;
+    use super::*;
+
+    fn check(chunks: &[&str], expected: &str) {
+        let events: Vec<Event> = chunks.iter().map(|chunk| Event::new("", *chunk)).collect();
+        assert_eq!(streamed(wire::Api::ChatCompletions, &events), expected, "{chunks:?}");
+    }
+
+    #[test]
+    fn streams_of_servers() {
+        let end = r#"{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#;
+        let a = r#"{"choices":[{"index":0,"delta":{"content":"a","reasoning_content":"r"}}]}"#;
+        check(&[a, a, end, "[DONE]"], "End \"aa\"");
+        check(&[a, end], "the model's answer cannot be read: the stream ended early");
+        check(&[a, "[DONE]"], "the model's answer cannot be read: the stream ended early");
+        check(&[a, end, a, "[DONE]"], "the model's answer cannot be read: it goes on after its end");
+        check(
+            &[end, r#"{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":4}}"#, "[DONE]"],
+            "End \"\" 3+4",
+        );
+        check(&["{"], "the model's answer cannot be read: an event is no JSON");
+        check(&["{}"], "the model's answer cannot be read: a chunk has no `choices`");
+        check(&[r#"{"error":{"code":503}}"#], "the model is busy");
+        check(
+            &[r#"{"choices":[{"index":1,"delta":{"content":"b"}}]}"#],
+            "the model's answer cannot be read: it has not exactly one choice",
+        );
+        let call = |call: &str| format!(r#"{{"choices":[{{"index":0,"delta":{{"tool_calls":[{call}]}}}}]}}"#);
+        let begin = call(r#"{"index":0,"id":"c","function":{"name":"f","arguments":"{"}}"#);
+        let more = call(r#"{"index":0,"id":"c","function":{"name":null,"arguments":"}"}}"#);
+        check(&[&begin, &more, end, "[DONE]"], "Calls \"\" c=f{}");
+        let other = call(r#"{"index":0,"id":"d","function":{"name":"f","arguments":"{}"}}"#);
+        check(&[&begin, &other], "the model's answer cannot be read: two calls have one index");
+        let later = call(r#"{"index":2,"id":"d","function":{"name":"f","arguments":"{}"}}"#);
+        check(&[&begin, &later], "the model's answer cannot be read: the calls are not in order");
+        let whole = call(r#"{"function":{"name":"g","arguments":{"a":1}}}"#);
+        check(&[&whole, &whole, end, "[DONE]"], r#"Calls "" call_0=g{"a":1} call_1=g{"a":1}"#);
+        let lost = call(r#"{"function":{"arguments":"}"}}"#);
+        check(&[&begin, &lost], "the model's answer cannot be read: a call has no index");
+    }
+}

@@ -1,0 +1,144 @@
+//! The fields of a request: each is known, or refused by its name.
+
+use serde_json::{Map, Value};
+
+use super::WireError;
+
+/// An object of a request, and where it stands.
+#[derive(Debug)]
+pub(super) struct Fields<'a> {
+    map: &'a Map<String, Value>,
+    place: String,
+}
+
+/// The fields that an object may have.
+#[derive(Debug)]
+pub(super) struct Known {
+    /// Those that are read.
+    pub(super) read: &'static [&'static str],
+    /// Those that change nothing in the answer: who is to blame, what may be kept in a cache.
+    pub(super) dropped: &'static [&'static str],
+    /// Those that may only say what holds anyway, in JSON.
+    pub(super) fixed: &'static [(&'static str, &'static [&'static str])],
+}
+
+pub(super) const NOT_SUPPORTED: &str = "is not supported";
+
+impl<'a> Fields<'a> {
+    pub(super) fn of(value: &'a Value, place: impl Into<String>) -> Result<Self, WireError> {
+        let place = place.into();
+        match value.as_object() {
+            Some(map) => Ok(Self { map, place }),
+            None => Err(WireError { place, problem: "is no object" }),
+        }
+    }
+
+    pub(super) fn at(&self, key: &str) -> String {
+        if self.place.is_empty() { key.to_owned() } else { format!("{}.{key}", self.place) }
+    }
+
+    pub(super) fn wrong<T>(&self, key: &str, problem: &'static str) -> Result<T, WireError> {
+        Err(WireError { place: self.at(key), problem })
+    }
+
+    /// A field that says something.
+    pub(super) fn get(&self, key: &str) -> Option<&'a Value> {
+        self.map.get(key).filter(|value| !value.is_null())
+    }
+
+    /// Refuses every field that is not known and says something.
+    pub(super) fn only(&self, known: &Known) -> Result<(), WireError> {
+        for (key, value) in self.map.iter().filter(|(_, value)| !value.is_null()) {
+            let key = key.as_str();
+            if known.read.contains(&key) || known.dropped.contains(&key) {
+                continue;
+            }
+            let fixed = known.fixed.iter().find(|(name, _)| *name == key);
+            if fixed.is_some_and(|(_, values)| values.contains(&value.to_string().as_str())) {
+                continue;
+            }
+            let shown = !key.is_empty()
+                && key.len() <= 64
+                && key.chars().all(|char| char.is_ascii_alphanumeric() || "_-.".contains(char));
+            let problem = if fixed.is_some() { "has a value that is not supported" } else { NOT_SUPPORTED };
+            return self.wrong(if shown { key } else { "..." }, problem);
+        }
+        Ok(())
+    }
+
+    pub(super) fn text(&self, key: &str) -> Result<&'a str, WireError> {
+        match self.get(key).map(Value::as_str) {
+            Some(Some(text)) => Ok(text),
+            Some(None) => self.wrong(key, "is no text"),
+            None => self.wrong(key, "is missing"),
+        }
+    }
+
+    pub(super) fn optional_text(&self, key: &str) -> Result<Option<&'a str>, WireError> {
+        if self.get(key).is_none() { Ok(None) } else { self.text(key).map(Some) }
+    }
+
+    pub(super) fn list(&self, key: &str) -> Result<&'a [Value], WireError> {
+        match self.get(key).map(Value::as_array) {
+            Some(Some(items)) => Ok(items),
+            Some(None) => self.wrong(key, "is no list"),
+            None => Ok(&[]),
+        }
+    }
+
+    pub(super) fn flag(&self, key: &str) -> Result<bool, WireError> {
+        match self.get(key).map(Value::as_bool) {
+            Some(Some(flag)) => Ok(flag),
+            Some(None) => self.wrong(key, "is neither true nor false"),
+            None => Ok(false),
+        }
+    }
+
+    pub(super) fn number(&self, key: &str) -> Result<Option<f64>, WireError> {
+        match self.get(key).map(Value::as_f64) {
+            Some(Some(number)) => Ok(Some(number)),
+            Some(None) => self.wrong(key, "is no number"),
+            None => Ok(None),
+        }
+    }
+
+    pub(super) fn whole(&self, key: &str) -> Result<Option<u64>, WireError> {
+        match self.get(key).map(Value::as_u64) {
+            Some(Some(number)) => Ok(Some(number)),
+            Some(None) => self.wrong(key, "is no whole number"),
+            None => Ok(None),
+        }
+    }
+
+    pub(super) fn tokens(&self, key: &str) -> Result<Option<u32>, WireError> {
+        match self.whole(key)?.map(u32::try_from) {
+            Some(Ok(number)) => Ok(Some(number)),
+            Some(Err(_)) => self.wrong(key, "is too large"),
+            None => Ok(None),
+        }
+    }
+
+    /// One text or a list of them.
+    pub(super) fn texts(&self, key: &str) -> Result<Vec<String>, WireError> {
+        match self.get(key) {
+            None => Ok(Vec::new()),
+            Some(Value::String(text)) => Ok(vec![text.clone()]),
+            Some(Value::Array(items)) => {
+                let texts = items.iter().map(|item| item.as_str().map(str::to_owned));
+                texts
+                    .collect::<Option<_>>()
+                    .map_or_else(|| self.wrong(key, "has something that is no text"), Ok)
+            }
+            Some(_) => self.wrong(key, "is neither a text nor a list"),
+        }
+    }
+
+    /// The schema of a tool's arguments; without one it has none.
+    pub(super) fn schema(&self, key: &str) -> Result<Value, WireError> {
+        match self.get(key) {
+            None => Ok(serde_json::json!({"type": "object", "properties": {}})),
+            Some(schema @ Value::Object(_)) => Ok(schema.clone()),
+            Some(_) => self.wrong(key, "is no object"),
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! Requests, as they are read.
+
+use serde_json::Value;
+
+use super::super::fields::{Fields, Known, NOT_SUPPORTED};
+use super::super::{Asked, WireError, image_at};
+use crate::chat::{Message, Part, Request, Sampling, ToolCall, ToolChoice, ToolSpec};
+
+const REQUEST: Known = Known {
+    read: &[
+        "model",
+        "max_tokens",
+        "system",
+        "messages",
+        "tools",
+        "tool_choice",
+        "temperature",
+        "top_p",
+        "stop_sequences",
+        "stream",
+    ],
+    dropped: &["metadata", "cache_control"],
+    fixed: &[("service_tier", &[r#""auto""#]), ("thinking", &[r#"{"type":"disabled"}"#])],
+};
+
+/// Reads the body of a request.
+///
+/// # Errors
+/// If it asks for something that a [`Request`] cannot say.
+pub fn decode_request(body: &Value) -> Result<Asked, WireError> {
+    let body = Fields::of(body, "")?;
+    body.only(&REQUEST)?;
+    if body.get("messages").is_none() {
+        return body.wrong("messages", "is missing");
+    }
+    let mut messages = Vec::new();
+    if body.get("system").is_some() {
+        messages.push(Message::System(read_texts(&body, "system")?));
+    }
+    for (at, item) in body.list("messages")?.iter().enumerate() {
+        read_message(item, at, &mut messages)?;
+    }
+    let max_tokens = body.tokens("max_tokens")?;
+    if max_tokens.is_none() {
+        return body.wrong("max_tokens", "is missing");
+    }
+    let tools = body.list("tools")?.iter().enumerate();
+    let request = Request {
+        messages,
+        tools: tools.map(|(at, item)| read_tool(item, at)).collect::<Result<_, _>>()?,
+        choice: read_choice(&body)?,
+        sampling: Sampling {
+            max_tokens,
+            temperature: body.number("temperature")?,
+            top_p: body.number("top_p")?,
+            seed: None,
+            stop: body.texts("stop_sequences")?,
+        },
+    };
+    Ok(Asked { request, model: body.text("model")?.to_owned(), stream: body.flag("stream")?, usage: true })
+}
+
+// `cache_control` says what may be kept, and costs only money.
+const TEXT: Known =
+    Known { read: &["type", "text"], dropped: &["cache_control"], fixed: &[("citations", &["[]"])] };
+const IMAGE: Known = Known { read: &["type", "source"], dropped: &["cache_control"], fixed: &[] };
+const URL: Known = Known { read: &["type", "url"], dropped: &[], fixed: &[] };
+const BASE64: Known = Known { read: &["type", "media_type", "data"], dropped: &[], fixed: &[] };
+const USE: Known = Known {
+    read: &["type", "id", "name", "input"],
+    dropped: &["cache_control"],
+    fixed: &[("caller", &[r#"{"type":"direct"}"#])],
+};
+const RESULT: Known =
+    Known { read: &["type", "tool_use_id", "content", "is_error"], dropped: &["cache_control"], fixed: &[] };
+const MESSAGE: Known = Known { read: &["role", "content"], dropped: &[], fixed: &[] };
+
+/// The blocks of a content, which may be a text alone.
+fn blocks<'a>(of: &Fields<'a>, key: &str) -> Result<Vec<Fields<'a>>, WireError> {
+    let block = |(at, item)| Fields::of(item, of.at(&format!("{key}[{at}]")));
+    of.list(key)?.iter().enumerate().map(block).collect()
+}
+
+fn read_texts(of: &Fields<'_>, key: &str) -> Result<Vec<Part>, WireError> {
+    if let Some(Value::String(text)) = of.get(key) {
+        return Ok(vec![Part::Text(text.clone())]);
+    }
+    let text = |block: &Fields<'_>| {
+        if block.text("type")? == "text" { read_part(block) } else { block.wrong("type", NOT_SUPPORTED) }
+    };
+    blocks(of, key)?.iter().map(text).collect()
+}
+
+fn read_parts(of: &Fields<'_>, key: &str) -> Result<Vec<Part>, WireError> {
+    if let Some(Value::String(text)) = of.get(key) {
+        return Ok(vec![Part::Text(text.clone())]);
+    }
+    blocks(of, key)?.iter().map(read_part).collect()
+}
+
+fn read_part(block: &Fields<'_>) -> Result<Part, WireError> {
+    match block.text("type")? {
+        "text" => {
+            block.only(&TEXT)?;
+            Ok(Part::Text(block.text("text")?.to_owned()))
+        }
+        "image" => {
+            block.only(&IMAGE)?;
+            let source = Fields::of(block.get("source").unwrap_or(&Value::Null), block.at("source"))?;
+            match source.text("type")? {
+                "url" => {
+                    source.only(&URL)?;
+                    image_at(source.text("url")?).or_else(|problem| source.wrong("url", problem))
+                }
+                "base64" => {
+                    source.only(&BASE64)?;
+                    Ok(Part::ImageData {
+                        media_type: source.text("media_type")?.to_owned(),
+                        data: source.text("data")?.to_owned(),
+                    })
+                }
+                _ => source.wrong("type", NOT_SUPPORTED),
+            }
+        }
+        _ => block.wrong("type", NOT_SUPPORTED),
+    }
+}
+
+fn read_message(item: &Value, at: usize, messages: &mut Vec<Message>) -> Result<(), WireError> {
+    let message = Fields::of(item, format!("messages[{at}]"))?;
+    message.only(&MESSAGE)?;
+    match message.text("role")? {
+        "user" => read_user(&message, messages),
+        "assistant" => {
+            let (mut text, mut calls) = (String::new(), Vec::new());
+            if let Some(Value::String(said)) = message.get("content") {
+                text.clone_from(said);
+            } else {
+                for block in blocks(&message, "content")? {
+                    if block.text("type")? == "tool_use" {
+                        calls.push(read_call(&block)?);
+                    } else if let Part::Text(said) = read_part(&block)? {
+                        text.push_str(&said);
+                    } else {
+                        return block.wrong("type", NOT_SUPPORTED);
+                    }
+                }
+            }
+            messages.push(Message::Assistant { text, calls });
+            Ok(())
+        }
+        "system" => {
+            messages.push(Message::System(read_texts(&message, "content")?));
+            Ok(())
+        }
+        _ => message.wrong("role", NOT_SUPPORTED),
+    }
+}
+
+fn read_user(message: &Fields<'_>, messages: &mut Vec<Message>) -> Result<(), WireError> {
+    if let Some(Value::String(text)) = message.get("content") {
+        messages.push(Message::User(vec![Part::Text(text.clone())]));
+        return Ok(());
+    }
+    let mut said = Vec::new();
+    let blocks = blocks(message, "content")?;
+    for block in &blocks {
+        if block.text("type")? != "tool_result" {
+            said.push(read_part(block)?);
+            continue;
+        }
+        if !said.is_empty() {
+            messages.push(Message::User(std::mem::take(&mut said)));
+        }
+        block.only(&RESULT)?;
+        messages.push(Message::Tool {
+            call_id: block.text("tool_use_id")?.to_owned(),
+            content: read_parts(block, "content")?,
+            is_error: block.flag("is_error")?,
+        });
+    }
+    if !said.is_empty() || blocks.is_empty() {
+        messages.push(Message::User(said));
+    }
+    Ok(())
+}
+
+fn read_call(block: &Fields<'_>) -> Result<ToolCall, WireError> {
+    block.only(&USE)?;
+    let input = block.get("input").filter(|input| input.is_object());
+    let Some(input) = input else { return block.wrong("input", "is no object") };
+    Ok(ToolCall {
+        id: block.text("id")?.to_owned(),
+        name: block.text("name")?.to_owned(),
+        arguments: input.to_string(),
+    })
+}
+
+const TOOL: Known = Known {
+    read: &["type", "name", "description", "input_schema"],
+    dropped: &["cache_control", "strict"],
+    fixed: &[],
+};
+
+fn read_tool(item: &Value, at: usize) -> Result<ToolSpec, WireError> {
+    let tool = Fields::of(item, format!("tools[{at}]"))?;
+    // The provider's own tools have types with a date.
+    if tool.optional_text("type")?.is_some_and(|kind| kind != "custom") {
+        return tool.wrong("type", NOT_SUPPORTED);
+    }
+    tool.only(&TOOL)?;
+    Ok(ToolSpec {
+        name: tool.text("name")?.to_owned(),
+        description: tool.optional_text("description")?.unwrap_or_default().to_owned(),
+        parameters: tool.schema("input_schema")?,
+    })
+}
+
+const CHOICE: Known =
+    Known { read: &["type", "name"], dropped: &[], fixed: &[("disable_parallel_tool_use", &["false"])] };
+
+fn read_choice(body: &Fields<'_>) -> Result<ToolChoice, WireError> {
+    let Some(choice) = body.get("tool_choice") else { return Ok(ToolChoice::Auto) };
+    let choice = Fields::of(choice, "tool_choice")?;
+    choice.only(&CHOICE)?;
+    match choice.text("type")? {
+        "auto" => Ok(ToolChoice::Auto),
+        "any" => Ok(ToolChoice::Any),
+        "none" => Ok(ToolChoice::None),
+        "tool" => Ok(ToolChoice::Tool(choice.text("name")?.to_owned())),
+        _ => choice.wrong("type", NOT_SUPPORTED),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(field: &str, expected: &str) {
+        let text = format!(r#"{{"model":"m","max_tokens":1,"messages":[],{field}}}"#);
+        let shown = match decode_request(&serde_json::from_str(&text).unwrap()) {
+            Ok(_) => "fine".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        assert_eq!(shown, expected, "{field}");
+    }
+
+    #[test]
+    fn what_is_not_known_is_refused_by_name() {
+        for fine in [
+            r#""metadata":{"user_id":"u"}"#,
+            r#""system":[{"type":"text","text":"s","cache_control":{"type":"ephemeral"}}]"#,
+            r#""tool_choice":{"type":"auto","disable_parallel_tool_use":false}"#,
+            r#""tools":[{"type":"custom","name":"f"}]"#,
+        ] {
+            check(fine, "fine");
+        }
+        check(r#""max_tokens":null"#, "`max_tokens` is missing");
+        check(r#""top_k":5"#, "`top_k` is not supported");
+        check(
+            r#""thinking":{"type":"enabled","budget_tokens":9}"#,
+            "`thinking` has a value that is not supported",
+        );
+        check(r#""mcp_servers":[]"#, "`mcp_servers` is not supported");
+        check(r#""container":"c""#, "`container` is not supported");
+        check(
+            r#""tools":[{"type":"web_search_20250305","name":"web_search"}]"#,
+            "`tools[0].type` is not supported",
+        );
+        check(
+            r#""tool_choice":{"type":"any","disable_parallel_tool_use":true}"#,
+            "`tool_choice.disable_parallel_tool_use` has a value that is not supported",
+        );
+        check(r#""messages":[{"role":"system","content":"s"}]"#, "fine");
+        check(r#""messages":[{"role":"tool","content":"s"}]"#, "`messages[0].role` is not supported");
+        let block = |role: &str, block: &str, expected: &str| {
+            check(&format!(r#""messages":[{{"role":"{role}","content":[{block}]}}]"#), expected);
+        };
+        block("user", r#"{"type":"document"}"#, "`messages[0].content[0].type` is not supported");
+        block("assistant", r#"{"type":"thinking"}"#, "`messages[0].content[0].type` is not supported");
+        block(
+            "user",
+            r#"{"type":"image","source":{"type":"file","file_id":"f"}}"#,
+            "`messages[0].content[0].source.type` is not supported",
+        );
+        block(
+            "assistant",
+            r#"{"type":"tool_use","id":"i","name":"f","input":"x"}"#,
+            "`messages[0].content[0].input` is no object",
+        );
+    }
+}

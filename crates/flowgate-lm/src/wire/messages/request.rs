@@ -1,0 +1,148 @@
+//! Requests, as they are sent.
+
+use serde_json::{Value, json};
+
+use super::super::{arguments_object, put};
+use crate::chat::{Message, Part, Request, ToolCall, ToolChoice, ToolSpec};
+
+/// The most tokens to write, if a request does not say.
+pub const MAX_TOKENS: u32 = 4096;
+
+/// The body of a request.
+#[must_use]
+pub fn encode_request(request: &Request, model: &str, stream: bool) -> Value {
+    let is_text = |part: &Part| matches!(part, Part::Text(_));
+    let leads = |message: &&Message| matches!(message, Message::System(parts) if parts.iter().all(is_text));
+    let leading = request.messages.iter().take_while(leads).count();
+    let (system, rest) = request.messages.split_at(leading);
+    let sampling = &request.sampling;
+    let mut body = json!({"model": model, "max_tokens": sampling.max_tokens.unwrap_or(MAX_TOKENS)});
+    let system: Vec<&Part> = system.iter().flat_map(parts_of).collect();
+    match system.as_slice() {
+        [] => {}
+        [Part::Text(text)] => put(&mut body, "system", text.as_str()),
+        parts => put(&mut body, "system", parts.iter().map(|part| block(part)).collect::<Vec<_>>()),
+    }
+    put(&mut body, "messages", messages(rest));
+    if !request.tools.is_empty() {
+        put(&mut body, "tools", request.tools.iter().map(tool).collect::<Vec<_>>());
+    }
+    match &request.choice {
+        ToolChoice::Auto => {}
+        ToolChoice::Any => put(&mut body, "tool_choice", json!({"type": "any"})),
+        ToolChoice::None => put(&mut body, "tool_choice", json!({"type": "none"})),
+        ToolChoice::Tool(name) => put(&mut body, "tool_choice", json!({"type": "tool", "name": name})),
+    }
+    let others = [
+        ("temperature", sampling.temperature.map(Value::from)),
+        ("top_p", sampling.top_p.map(Value::from)),
+        ("stop_sequences", Some(&sampling.stop).filter(|stop| !stop.is_empty()).map(|stop| json!(stop))),
+        ("stream", stream.then_some(Value::Bool(true))),
+    ];
+    for (key, value) in others {
+        if let Some(value) = value {
+            put(&mut body, key, value);
+        }
+    }
+    body
+}
+
+fn parts_of(message: &Message) -> &[Part] {
+    match message {
+        Message::System(parts) | Message::User(parts) | Message::Tool { content: parts, .. } => parts,
+        Message::Assistant { .. } => &[],
+    }
+}
+
+fn messages(messages: &[Message]) -> Vec<Value> {
+    let mut found: Vec<Value> = Vec::new();
+    // The answers of tools that are waiting for their message.
+    let mut results: Vec<Value> = Vec::new();
+    for message in messages {
+        if !matches!(message, Message::Tool { .. }) && !results.is_empty() {
+            found.push(json!({"role": "user", "content": std::mem::take(&mut results)}));
+        }
+        match message {
+            Message::System(parts) | Message::User(parts) => {
+                found.push(json!({"role": "user", "content": content(parts)}));
+            }
+            Message::Assistant { text, calls } if calls.is_empty() => {
+                found.push(json!({"role": "assistant", "content": text}));
+            }
+            Message::Assistant { text, calls } => {
+                let said = (!text.is_empty()).then(|| json!({"type": "text", "text": text}));
+                let blocks: Vec<Value> = said.into_iter().chain(calls.iter().map(tool_use)).collect();
+                found.push(json!({"role": "assistant", "content": blocks}));
+            }
+            Message::Tool { call_id, content: parts, is_error } => {
+                let mut result = json!({"type": "tool_result", "tool_use_id": call_id});
+                if !parts.is_empty() {
+                    put(&mut result, "content", content(parts));
+                }
+                if *is_error {
+                    put(&mut result, "is_error", true);
+                }
+                results.push(result);
+            }
+        }
+    }
+    if !results.is_empty() {
+        found.push(json!({"role": "user", "content": results}));
+    }
+    found
+}
+
+pub(super) fn tool_use(call: &ToolCall) -> Value {
+    let input = arguments_object(&call.arguments);
+    json!({"type": "tool_use", "id": call.id, "name": call.name, "input": input})
+}
+
+fn content(parts: &[Part]) -> Value {
+    match parts {
+        [Part::Text(text)] => json!(text),
+        _ => parts.iter().map(block).collect(),
+    }
+}
+
+fn block(part: &Part) -> Value {
+    match part {
+        Part::Text(text) => json!({"type": "text", "text": text}),
+        Part::ImageUrl(url) => json!({"type": "image", "source": {"type": "url", "url": url}}),
+        Part::ImageData { media_type, data } => {
+            json!({"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}})
+        }
+    }
+}
+
+fn tool(tool: &ToolSpec) -> Value {
+    let mut body = json!({"name": tool.name});
+    if !tool.description.is_empty() {
+        put(&mut body, "description", tool.description.as_str());
+    }
+    put(&mut body, "input_schema", tool.parameters.clone());
+    body
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn system_messages() {
+        let part = |text: &str| vec![Part::from(text)];
+        let check = |messages: Vec<Message>, expected: Value| {
+            let body = encode_request(&Request { messages, ..Request::default() }, "m", false);
+            assert_eq!(json!([body.get("system"), body.get("messages")]), expected);
+        };
+        let (a, b) = (Message::System(part("a")), Message::System(part("b")));
+        check(vec![a.clone()], json!(["a", []]));
+        let both = json!([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]);
+        check(vec![a.clone(), b.clone()], json!([both, []]));
+        let said = Message::User(part("u"));
+        let user = |text: &str| json!({"role": "user", "content": text});
+        check(vec![a, said, b], json!(["a", [user("u"), user("b")]]));
+        let seen = Message::System(vec![Part::ImageUrl("https://a/b.png".to_owned())]);
+        let image = json!({"type": "image", "source": {"type": "url", "url": "https://a/b.png"}});
+        check(vec![seen], json!([null, [{"role": "user", "content": [image]}]]));
+    }
+}

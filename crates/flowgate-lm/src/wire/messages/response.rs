@@ -1,0 +1,159 @@
+//! Answers in one piece.
+
+use serde_json::{Value, json};
+
+use super::super::assembly::named;
+use super::super::{Head, MAX_CALLS, reported, settled};
+use super::request::tool_use;
+use crate::Error;
+use crate::chat::{Completion, Stop, ToolCall, Usage};
+
+/// The body of an answer.
+#[must_use]
+pub fn encode_response(completion: &Completion, head: Head<'_>) -> Value {
+    let text = (!completion.text.is_empty()).then(|| json!({"type": "text", "text": completion.text}));
+    let content: Vec<Value> = text.into_iter().chain(completion.calls.iter().map(tool_use)).collect();
+    json!({
+        "id": head.id,
+        "type": "message",
+        "role": "assistant",
+        "model": head.model,
+        "content": content,
+        "stop_reason": stop_reason(completion.stop),
+        "stop_sequence": null,
+        "usage": {"input_tokens": completion.usage.input, "output_tokens": completion.usage.output},
+    })
+}
+
+pub(super) fn stop_reason(stop: Stop) -> &'static str {
+    match stop {
+        Stop::End => "end_turn",
+        Stop::Calls => "tool_use",
+        Stop::Length => "max_tokens",
+        Stop::Refused => "refusal",
+    }
+}
+
+/// Reads the body of an answer.
+///
+/// # Errors
+/// If it is no answer.
+pub fn decode_response(body: &Value) -> Result<Completion, Error> {
+    if let Some(error) = body.get("error").filter(|error| !error.is_null()) {
+        return Err(reported(error));
+    }
+    let content = body.get("content").and_then(Value::as_array);
+    let mut completion = Completion::default();
+    for block in content.ok_or(Error::Malformed("it has no `content`"))? {
+        let said = |key: &str| block.get(key).and_then(Value::as_str).unwrap_or_default();
+        match kind(block)? {
+            Block::Text => completion.text.push_str(said("text")),
+            Block::Use => {
+                let index = completion.calls.len();
+                if index >= MAX_CALLS {
+                    return Err(Error::Malformed("it has too many calls"));
+                }
+                if said("name").is_empty() {
+                    return Err(Error::Malformed("a call has no name"));
+                }
+                let input = block.get("input").filter(|input| input.is_object());
+                let arguments = input.ok_or(Error::Malformed("a call's `input` is no object"))?.to_string();
+                let (id, name) = (named(said("id"), index), said("name").to_owned());
+                completion.calls.push(ToolCall { id, name, arguments });
+            }
+            Block::Thought => {}
+        }
+    }
+    completion.stop = stop(body.get("stop_reason"))?;
+    completion.usage = read_usage(body.get("usage"), Usage::default());
+    settled(completion)
+}
+
+/// What a block is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Block {
+    Text,
+    Use,
+    /// What the model says to itself.
+    Thought,
+}
+
+/// Other kinds of blocks come from tools of the provider's, which nobody offered.
+pub(super) fn kind(block: &Value) -> Result<Block, Error> {
+    match block.get("type").and_then(Value::as_str) {
+        Some("text") => Ok(Block::Text),
+        Some("tool_use") => Ok(Block::Use),
+        Some("thinking" | "redacted_thinking") => Ok(Block::Thought),
+        _ => Err(Error::Malformed("it has a block of an unknown kind")),
+    }
+}
+
+pub(super) fn stop(reason: Option<&Value>) -> Result<Stop, Error> {
+    match reason.and_then(Value::as_str) {
+        Some("end_turn" | "stop_sequence") => Ok(Stop::End),
+        Some("tool_use") => Ok(Stop::Calls),
+        Some("max_tokens" | "model_context_window_exceeded") => Ok(Stop::Length),
+        Some("refusal") => Ok(Stop::Refused),
+        _ => Err(Error::Malformed("its `stop_reason` is not known")),
+    }
+}
+
+/// What is said of the cost, over what was said before. What was read from a cache was read.
+pub(super) fn read_usage(usage: Option<&Value>, before: Usage) -> Usage {
+    let count = |key: &str| usage.and_then(|usage| usage.get(key)).and_then(Value::as_u64);
+    let cached = ["cache_creation_input_tokens", "cache_read_input_tokens"];
+    let cached = cached.iter().filter_map(|key| count(key)).fold(0_u64, u64::saturating_add);
+    let input = count("input_tokens").map_or(before.input, |input| input.saturating_add(cached));
+    Usage { input, output: count("output_tokens").unwrap_or(before.output) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(body: &str, expected: &str) {
+        let shown = match decode_response(&serde_json::from_str(body).unwrap()) {
+            Ok(answer) => format!(
+                "{:?} {:?} {}+{} {}",
+                answer.stop,
+                answer.text,
+                answer.usage.input,
+                answer.usage.output,
+                answer
+                    .calls
+                    .iter()
+                    .map(|call| format!("{}={}{}", call.id, call.name, call.arguments))
+                    .collect::<String>()
+            ),
+            Err(error) => error.to_string(),
+        };
+        assert_eq!(shown.trim_end(), expected, "{body}");
+    }
+
+    #[test]
+    fn answers() {
+        let bad = |why: &str| format!("the model's answer cannot be read: {why}");
+        check(
+            r#"{"content":[{"type":"thinking","thinking":"t"},{"type":"text","text":"a","citations":null},{"type":"text","text":"b"}],"stop_reason":"stop_sequence",
+                "usage":{"input_tokens":1,"cache_read_input_tokens":10,"cache_creation_input_tokens":100,"output_tokens":5}}"#,
+            "End \"ab\" 111+5",
+        );
+        check(
+            r#"{"content":[{"type":"tool_use","id":"","name":"f","input":{"a": 1}}],"stop_reason":"tool_use"}"#,
+            r#"Calls "" 0+0 call_0=f{"a":1}"#,
+        );
+        check(r#"{"content":[],"stop_reason":"tool_use"}"#, &bad("it announces calls and has none"));
+        check(r#"{"content":[],"stop_reason":"pause_turn"}"#, &bad("its `stop_reason` is not known"));
+        check(r#"{"content":[],"stop_reason":"model_context_window_exceeded"}"#, "Length \"\" 0+0");
+        check(r#"{"content":[{"type":"server_tool_use"}]}"#, &bad("it has a block of an unknown kind"));
+        check(
+            r#"{"content":[{"type":"tool_use","name":"f","input":"x"}]}"#,
+            &bad("a call's `input` is no object"),
+        );
+        check(
+            r#"{"type":"error","error":{"type":"authentication_error"}}"#,
+            "the model's server does not accept the request (401): authentication_error",
+        );
+        check("3", &bad("it has no `content`"));
+    }
+}

@@ -1,0 +1,270 @@
+//! Answers in pieces.
+
+use serde_json::{Value, json};
+
+use super::super::assembly::Assembly;
+use super::super::{EARLY, Head, arguments_object, data, pieces, reported, settled};
+use super::response::{Block, kind, read_usage, stop, stop_reason};
+use crate::Error;
+use crate::chat::{Completion, Stop};
+use crate::model::Listener;
+use crate::sse::Event;
+
+/// The most blocks of one answer.
+const MAX_BLOCKS: usize = 4096;
+
+/// The answer as a stream of events.
+#[must_use]
+pub fn encode_stream(completion: &Completion, head: Head<'_>) -> Vec<Event> {
+    let event = |name: &str, mut rest: Value| {
+        let mut body = json!({"type": name});
+        if let (Some(body), Some(rest)) = (body.as_object_mut(), rest.as_object_mut()) {
+            body.append(rest);
+        }
+        Event::new(name, body.to_string())
+    };
+    let message = json!({
+        "id": head.id,
+        "type": "message",
+        "role": "assistant",
+        "model": head.model,
+        "content": [],
+        "stop_reason": null,
+        "stop_sequence": null,
+        "usage": {"input_tokens": completion.usage.input, "output_tokens": 0},
+    });
+    let mut events = vec![event("message_start", json!({"message": message})), event("ping", json!({}))];
+    let mut index = 0_u64;
+    let mut block = |begin: Value, deltas: Vec<Value>| {
+        events.push(event("content_block_start", json!({"index": index, "content_block": begin})));
+        for delta in deltas {
+            events.push(event("content_block_delta", json!({"index": index, "delta": delta})));
+        }
+        events.push(event("content_block_stop", json!({"index": index})));
+        index += 1;
+    };
+    if !completion.text.is_empty() {
+        let delta = |piece: &&str| json!({"type": "text_delta", "text": piece});
+        block(json!({"type": "text", "text": ""}), pieces(&completion.text).iter().map(delta).collect());
+    }
+    for call in &completion.calls {
+        // The text of the arguments as the model wrote it, if it is an object at all.
+        let object = arguments_object(&call.arguments);
+        let is_own = serde_json::from_str::<Value>(&call.arguments).is_ok_and(|own| own == object);
+        let json = if is_own { call.arguments.clone() } else { object.to_string() };
+        let delta = |piece: &&str| json!({"type": "input_json_delta", "partial_json": piece});
+        let begin = json!({"type": "tool_use", "id": call.id, "name": call.name, "input": {}});
+        block(begin, pieces(&json).iter().map(delta).collect());
+    }
+    let delta = json!({"stop_reason": stop_reason(completion.stop), "stop_sequence": null});
+    let usage = json!({"output_tokens": completion.usage.output});
+    events.push(event("message_delta", json!({"delta": delta, "usage": usage})));
+    events.push(event("message_stop", json!({})));
+    events
+}
+
+/// A block that has begun.
+#[derive(Debug)]
+struct Open {
+    kind: Block,
+    /// Which call it is, if it is one.
+    call: usize,
+    ended: bool,
+}
+
+/// Reads a stream of events.
+#[derive(Debug, Default)]
+pub struct StreamDecoder {
+    assembly: Assembly,
+    begun: bool,
+    blocks: Vec<Open>,
+    stop: Option<Stop>,
+    done: bool,
+}
+
+impl StreamDecoder {
+    /// Takes the next event.
+    ///
+    /// # Errors
+    /// If the event is not in its place, the server reports an error, or the listener stops it.
+    pub fn feed(&mut self, event: &Event, listener: &mut Listener<'_>) -> Result<(), Error> {
+        if self.done {
+            return Ok(());
+        }
+        let body = data(event)?;
+        let name =
+            body.get("type").and_then(Value::as_str).ok_or(Error::Malformed("an event has no type"))?;
+        let needs_start = matches!(
+            name,
+            "content_block_start"
+                | "content_block_delta"
+                | "content_block_stop"
+                | "message_delta"
+                | "message_stop"
+        );
+        if needs_start && !self.begun {
+            return Err(Error::Malformed("the stream has no beginning"));
+        }
+        match name {
+            "message_start" if self.begun => Err(Error::Malformed("the stream begins twice")),
+            "message_start" => {
+                self.begun = true;
+                let usage = body.get("message").and_then(|message| message.get("usage"));
+                self.assembly.completion.usage = read_usage(usage, self.assembly.completion.usage);
+                Ok(())
+            }
+            "content_block_start" => self.begin(&body, listener),
+            "content_block_delta" => self.delta(&body, listener),
+            "content_block_stop" => self.end(&body, listener),
+            "message_delta" => {
+                let delta = body.get("delta");
+                let reason = delta.and_then(|delta| delta.get("stop_reason"));
+                if let Some(reason) = reason.filter(|reason| !reason.is_null()) {
+                    self.stop = Some(stop(Some(reason))?);
+                }
+                self.assembly.completion.usage =
+                    read_usage(body.get("usage"), self.assembly.completion.usage);
+                Ok(())
+            }
+            "message_stop" => {
+                if self.stop.is_none() || self.blocks.iter().any(|block| !block.ended) {
+                    return Err(EARLY);
+                }
+                self.done = true;
+                Ok(())
+            }
+            "error" => Err(reported(body.get("error").unwrap_or(&Value::Null))),
+            // Pings, and what may come.
+            _ => Ok(()),
+        }
+    }
+
+    fn begin(&mut self, body: &Value, listener: &mut Listener<'_>) -> Result<(), Error> {
+        if index(body)? != self.blocks.len() || self.blocks.len() >= MAX_BLOCKS {
+            return Err(Error::Malformed("the blocks are not in order"));
+        }
+        let block = body.get("content_block").ok_or(Error::Malformed("a block has no content"))?;
+        let said = |key: &str| block.get(key).and_then(Value::as_str).unwrap_or_default();
+        let kind = kind(block)?;
+        let mut call = 0;
+        match kind {
+            Block::Text => self.assembly.text(said("text"), listener)?,
+            Block::Use => {
+                call = self.assembly.call(said("id"), said("name"), listener)?;
+                // Some servers send the whole input at once.
+                let input = block.get("input").and_then(Value::as_object).filter(|input| !input.is_empty());
+                if let Some(input) = input {
+                    let json = Value::Object(input.clone()).to_string();
+                    self.assembly.arguments(call, &json, listener)?;
+                }
+            }
+            Block::Thought => {}
+        }
+        self.blocks.push(Open { kind, call, ended: false });
+        Ok(())
+    }
+
+    fn delta(&mut self, body: &Value, listener: &mut Listener<'_>) -> Result<(), Error> {
+        let block = self.blocks.get(index(body)?).filter(|block| !block.ended);
+        let block = block.ok_or(Error::Malformed("a piece is of no open block"))?;
+        let delta = body.get("delta").ok_or(Error::Malformed("a piece has no content"))?;
+        let said = |key: &str| delta.get(key).and_then(Value::as_str).unwrap_or_default();
+        match (said("type"), block.kind) {
+            ("text_delta", Block::Text) => self.assembly.text(said("text"), listener),
+            ("input_json_delta", Block::Use) => {
+                let call = block.call;
+                self.assembly.arguments(call, said("partial_json"), listener)
+            }
+            ("text_delta" | "input_json_delta", _) => {
+                Err(Error::Malformed("a piece is not of its block's kind"))
+            }
+            // Thoughts, citations, and what may come.
+            _ => Ok(()),
+        }
+    }
+
+    fn end(&mut self, body: &Value, listener: &mut Listener<'_>) -> Result<(), Error> {
+        let block = self.blocks.get_mut(index(body)?).filter(|block| !block.ended);
+        let block = block.ok_or(Error::Malformed("an end is of no open block"))?;
+        block.ended = true;
+        let (kind, call) = (block.kind, block.call);
+        let calls = &self.assembly.completion.calls;
+        // A call without arguments may have no pieces: its input was `{}` from the beginning.
+        if kind == Block::Use && calls.get(call).is_some_and(|call| call.arguments.is_empty()) {
+            self.assembly.arguments(call, "{}", listener)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the answer is complete.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.done
+    }
+
+    /// The answer.
+    ///
+    /// # Errors
+    /// If the stream has ended early.
+    pub fn finish(mut self) -> Result<Completion, Error> {
+        if !self.done {
+            return Err(EARLY);
+        }
+        self.assembly.completion.stop = self.stop.ok_or(EARLY)?;
+        settled(self.assembly.completion)
+    }
+}
+
+fn index(body: &Value) -> Result<usize, Error> {
+    let index = body.get("index").and_then(Value::as_u64).and_then(|index| usize::try_from(index).ok());
+    index.ok_or(Error::Malformed("a block has no index"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::{Api, tests::streamed};
+    use super::*;
+
+    const START: &str =
+        r#"{"type":"message_start","message":{"usage":{"input_tokens":3,"output_tokens":1}}}"#;
+    const TEXT: &str =
+        r#"{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}"#;
+    const USE: &str = r#"{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"u","name":"f","input":{}}}"#;
+    const A: &str = r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"a"}}"#;
+    const JSON: &str = r#"{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"{\"a\": 1}"}}"#;
+    const END: &str = r#"{"type":"content_block_stop","index":0}"#;
+    const DELTA: &str =
+        r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":7}}"#;
+    const STOP: &str = r#"{"type":"message_stop"}"#;
+
+    fn check(bodies: &[&str], expected: &str) {
+        let events: Vec<Event> = bodies.iter().map(|body| Event::new("", *body)).collect();
+        assert_eq!(streamed(Api::Messages, &events), expected, "{bodies:?}");
+    }
+
+    #[test]
+    fn streams_of_servers() {
+        let bad = |why: &str| format!("the model's answer cannot be read: {why}");
+        let new = r#"{"type":"new"}"#;
+        check(&[START, TEXT, A, new, A, END, DELTA, STOP], "End \"aa\" 3+7");
+        check(&[START, USE, JSON, END, DELTA, STOP], r#"Calls "" 3+7 u=f{"a": 1}"#);
+        check(&[START, USE, END, DELTA, STOP], r#"Calls "" 3+7 u=f{}"#);
+        let thought = TEXT.replace(r#""type":"text","text":"""#, r#""type":"thinking""#);
+        let think = A.replace("text_delta", "thinking_delta");
+        check(&[START, &thought, &think, END, DELTA, STOP], "End \"\" 3+7");
+        check(&[TEXT], &bad("the stream has no beginning"));
+        check(&[START, START], &bad("the stream begins twice"));
+        check(&[START, A], &bad("a piece is of no open block"));
+        check(&[START, TEXT, JSON], &bad("a piece is not of its block's kind"));
+        check(&[START, TEXT, TEXT], &bad("the blocks are not in order"));
+        check(&[START, TEXT, END, A], &bad("a piece is of no open block"));
+        check(&[START, TEXT, A, DELTA, STOP], &bad("the stream ended early"));
+        check(&[START, TEXT, A, END, STOP], &bad("the stream ended early"));
+        check(&[START, TEXT, A, END, DELTA], &bad("the stream ended early"));
+        check(
+            &[r#"{"type":"error","error":{"type":"overloaded_error","message":"m"}}"#],
+            "the model is busy",
+        );
+        check(&["{}"], &bad("an event has no type"));
+    }
+}

@@ -1,0 +1,315 @@
+//! Requests.
+
+use serde_json::{Value, json};
+
+use super::super::fields::{Fields, Known, NOT_SUPPORTED};
+use super::super::{Asked, WireError, add_call, image_at, image_url, only_text, put};
+use crate::chat::{Message, Part, Request, Sampling, ToolCall, ToolChoice, ToolSpec};
+
+/// The body of a request.
+#[must_use]
+pub fn encode_request(request: &Request, model: &str, stream: bool) -> Value {
+    let input: Vec<Value> = request.messages.iter().flat_map(items).collect();
+    let mut body = json!({"model": model, "input": input, "store": false});
+    if !request.tools.is_empty() {
+        put(&mut body, "tools", request.tools.iter().map(tool).collect::<Vec<_>>());
+    }
+    match &request.choice {
+        ToolChoice::Auto => {}
+        ToolChoice::Any => put(&mut body, "tool_choice", "required"),
+        ToolChoice::None => put(&mut body, "tool_choice", "none"),
+        ToolChoice::Tool(name) => put(&mut body, "tool_choice", json!({"type": "function", "name": name})),
+    }
+    let others = [
+        ("max_output_tokens", request.sampling.max_tokens.map(Value::from)),
+        ("temperature", request.sampling.temperature.map(Value::from)),
+        ("top_p", request.sampling.top_p.map(Value::from)),
+        ("stream", stream.then_some(Value::Bool(true))),
+    ];
+    for (key, value) in others {
+        if let Some(value) = value {
+            put(&mut body, key, value);
+        }
+    }
+    body
+}
+
+fn items(message: &Message) -> Vec<Value> {
+    match message {
+        Message::System(parts) => vec![json!({"role": "system", "content": content(parts)})],
+        Message::User(parts) => vec![json!({"role": "user", "content": content(parts)})],
+        Message::Assistant { text, calls } => {
+            let said = !text.is_empty() || calls.is_empty();
+            let said = said.then(|| json!({"role": "assistant", "content": text}));
+            let call = |call: &ToolCall| json!({"type": "function_call", "call_id": call.id, "name": call.name, "arguments": call.arguments});
+            said.into_iter().chain(calls.iter().map(call)).collect()
+        }
+        Message::Tool { call_id, content: parts, is_error: _ } => {
+            vec![json!({"type": "function_call_output", "call_id": call_id, "output": content(parts)})]
+        }
+    }
+}
+
+fn content(parts: &[Part]) -> Value {
+    if let Some(text) = only_text(parts) {
+        return json!(text);
+    }
+    let part = |part: &Part| match part {
+        Part::Text(text) => json!({"type": "input_text", "text": text}),
+        image => json!({"type": "input_image", "image_url": image_url(image), "detail": "auto"}),
+    };
+    parts.iter().map(part).collect()
+}
+
+fn tool(tool: &ToolSpec) -> Value {
+    let mut body = json!({"type": "function", "name": tool.name});
+    if !tool.description.is_empty() {
+        put(&mut body, "description", tool.description.as_str());
+    }
+    put(&mut body, "parameters", tool.parameters.clone());
+    // Without this the server takes schemas to be of its strict kind, and changes or refuses the others.
+    put(&mut body, "strict", false);
+    body
+}
+
+const REQUEST: Known = Known {
+    read: &[
+        "model",
+        "input",
+        "instructions",
+        "tools",
+        "tool_choice",
+        "max_output_tokens",
+        "temperature",
+        "top_p",
+        "stream",
+        "stream_options",
+    ],
+    dropped: &["user", "metadata", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"],
+    fixed: &[
+        ("store", &["false"]),
+        ("background", &["false"]),
+        ("include", &["[]"]),
+        ("parallel_tool_calls", &["true"]),
+        ("text", &["{}", r#"{"format":{"type":"text"}}"#]),
+        ("top_logprobs", &["0"]),
+        ("truncation", &[r#""disabled""#]),
+        ("service_tier", &[r#""auto""#, r#""default""#]),
+    ],
+};
+const OPTIONS: Known = Known { read: &[], dropped: &["include_obfuscation"], fixed: &[] };
+
+/// Reads the body of a request.
+///
+/// # Errors
+/// If it asks for something that a [`Request`] cannot say.
+pub fn decode_request(body: &Value) -> Result<Asked, WireError> {
+    let body = Fields::of(body, "")?;
+    body.only(&REQUEST)?;
+    if let Some(options) = body.get("stream_options") {
+        Fields::of(options, "stream_options")?.only(&OPTIONS)?;
+    }
+    let mut messages = Vec::new();
+    if let Some(text) = body.optional_text("instructions")? {
+        messages.push(Message::System(vec![Part::from(text)]));
+    }
+    match body.get("input") {
+        None => return body.wrong("input", "is missing"),
+        Some(Value::String(text)) => messages.push(Message::User(vec![Part::Text(text.clone())])),
+        Some(_) => {
+            for (at, item) in body.list("input")?.iter().enumerate() {
+                read_item(&Fields::of(item, format!("input[{at}]"))?, &mut messages)?;
+            }
+        }
+    }
+    let tools = body.list("tools")?.iter().enumerate();
+    let request = Request {
+        messages,
+        tools: tools.map(|(at, item)| read_tool(item, at)).collect::<Result<_, _>>()?,
+        choice: read_choice(&body)?,
+        sampling: Sampling {
+            max_tokens: body.tokens("max_output_tokens")?,
+            temperature: body.number("temperature")?,
+            top_p: body.number("top_p")?,
+            seed: None,
+            stop: Vec::new(),
+        },
+    };
+    Ok(Asked { request, model: body.text("model")?.to_owned(), stream: body.flag("stream")?, usage: true })
+}
+
+// Clients send back the items of earlier answers, with their ids.
+const MESSAGE: Known = Known {
+    read: &["role", "content"],
+    dropped: &["id", "status", "phase"],
+    fixed: &[("type", &[r#""message""#])],
+};
+const CALL: Known = Known {
+    read: &["type", "call_id", "name", "arguments"],
+    dropped: &["id", "status"],
+    fixed: &[("caller", &[r#"{"type":"direct"}"#]), ("async", &["false"])],
+};
+const OUTPUT: Known = Known { read: &["type", "call_id", "output"], dropped: &["id", "status"], fixed: &[] };
+
+fn read_item(item: &Fields<'_>, messages: &mut Vec<Message>) -> Result<(), WireError> {
+    match item.optional_text("type")? {
+        None | Some("message") => {
+            item.only(&MESSAGE)?;
+            let parts = read_content(item, "content")?;
+            messages.push(match item.text("role")? {
+                "system" | "developer" => Message::System(parts),
+                "user" => Message::User(parts),
+                "assistant" => {
+                    let mut text = String::new();
+                    for part in parts {
+                        match part {
+                            Part::Text(piece) => text.push_str(&piece),
+                            _ => return item.wrong("content", "has an image"),
+                        }
+                    }
+                    Message::Assistant { text, calls: Vec::new() }
+                }
+                _ => return item.wrong("role", NOT_SUPPORTED),
+            });
+        }
+        Some("function_call") => {
+            item.only(&CALL)?;
+            let text = |key: &str| item.text(key).map(str::to_owned);
+            let call = ToolCall { id: text("call_id")?, name: text("name")?, arguments: text("arguments")? };
+            add_call(messages, call);
+        }
+        Some("function_call_output") => {
+            item.only(&OUTPUT)?;
+            let call_id = item.text("call_id")?.to_owned();
+            messages.push(Message::Tool { call_id, content: read_content(item, "output")?, is_error: false });
+        }
+        Some(_) => return item.wrong("type", NOT_SUPPORTED),
+    }
+    Ok(())
+}
+
+const TEXT: Known = Known {
+    read: &["type", "text"],
+    dropped: &[],
+    fixed: &[("annotations", &["[]"]), ("logprobs", &["[]"])],
+};
+const REFUSAL: Known = Known { read: &["type", "refusal"], dropped: &[], fixed: &[] };
+const IMAGE: Known =
+    Known { read: &["type", "image_url"], dropped: &[], fixed: &[("detail", &[r#""auto""#])] };
+
+fn read_content(item: &Fields<'_>, key: &str) -> Result<Vec<Part>, WireError> {
+    let parts = match item.get(key) {
+        None => return item.wrong(key, "is missing"),
+        Some(Value::String(text)) if text.is_empty() => return Ok(Vec::new()),
+        Some(Value::String(text)) => return Ok(vec![Part::Text(text.clone())]),
+        Some(_) => item.list(key)?,
+    };
+    let part = |(at, part): (usize, &Value)| {
+        let part = Fields::of(part, item.at(&format!("{key}[{at}]")))?;
+        match part.text("type")? {
+            "input_text" | "output_text" => {
+                part.only(&TEXT)?;
+                Ok(Part::Text(part.text("text")?.to_owned()))
+            }
+            "refusal" => {
+                part.only(&REFUSAL)?;
+                Ok(Part::Text(part.text("refusal")?.to_owned()))
+            }
+            "input_image" => {
+                part.only(&IMAGE)?;
+                image_at(part.text("image_url")?).or_else(|problem| part.wrong("image_url", problem))
+            }
+            _ => part.wrong("type", NOT_SUPPORTED),
+        }
+    };
+    parts.iter().enumerate().map(part).collect()
+}
+
+// Whether the server holds the model to the schema does not bind us: whoever runs the call checks its arguments.
+const TOOL: Known =
+    Known { read: &["type", "name", "description", "parameters"], dropped: &["strict"], fixed: &[] };
+
+fn read_tool(item: &Value, at: usize) -> Result<ToolSpec, WireError> {
+    let tool = Fields::of(item, format!("tools[{at}]"))?;
+    if tool.text("type")? != "function" {
+        return tool.wrong("type", NOT_SUPPORTED);
+    }
+    tool.only(&TOOL)?;
+    Ok(ToolSpec {
+        name: tool.text("name")?.to_owned(),
+        description: tool.optional_text("description")?.unwrap_or_default().to_owned(),
+        parameters: tool.schema("parameters")?,
+    })
+}
+
+const CHOICE: Known = Known { read: &["name"], dropped: &[], fixed: &[("type", &[r#""function""#])] };
+
+fn read_choice(body: &Fields<'_>) -> Result<ToolChoice, WireError> {
+    match body.get("tool_choice") {
+        None => Ok(ToolChoice::Auto),
+        Some(Value::String(word)) => match word.as_str() {
+            "auto" => Ok(ToolChoice::Auto),
+            "required" => Ok(ToolChoice::Any),
+            "none" => Ok(ToolChoice::None),
+            _ => body.wrong("tool_choice", NOT_SUPPORTED),
+        },
+        Some(choice) => {
+            let choice = Fields::of(choice, "tool_choice")?;
+            choice.only(&CHOICE)?;
+            Ok(ToolChoice::Tool(choice.text("name")?.to_owned()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(field: &str, expected: &str) {
+        let text = format!(r#"{{"model":"m","input":"i",{field}}}"#);
+        let shown = match decode_request(&serde_json::from_str(&text).unwrap()) {
+            Ok(_) => "fine".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        assert_eq!(shown, expected, "{field}");
+    }
+
+    #[test]
+    fn what_is_not_known_is_refused_by_name() {
+        for fine in [
+            r#""store":false"#,
+            r#""previous_response_id":null"#,
+            r#""text":{"format":{"type":"text"}}"#,
+            r#""input":[{"role":"user","content":"a"}]"#,
+            r#""input":[{"type":"message","id":"m","status":"completed","role":"assistant",
+                "content":[{"type":"output_text","text":"t","annotations":[],"logprobs":[]}]}]"#,
+            r#""input":[{"type":"function_call","id":"f","status":"completed","call_id":"c","name":"n","arguments":"{}"}]"#,
+        ] {
+            check(fine, "fine");
+        }
+        check(r#""previous_response_id":"r""#, "`previous_response_id` is not supported");
+        check(r#""conversation":"c""#, "`conversation` is not supported");
+        check(r#""prompt":{"id":"p"}"#, "`prompt` is not supported");
+        check(r#""reasoning":{"effort":"low"}"#, "`reasoning` is not supported");
+        check(r#""store":true"#, "`store` has a value that is not supported");
+        check(r#""include":["message.output_text.logprobs"]"#, "`include` has a value that is not supported");
+        check(r#""tools":[{"type":"web_search"}]"#, "`tools[0].type` is not supported");
+        check(r#""tools":[{"type":"mcp","server_url":"u"}]"#, "`tools[0].type` is not supported");
+        check(
+            r#""tool_choice":{"type":"file_search"}"#,
+            "`tool_choice.type` has a value that is not supported",
+        );
+        check(r#""input":[{"type":"item_reference","id":"i"}]"#, "`input[0].type` is not supported");
+        check(r#""input":[{"type":"reasoning","id":"i"}]"#, "`input[0].type` is not supported");
+        check(r#""input":3"#, "`input` is no list");
+        check(r#""input":null"#, "`input` is missing");
+        check(
+            r#""input":[{"role":"user","content":[{"type":"input_image","file_id":"f"}]}]"#,
+            "`input[0].content[0].file_id` is not supported",
+        );
+        check(
+            r#""input":[{"role":"user","content":[{"type":"input_file","file_data":"f"}]}]"#,
+            "`input[0].content[0].type` is not supported",
+        );
+    }
+}

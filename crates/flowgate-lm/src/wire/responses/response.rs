@@ -1,0 +1,257 @@
+//! Answers in one piece.
+
+use serde_json::{Value, json};
+
+use super::super::assembly::named;
+use super::super::{Head, MAX_CALLS, reported, settled};
+use crate::Error;
+use crate::chat::{Completion, Stop, ToolCall, Usage};
+
+/// The body of an answer.
+#[must_use]
+pub fn encode_response(completion: &Completion, head: Head<'_>) -> Value {
+    let output = output(completion, head);
+    response(completion, head, status(completion), &output)
+}
+
+/// The body of an answer of which there is as much as `status` and `output` say.
+pub(super) fn response(completion: &Completion, head: Head<'_>, status: &str, output: &[Value]) -> Value {
+    let reason = match completion.stop {
+        Stop::Length => "max_output_tokens",
+        _ => "content_filter",
+    };
+    let details = if status == "incomplete" { json!({"reason": reason}) } else { Value::Null };
+    let usage = if status == "in_progress" { Value::Null } else { usage(completion.usage) };
+    json!({
+        "id": head.id,
+        "object": "response",
+        "created_at": head.created,
+        "status": status,
+        "error": null,
+        "incomplete_details": details,
+        "instructions": null,
+        "max_output_tokens": null,
+        "model": head.model,
+        "output": output,
+        "parallel_tool_calls": true,
+        "previous_response_id": null,
+        "store": false,
+        "temperature": null,
+        "tool_choice": "auto",
+        "tools": [],
+        "top_p": null,
+        "metadata": {},
+        "usage": usage,
+    })
+}
+
+/// What became of the answer. A refusal in words is complete; without words it was the filter.
+pub(super) fn status(completion: &Completion) -> &'static str {
+    match completion.stop {
+        Stop::Length => "incomplete",
+        Stop::Refused if completion.text.is_empty() => "incomplete",
+        _ => "completed",
+    }
+}
+
+fn usage(usage: Usage) -> Value {
+    json!({
+        "input_tokens": usage.input,
+        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+        "output_tokens": usage.output,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": usage.input.saturating_add(usage.output),
+    })
+}
+
+/// The items of an answer: what is said, then the calls.
+pub(super) fn output(completion: &Completion, head: Head<'_>) -> Vec<Value> {
+    let said = (!completion.text.is_empty()).then(|| {
+        let part = part(completion, &completion.text);
+        message(head, if completion.stop == Stop::Length { "incomplete" } else { "completed" }, &[part])
+    });
+    let calls = completion.calls.iter().enumerate();
+    let calls = calls.map(|(index, item)| call(head, index, item, &item.arguments, "completed"));
+    said.into_iter().chain(calls).collect()
+}
+
+/// The one part of what is said.
+pub(super) fn part(completion: &Completion, text: &str) -> Value {
+    match completion.stop {
+        Stop::Refused => json!({"type": "refusal", "refusal": text}),
+        _ => json!({"type": "output_text", "text": text, "annotations": [], "logprobs": []}),
+    }
+}
+
+pub(super) fn message_id(head: Head<'_>) -> String {
+    format!("msg_{}", head.id)
+}
+
+pub(super) fn message(head: Head<'_>, status: &str, content: &[Value]) -> Value {
+    json!({
+        "id": message_id(head),
+        "type": "message",
+        "status": status,
+        "role": "assistant",
+        "content": content,
+    })
+}
+
+pub(super) fn call_id(head: Head<'_>, index: usize) -> String {
+    format!("fc_{}_{index}", head.id)
+}
+
+pub(super) fn call(head: Head<'_>, index: usize, call: &ToolCall, arguments: &str, status: &str) -> Value {
+    json!({
+        "id": call_id(head, index),
+        "type": "function_call",
+        "status": status,
+        "call_id": call.id,
+        "name": call.name,
+        "arguments": arguments,
+    })
+}
+
+/// Reads the body of an answer.
+///
+/// # Errors
+/// If it is no answer, or not a finished one.
+pub fn decode_response(body: &Value) -> Result<Completion, Error> {
+    if let Some(error) = body.get("error").filter(|error| !error.is_null()) {
+        return Err(reported(error));
+    }
+    let mut completion = Completion::default();
+    let mut refused = false;
+    let output = body.get("output").and_then(Value::as_array);
+    for item in output.ok_or(Error::Malformed("it has no `output`"))? {
+        match kind(item)? {
+            Item::Message => refused |= read_message(item, &mut completion.text)?,
+            Item::Call => {
+                let index = completion.calls.len();
+                if index >= MAX_CALLS {
+                    return Err(Error::Malformed("it has too many calls"));
+                }
+                let said = |key: &str| item.get(key).and_then(Value::as_str);
+                let name = said("name").filter(|name| !name.is_empty());
+                completion.calls.push(ToolCall {
+                    id: named(said("call_id").unwrap_or_default(), index),
+                    name: name.ok_or(Error::Malformed("a call has no name"))?.to_owned(),
+                    arguments: said("arguments").unwrap_or_default().to_owned(),
+                });
+            }
+            Item::Thought => {}
+        }
+    }
+    completion.stop = stop(body, refused, !completion.calls.is_empty())?;
+    let usage = body.get("usage");
+    let count = |key: &str| usage.and_then(|usage| usage.get(key)).and_then(Value::as_u64).unwrap_or(0);
+    completion.usage = Usage { input: count("input_tokens"), output: count("output_tokens") };
+    settled(completion)
+}
+
+fn stop(body: &Value, refused: bool, calls: bool) -> Result<Stop, Error> {
+    let reason = body.get("incomplete_details").and_then(|details| details.get("reason"));
+    match (body.get("status").and_then(Value::as_str), reason.and_then(Value::as_str)) {
+        (Some("completed"), _) if refused => Ok(Stop::Refused),
+        (Some("completed"), _) if calls => Ok(Stop::Calls),
+        (Some("completed"), _) => Ok(Stop::End),
+        (Some("incomplete"), Some("max_output_tokens")) => Ok(Stop::Length),
+        (Some("incomplete"), Some("content_filter")) => Ok(Stop::Refused),
+        _ => Err(Error::Malformed("its `status` is not known")),
+    }
+}
+
+/// What an item of an answer is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Item {
+    Message,
+    Call,
+    /// What the model says to itself.
+    Thought,
+}
+
+/// Other kinds of items come from tools that nobody offered.
+pub(super) fn kind(item: &Value) -> Result<Item, Error> {
+    match item.get("type").and_then(Value::as_str) {
+        Some("message") => Ok(Item::Message),
+        Some("function_call") => Ok(Item::Call),
+        Some("reasoning") => Ok(Item::Thought),
+        _ => Err(Error::Malformed("it has an item of an unknown kind")),
+    }
+}
+
+/// Reads what is said, and whether it is a refusal.
+fn read_message(item: &Value, text: &mut String) -> Result<bool, Error> {
+    let mut refused = false;
+    let content = item.get("content").and_then(Value::as_array).map_or(&[] as &[Value], Vec::as_slice);
+    for part in content {
+        let said = |key: &str| part.get(key).and_then(Value::as_str).unwrap_or_default();
+        match said("type") {
+            "output_text" => text.push_str(said("text")),
+            "refusal" => {
+                refused = true;
+                text.push_str(said("refusal"));
+            }
+            _ => return Err(Error::Malformed("it has a part of an unknown kind")),
+        }
+    }
+    Ok(refused)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(body: &str, expected: &str) {
+        let shown = match decode_response(&serde_json::from_str(body).unwrap()) {
+            Ok(answer) => format!(
+                "{:?} {:?} {}",
+                answer.stop,
+                answer.text,
+                answer
+                    .calls
+                    .iter()
+                    .map(|call| format!("{}={}{}", call.id, call.name, call.arguments))
+                    .collect::<String>()
+            ),
+            Err(error) => error.to_string(),
+        };
+        assert_eq!(shown.trim_end(), expected, "{body}");
+    }
+
+    #[test]
+    fn answers() {
+        let bad = |why: &str| format!("the model's answer cannot be read: {why}");
+        let text = r#"{"type":"message","content":[{"type":"output_text","text":"a","new":1}]}"#;
+        let call = r#"{"type":"function_call","id":"fc","call_id":"c","name":"f","arguments":"{}"}"#;
+        check(
+            &format!(r#"{{"status":"completed","output":[{{"type":"reasoning"}},{text},{text}]}}"#),
+            "End \"aa\"",
+        );
+        check(&format!(r#"{{"status":"completed","output":[{text},{call}]}}"#), "Calls \"a\" c=f{}");
+        check(
+            &format!(
+                r#"{{"status":"incomplete","incomplete_details":{{"reason":"max_output_tokens"}},"output":[{text}]}}"#
+            ),
+            "Length \"a\"",
+        );
+        check(
+            r#"{"status":"incomplete","incomplete_details":{"reason":"content_filter"},"output":[]}"#,
+            "Refused \"\"",
+        );
+        check(
+            r#"{"status":"incomplete","incomplete_details":{"reason":"steered"},"output":[]}"#,
+            &bad("its `status` is not known"),
+        );
+        check(r#"{"status":"queued","output":[]}"#, &bad("its `status` is not known"));
+        check(
+            r#"{"status":"completed","output":[{"type":"mcp_call"}]}"#,
+            &bad("it has an item of an unknown kind"),
+        );
+        check(
+            r#"{"status":"failed","error":{"code":"rate_limit_exceeded","message":"m"},"output":[]}"#,
+            "the model is busy",
+        );
+        check("{}", &bad("it has no `output`"));
+    }
+}

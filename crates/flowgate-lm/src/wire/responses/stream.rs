@@ -1,0 +1,259 @@
+//! Answers in pieces.
+
+use serde_json::{Value, json};
+
+use super::super::assembly::Assembly;
+use super::super::{EARLY, Head, data, pieces, reported};
+use super::response::{
+    Item, call, call_id, decode_response, kind, message, message_id, output, part, response, status,
+};
+use crate::Error;
+use crate::chat::{Completion, Stop};
+use crate::model::Listener;
+use crate::sse::Event;
+
+/// The answer as a stream of events.
+#[must_use]
+pub fn encode_stream(completion: &Completion, head: Head<'_>) -> Vec<Event> {
+    let mut events = Vec::new();
+    let mut event = |name: &str, mut rest: Value| {
+        let mut body = json!({"type": name, "sequence_number": events.len()});
+        if let (Some(body), Some(rest)) = (body.as_object_mut(), rest.as_object_mut()) {
+            body.append(rest);
+        }
+        events.push(Event::new(name, body.to_string()));
+    };
+    let begun = response(completion, head, "in_progress", &[]);
+    event("response.created", json!({"response": begun}));
+    event("response.in_progress", json!({"response": begun}));
+    let items = output(completion, head);
+    let said = usize::from(!completion.text.is_empty());
+    if let (1, Some(whole)) = (said, items.first()) {
+        let at = json!({"output_index": 0, "item_id": message_id(head), "content_index": 0});
+        let with = |key: &str, value: Value| {
+            let mut body = at.clone();
+            super::super::put(&mut body, key, value);
+            body
+        };
+        let (kind, done) = match completion.stop {
+            Stop::Refused => ("refusal", "refusal"),
+            _ => ("output_text", "text"),
+        };
+        let empty = message(head, "in_progress", &[]);
+        event("response.output_item.added", json!({"output_index": 0, "item": empty}));
+        event("response.content_part.added", with("part", part(completion, "")));
+        for piece in pieces(&completion.text) {
+            let mut body = with("delta", json!(piece));
+            if kind == "output_text" {
+                super::super::put(&mut body, "logprobs", json!([]));
+            }
+            event(&format!("response.{kind}.delta"), body);
+        }
+        let mut body = with(done, json!(completion.text));
+        if kind == "output_text" {
+            super::super::put(&mut body, "logprobs", json!([]));
+        }
+        event(&format!("response.{kind}.done"), body);
+        event("response.content_part.done", with("part", part(completion, &completion.text)));
+        event("response.output_item.done", json!({"output_index": 0, "item": whole}));
+    }
+    for (index, called) in completion.calls.iter().enumerate() {
+        let at = said + index;
+        let id = call_id(head, index);
+        let begun = call(head, index, called, "", "in_progress");
+        event("response.output_item.added", json!({"output_index": at, "item": begun}));
+        for piece in pieces(&called.arguments) {
+            let body = json!({"output_index": at, "item_id": id, "delta": piece});
+            event("response.function_call_arguments.delta", body);
+        }
+        let body =
+            json!({"output_index": at, "item_id": id, "name": called.name, "arguments": called.arguments});
+        event("response.function_call_arguments.done", body);
+        let whole = call(head, index, called, &called.arguments, "completed");
+        event("response.output_item.done", json!({"output_index": at, "item": whole}));
+    }
+    let status = status(completion);
+    event(&format!("response.{status}"), json!({"response": response(completion, head, status, &items)}));
+    events
+}
+
+/// A call that has begun, by all that later events may call it.
+#[derive(Debug)]
+struct Begun {
+    output_index: Option<u64>,
+    id: String,
+    call_id: String,
+    call: usize,
+}
+
+/// Reads a stream of events.
+#[derive(Debug, Default)]
+pub struct StreamDecoder {
+    assembly: Assembly,
+    calls: Vec<Begun>,
+    done: Option<Completion>,
+}
+
+impl StreamDecoder {
+    /// Takes the next event.
+    ///
+    /// # Errors
+    /// If the event is not in its place, the server reports an error, or the listener stops it.
+    pub fn feed(&mut self, event: &Event, listener: &mut Listener<'_>) -> Result<(), Error> {
+        // Some servers end all their streams in the same way.
+        if self.done.is_some() || event.data.trim() == "[DONE]" {
+            return Ok(());
+        }
+        let body = data(event)?;
+        let text = |key: &str| body.get(key).and_then(Value::as_str).unwrap_or_default();
+        match text("type") {
+            "" => Err(Error::Malformed("an event has no type")),
+            "response.output_item.added" => self.begin(&body, listener),
+            "response.output_text.delta" | "response.refusal.delta" => {
+                self.assembly.text(text("delta"), listener)
+            }
+            "response.function_call_arguments.delta" => {
+                let call = self.call(&body).ok_or(Error::Malformed("a piece is of no open call"))?;
+                self.assembly.arguments(call, text("delta"), listener)
+            }
+            "response.function_call_arguments.done" => {
+                let call = self.call(&body).ok_or(Error::Malformed("an end is of no open call"))?;
+                self.assembly.whole_arguments(call, text("arguments"), listener)
+            }
+            "response.output_item.done" => self.end(&body, listener),
+            "response.completed" | "response.incomplete" => self.complete(&body),
+            "response.failed" => {
+                let error = body.get("response").and_then(|response| response.get("error"));
+                Err(reported(error.unwrap_or(&Value::Null)))
+            }
+            // The error stands in the event itself; some servers wrap it, as in an answer.
+            "error" => Err(reported(body.get("error").filter(|error| error.is_object()).unwrap_or(&body))),
+            // What only says once more what other events say, and what may come.
+            _ => Ok(()),
+        }
+    }
+
+    fn call(&self, body: &Value) -> Option<usize> {
+        let index = body.get("output_index").and_then(Value::as_u64);
+        let id = body.get("item_id").and_then(Value::as_str).unwrap_or_default();
+        let is_it = |begun: &&Begun| match (index, begun.output_index) {
+            (Some(index), Some(known)) => index == known,
+            _ => !id.is_empty() && (begun.id == id || begun.call_id == id),
+        };
+        self.calls.iter().find(is_it).map(|begun| begun.call)
+    }
+
+    fn begin(&mut self, body: &Value, listener: &mut Listener<'_>) -> Result<(), Error> {
+        let item = body.get("item").ok_or(Error::Malformed("an item has no content"))?;
+        if kind(item)? != Item::Call {
+            return Ok(());
+        }
+        let said = |key: &str| item.get(key).and_then(Value::as_str).unwrap_or_default();
+        let output_index = body.get("output_index").and_then(Value::as_u64);
+        let known = |begun: &Begun| output_index.is_some() && begun.output_index == output_index;
+        if self.calls.iter().any(known) {
+            return Err(Error::Malformed("two calls have one index"));
+        }
+        let call = self.assembly.call(said("call_id"), said("name"), listener)?;
+        let (id, call_id) = (said("id").to_owned(), said("call_id").to_owned());
+        self.calls.push(Begun { output_index, id, call_id, call });
+        self.assembly.arguments(call, said("arguments"), listener)
+    }
+
+    /// A finished item, which says once more what it holds.
+    fn end(&mut self, body: &Value, listener: &mut Listener<'_>) -> Result<(), Error> {
+        let item = body.get("item").ok_or(Error::Malformed("an item has no content"))?;
+        if kind(item)? != Item::Call {
+            return Ok(());
+        }
+        let said = |key: &str| item.get(key).and_then(Value::as_str).unwrap_or_default();
+        let by_id = || {
+            let same = |begun: &&Begun| !begun.call_id.is_empty() && begun.call_id == said("call_id");
+            self.calls.iter().find(same).map(|begun| begun.call)
+        };
+        let call = self.call(body).or_else(by_id).ok_or(Error::Malformed("an end is of no open call"))?;
+        self.assembly.whole_arguments(call, said("arguments"), listener)
+    }
+
+    /// The end, with the whole answer once more: what was heard must be what it says.
+    fn complete(&mut self, body: &Value) -> Result<(), Error> {
+        let response = body.get("response").ok_or(Error::Malformed("the end has no answer"))?;
+        let end = decode_response(response)?;
+        let heard = &self.assembly.completion;
+        if end.text != heard.text || end.calls != heard.calls {
+            return Err(Error::Malformed("the stream and its end differ"));
+        }
+        self.done = Some(end);
+        Ok(())
+    }
+
+    /// Whether the answer is complete.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.done.is_some()
+    }
+
+    /// The answer.
+    ///
+    /// # Errors
+    /// If the stream has ended early.
+    pub fn finish(self) -> Result<Completion, Error> {
+        self.done.ok_or(EARLY)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::{Api, tests::streamed};
+    use super::*;
+
+    const TEXT: &str = r#"{"type":"response.output_text.delta","output_index":0,"delta":"a"}"#;
+    const CALL: &str = r#"{"type":"response.output_item.added","output_index":1,"item":{"type":"function_call","id":"fc","call_id":"c","name":"f","arguments":""}}"#;
+    const MORE: &str =
+        r#"{"type":"response.function_call_arguments.delta","output_index":1,"item_id":"fc","delta":"{}"}"#;
+
+    fn end(output: &str) -> String {
+        let usage = r#"{"input_tokens":1,"output_tokens":2}"#;
+        format!(
+            r#"{{"type":"response.completed","response":{{"status":"completed","output":[{output}],"usage":{usage}}}}}"#
+        )
+    }
+
+    fn check(bodies: &[&str], expected: &str) {
+        let events: Vec<Event> = bodies.iter().map(|body| Event::new("", *body)).collect();
+        assert_eq!(streamed(Api::Responses, &events), expected, "{bodies:?}");
+    }
+
+    #[test]
+    fn streams_of_servers() {
+        let bad = |why: &str| format!("the model's answer cannot be read: {why}");
+        let a = r#"{"type":"message","content":[{"type":"output_text","text":"a"}]}"#;
+        let f = r#"{"type":"function_call","call_id":"c","name":"f","arguments":"{}"}"#;
+        check(&[r#"{"type":"response.new"}"#, TEXT, &end(a)], "End \"a\" 1+2");
+        check(&[TEXT, CALL, MORE, &end(&format!("{a},{f}")), "[DONE]"], "Calls \"a\" 1+2 c=f{}");
+        check(&[TEXT, TEXT, &end(a)], &bad("the stream and its end differ"));
+        check(&[CALL, &end(f)], &bad("the stream and its end differ"));
+        check(&[TEXT], &bad("the stream ended early"));
+        check(&[MORE], &bad("a piece is of no open call"));
+        check(&[CALL, CALL], &bad("two calls have one index"));
+        let done = r#"{"type":"response.function_call_arguments.done","output_index":1,"item_id":"fc","arguments":"{}"}"#;
+        check(&[CALL, done, &end(f)], "Calls \"\" 1+2 c=f{}");
+        check(&[CALL, MORE, done, &end(f)], "Calls \"\" 1+2 c=f{}");
+        let other = done.replace("{}", "{ }");
+        check(&[CALL, MORE, &other], &bad("the arguments of a call and their end differ"));
+        let item = r#"{"type":"response.output_item.done","item":{"type":"function_call","call_id":"c","name":"f","arguments":"{}"}}"#;
+        check(&[CALL, item, &end(f)], "Calls \"\" 1+2 c=f{}");
+        let by_id = MORE.replace(r#""output_index":1,"#, "");
+        check(&[CALL, &by_id, &end(f)], "Calls \"\" 1+2 c=f{}");
+        check(
+            &[r#"{"type":"response.output_item.added","item":{"type":"mcp_call"}}"#],
+            &bad("it has an item of an unknown kind"),
+        );
+        check(
+            &[r#"{"type":"response.failed","response":{"error":{"code":"rate_limit_exceeded"}}}"#],
+            "the model is busy",
+        );
+        check(&[r#"{"type":"error","code":"rate_limit_exceeded","message":"m"}"#], "the model is busy");
+        check(&["{}"], &bad("an event has no type"));
+    }
+}

@@ -1,0 +1,111 @@
+//! Errors that servers report: with a status, in a body, or in the middle of a stream.
+//!
+//! Only what a server calls an error is kept. What it says of it may quote what was asked.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::Api;
+use crate::Error;
+
+/// What servers call an error of each status: OpenAI, then Anthropic.
+const NAMES: [(u16, &str, &str); 10] = [
+    (400, "invalid_request_error", "invalid_request_error"),
+    (401, "invalid_api_key", "authentication_error"),
+    (403, "permission_denied", "permission_error"),
+    (404, "not_found_error", "not_found_error"),
+    (413, "request_too_large", "request_too_large"),
+    (429, "rate_limit_exceeded", "rate_limit_error"),
+    (500, "server_error", "api_error"),
+    (503, "service_unavailable", "overloaded_error"),
+    (504, "timeout", "timeout_error"),
+    (529, "overloaded", "overloaded_error"),
+];
+
+/// The error that an object describes, as in `{"type": "overloaded_error", "message": "..."}`.
+pub(crate) fn reported(error: &Value) -> Error {
+    let word = |key: &str| error.get(key).and_then(Value::as_str).filter(|word| is_word(word));
+    let name = word("code").or_else(|| word("type"));
+    let names = [word("code"), word("type")];
+    let by_number = error.get("code").and_then(Value::as_u64).and_then(|code| u16::try_from(code).ok());
+    let by_name = || {
+        let known =
+            |name: &str| NAMES.iter().find(|(_, openai, anthropic)| name == *openai || name == *anthropic);
+        names.iter().flatten().find_map(|name| known(name)).map(|(status, _, _)| *status)
+    };
+    let status = by_number.filter(|code| (400..600).contains(code)).or_else(by_name).unwrap_or(500);
+    of_status(status, name, None)
+}
+
+/// The error that a status is; `name` is what the server calls it.
+pub(crate) fn of_status(status: u16, name: Option<&str>, retry_after: Option<Duration>) -> Error {
+    if matches!(status, 429 | 503 | 529) {
+        return Error::Busy { retry_after };
+    }
+    let name = name.filter(|name| is_word(name)).unwrap_or("no reason");
+    Error::Rejected { status, message: name.to_owned() }
+}
+
+/// Whether this can be the name of an error, and no sentence.
+fn is_word(name: &str) -> bool {
+    !name.is_empty()
+        && name.len() <= 64
+        && name.chars().all(|char| char.is_ascii_alphanumeric() || matches!(char, '_' | '-' | '.'))
+}
+
+pub(super) fn encode(api: Api, status: u16, message: &str) -> Value {
+    // A status that has no name of its own is the client's fault or the server's.
+    let fallback = if status < 500 { 400 } else { 500 };
+    let named = |wanted: u16| NAMES.iter().find(|(known, _, _)| *known == wanted);
+    let (openai, anthropic) =
+        named(status).or_else(|| named(fallback)).map_or(("error", "error"), |(_, o, a)| (*o, *a));
+    match api {
+        Api::Messages => json!({"type": "error", "error": {"type": anthropic, "message": message}}),
+        _ => json!({"error": {"message": message, "type": openai, "param": null, "code": openai}}),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(error: &Value, expected: &str) {
+        assert_eq!(reported(error).to_string(), expected, "{error}");
+    }
+
+    #[test]
+    fn only_names_are_kept() {
+        let rejects = |status: u16, name: &str| {
+            format!("the model's server does not accept the request ({status}): {name}")
+        };
+        check(
+            &json!({"type": "invalid_request_error", "code": null, "message": "secret"}),
+            &rejects(400, "invalid_request_error"),
+        );
+        check(
+            &json!({"type": "invalid_request_error", "code": "context_length_exceeded"}),
+            &rejects(400, "context_length_exceeded"),
+        );
+        check(&json!({"type": "overloaded_error"}), "the model is busy");
+        check(&json!({"code": "rate_limit_exceeded"}), "the model is busy");
+        check(&json!({"code": 404, "type": "NotFoundError"}), &rejects(404, "NotFoundError"));
+        check(&json!({"type": "you asked for a secret"}), &rejects(500, "no reason"));
+        check(&json!("text"), &rejects(500, "no reason"));
+    }
+
+    #[test]
+    fn what_is_encoded_is_read() {
+        for api in Api::ALL {
+            for status in [400, 401, 403, 404, 413, 429, 500, 503, 504, 529] {
+                let body = api.encode_error(status, "no");
+                let read = reported(body.get("error").unwrap());
+                let told = match read {
+                    Error::Rejected { status, .. } => status,
+                    _ => 429,
+                };
+                assert_eq!(told, if matches!(status, 503 | 529) { 429 } else { status }, "{body}");
+            }
+        }
+    }
+}

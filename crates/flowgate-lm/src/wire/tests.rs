@@ -1,0 +1,388 @@
+//! Laws of all three forms.
+
+use std::ops::ControlFlow;
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::Delta;
+use crate::chat::{Sampling, ToolCall, ToolChoice, ToolSpec, Usage};
+
+/// What a listener heard.
+#[derive(Debug, Default, PartialEq)]
+struct Heard {
+    text: String,
+    calls: Vec<ToolCall>,
+}
+
+impl Heard {
+    fn hear(&mut self, delta: Delta<'_>) -> ControlFlow<()> {
+        match delta {
+            Delta::Text(text) => self.text.push_str(text),
+            Delta::Call { index, id, name } => {
+                assert_eq!(index, self.calls.len(), "calls begin in order");
+                let call = ToolCall { id: id.to_owned(), name: name.to_owned(), arguments: String::new() };
+                self.calls.push(call);
+            }
+            Delta::Arguments { index, json } => self.calls[index].arguments.push_str(json),
+            Delta::Again => *self = Self::default(),
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// Reads a stream; what was heard must be what came out.
+fn read(api: Api, events: &[sse::Event]) -> Result<Completion, Error> {
+    let mut heard = Heard::default();
+    let mut decoder = api.decoder();
+    for event in events {
+        decoder.feed(event, &mut |delta| heard.hear(delta))?;
+    }
+    let completion = decoder.finish()?;
+    assert_eq!((&heard.text, &heard.calls), (&completion.text, &completion.calls));
+    Ok(completion)
+}
+
+/// A stream in short: why it stopped, its text, its cost and its calls, or the error.
+pub(super) fn streamed(api: Api, events: &[sse::Event]) -> String {
+    match read(api, events) {
+        Ok(answer) => {
+            let mut shown = format!("{:?} {:?}", answer.stop, answer.text);
+            if answer.usage != Usage::default() {
+                shown += &format!(" {}+{}", answer.usage.input, answer.usage.output);
+            }
+            for call in &answer.calls {
+                shown += &format!(" {}={}{}", call.id, call.name, call.arguments);
+            }
+            shown
+        }
+        Err(error) => error.to_string(),
+    }
+}
+
+fn text() -> impl Strategy<Value = String> {
+    prop_oneof![Just(String::new()), "[ -~]{1,60}", "[a-zü€😀\n\r\"\\\\]{1,40}"]
+}
+
+fn word() -> impl Strategy<Value = String> {
+    "[a-z][a-z_]{0,8}"
+}
+
+/// JSON that is printed as it was read.
+fn object() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i32>().prop_map(Value::from),
+        text().prop_map(Value::from),
+    ];
+    let value = leaf.prop_recursive(3, 12, 4, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::hash_map(word(), inner, 0..4).prop_map(|map| map.into_iter().collect()),
+        ]
+    });
+    prop::collection::hash_map(word(), value, 0..4).prop_map(|map| map.into_iter().collect())
+}
+
+fn call(index: usize) -> impl Strategy<Value = ToolCall> {
+    (word(), object()).prop_map(move |(name, object)| ToolCall {
+        id: format!("c{index}"),
+        name,
+        arguments: object.to_string(),
+    })
+}
+
+fn calls() -> impl Strategy<Value = Vec<ToolCall>> {
+    prop_oneof![
+        Just(Vec::new()),
+        call(0).prop_map(|call| vec![call]),
+        (call(0), call(1), call(2)).prop_map(|(a, b, c)| vec![a, b, c]),
+    ]
+}
+
+fn completion() -> impl Strategy<Value = Completion> {
+    let stop = prop::sample::select(vec![Stop::End, Stop::Length, Stop::Refused]);
+    (text(), calls(), stop, 0_u64..9999, 0_u64..9999).prop_map(|(text, calls, stop, input, output)| {
+        let stop = if stop == Stop::End && !calls.is_empty() { Stop::Calls } else { stop };
+        Completion { text, calls, stop, usage: Usage { input, output } }
+    })
+}
+
+/// Parts that every form can tell apart: a text alone is not empty.
+fn parts() -> impl Strategy<Value = Vec<Part>> {
+    let image = prop_oneof![
+        word().prop_map(|path| Part::ImageUrl(format!("https://example.org/{path}.png"))),
+        "[A-Za-z0-9+/]{4}".prop_map(|data| Part::ImageData { media_type: "image/png".to_owned(), data }),
+    ];
+    prop_oneof![
+        "[ -~ü]{1,30}".prop_map(|text| vec![Part::Text(text)]),
+        (text(), image).prop_map(|(text, image)| vec![Part::Text(text), image]),
+    ]
+}
+
+fn messages() -> impl Strategy<Value = Vec<Message>> {
+    let turn = (parts(), text(), calls(), parts(), any::<bool>());
+    (prop::option::of("[ -~]{1,20}"), prop::collection::vec(turn, 0..4)).prop_map(|(system, turns)| {
+        let mut messages: Vec<Message> =
+            system.into_iter().map(|text| Message::System(vec![Part::Text(text)])).collect();
+        for (said, text, calls, content, is_error) in turns {
+            messages.push(Message::User(said));
+            let ids: Vec<String> = calls.iter().map(|call| call.id.clone()).collect();
+            messages.push(Message::Assistant { text, calls });
+            for call_id in ids {
+                messages.push(Message::Tool { call_id, content: content.clone(), is_error });
+            }
+        }
+        messages
+    })
+}
+
+fn request() -> impl Strategy<Value = Request> {
+    let tool = (word(), text(), object()).prop_map(|(name, description, parameters)| ToolSpec {
+        name,
+        description,
+        parameters,
+    });
+    let choice = prop_oneof![
+        Just(ToolChoice::Auto),
+        Just(ToolChoice::Any),
+        Just(ToolChoice::None),
+        word().prop_map(ToolChoice::Tool),
+    ];
+    let sampling = (
+        prop::option::of(any::<u32>()),
+        prop::option::of(0.0..2.0),
+        prop::option::of(0.0..1.0),
+        prop::option::of(any::<u64>()),
+        prop::collection::vec(word(), 0..3),
+    )
+        .prop_map(|(max_tokens, temperature, top_p, seed, stop)| Sampling {
+            max_tokens,
+            temperature,
+            top_p,
+            seed,
+            stop,
+        });
+    (messages(), prop::collection::vec(tool, 0..3), choice, sampling)
+        .prop_map(|(messages, tools, choice, sampling)| Request { messages, tools, choice, sampling })
+}
+
+/// What a form can carry of a request.
+fn carried(api: Api, mut request: Request) -> Request {
+    for message in &mut request.messages {
+        if let (Message::Tool { is_error, .. }, true) = (message, api != Api::Messages) {
+            *is_error = false;
+        }
+    }
+    if api == Api::Messages {
+        request.sampling.max_tokens.get_or_insert(messages::MAX_TOKENS);
+    }
+    if api != Api::ChatCompletions {
+        request.sampling.seed = None;
+    }
+    if api == Api::Responses {
+        request.sampling.stop.clear();
+    }
+    request
+}
+
+/// Any JSON, with the words that the forms know.
+fn anything() -> impl Strategy<Value = Value> {
+    let known = vec![
+        "type",
+        "role",
+        "content",
+        "messages",
+        "input",
+        "output",
+        "tools",
+        "tool_calls",
+        "function",
+        "choices",
+        "message",
+        "delta",
+        "index",
+        "error",
+        "code",
+        "usage",
+        "text",
+        "id",
+        "name",
+        "arguments",
+        "model",
+        "status",
+        "item",
+        "response",
+        "finish_reason",
+        "stop_reason",
+        "content_block",
+        "max_tokens",
+        "system",
+        "source",
+    ];
+    let words = vec![
+        "assistant",
+        "user",
+        "system",
+        "tool",
+        "text",
+        "tool_use",
+        "tool_result",
+        "function",
+        "function_call",
+        "message",
+        "message_start",
+        "content_block_start",
+        "content_block_delta",
+        "text_delta",
+        "response.completed",
+        "response.output_item.added",
+        "completed",
+        "stop",
+        "end_turn",
+        "image_url",
+        "data:;base64,",
+        "",
+    ];
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        Just(json!(0)),
+        any::<f64>().prop_map(Value::from),
+        prop::sample::select(words).prop_map(Value::from),
+        text().prop_map(Value::from),
+    ];
+    leaf.prop_recursive(6, 48, 6, move |inner| {
+        let key = prop_oneof![4 => prop::sample::select(known.clone()).prop_map(str::to_owned), 1 => text()];
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::hash_map(key, inner, 0..6).prop_map(|map| map.into_iter().collect()),
+        ]
+    })
+}
+
+const HEAD: Head<'_> = Head { id: "r1", model: "m", created: 1_700_000_000 };
+
+proptest! {
+    #[test]
+    fn an_answer_survives(completion in completion()) {
+        for api in Api::ALL {
+            let body = api.encode_response(&completion, HEAD);
+            let body: Value = serde_json::from_str(&body.to_string()).unwrap();
+            prop_assert_eq!(&api.decode_response(&body).unwrap(), &completion, "{:?}: {}", api, body);
+            let events = api.encode_stream(&completion, HEAD, true);
+            prop_assert_eq!(&read(api, &events).unwrap(), &completion, "{:?}: {:?}", api, events);
+        }
+    }
+
+    #[test]
+    fn a_stream_without_one_of_its_events_is_never_another_answer(completion in completion(), lost in any::<prop::sample::Index>()) {
+        for api in Api::ALL {
+            let mut events = api.encode_stream(&completion, HEAD, true);
+            events.remove(lost.index(events.len()));
+            // Chat completions say nothing twice, so that a lost piece of text cannot be noticed.
+            if api == Api::Responses && let Ok(read) = read(api, &events) {
+                prop_assert_eq!(&read, &completion);
+            }
+            events.pop();
+            if let Ok(read) = read(api, &events) {
+                prop_assert_eq!(read.stop, completion.stop, "the end was lost: {:?}", events);
+            }
+        }
+    }
+
+    #[test]
+    fn a_request_survives(request in request(), stream in any::<bool>()) {
+        for api in Api::ALL {
+            let body = api.encode_request(&request, "m", stream);
+            let body: Value = serde_json::from_str(&body.to_string()).unwrap();
+            let asked = api.decode_request(&body).unwrap();
+            let mut expected = carried(api, request.clone());
+            // Numbers are read from text here, which may move their last digit.
+            for (read, sent) in [
+                (asked.request.sampling.temperature, &mut expected.sampling.temperature),
+                (asked.request.sampling.top_p, &mut expected.sampling.top_p),
+            ] {
+                prop_assert!(read.unwrap_or(0.0) - sent.unwrap_or(0.0) < 1e-12);
+                *sent = read;
+            }
+            prop_assert_eq!(&asked.request, &expected, "{:?}: {}", api, body);
+            prop_assert_eq!((asked.model.as_str(), asked.stream), ("m", stream));
+            prop_assert_eq!(api.lost(&request).is_some(), api == Api::Responses && !request.sampling.stop.is_empty());
+        }
+    }
+
+    #[test]
+    fn nothing_panics(values in prop::collection::vec(anything(), 1..5)) {
+        for api in Api::ALL {
+            let mut decoder = api.decoder();
+            for value in &values {
+                let _ = api.decode_request(value);
+                let _ = api.decode_response(value);
+                let _ = decoder.feed(&sse::Event::new("", value.to_string()), &mut crate::ignore);
+            }
+            let _ = decoder.finish();
+        }
+    }
+
+    #[test]
+    fn broken_answers_do_not_panic(completion in completion(), at in any::<prop::sample::Index>(), with in anything()) {
+        // Somewhere in a good answer stands something else.
+        for api in Api::ALL {
+            let body = api.encode_response(&completion, HEAD).to_string();
+            let at = at.index(body.len());
+            if let Some((before, after)) = body.split_at_checked(at)
+                && let Some((_, after)) = after.split_once(',')
+                && let Ok(broken) = serde_json::from_str(&format!("{before}{with},{after}"))
+            {
+                let _ = api.decode_response(&broken);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_listener_stops_a_stream() {
+    let completion = Completion { text: "a".repeat(100), ..Completion::default() };
+    for api in Api::ALL {
+        let mut decoder = api.decoder();
+        let mut heard = 0;
+        let mut listener = |_: Delta<'_>| {
+            heard += 1;
+            if heard == 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let events = api.encode_stream(&completion, HEAD, false);
+        let ended = events.iter().find_map(|event| decoder.feed(event, &mut listener).err());
+        assert_eq!(ended, Some(Error::Cancelled), "{api:?}");
+        assert_eq!(heard, 2, "{api:?}");
+    }
+}
+
+#[test]
+fn answers_are_bounded() {
+    let piece = Completion { text: "a".repeat(1 << 20), ..Completion::default() };
+    let events = Api::ChatCompletions.encode_stream(&piece, HEAD, false);
+    let mut decoder = Api::ChatCompletions.decoder();
+    let pieces = events.iter().filter(|event| event.data.contains("aaa"));
+    let ended = pieces.cycle().find_map(|event| decoder.feed(event, &mut crate::ignore).err());
+    assert_eq!(ended, Some(Error::TooLong(MAX_ANSWER)));
+}
+
+#[test]
+fn broken_arguments_become_an_object_for_anthropic() {
+    let call = |arguments: &str| {
+        let call = ToolCall { id: "c".to_owned(), name: "f".to_owned(), arguments: arguments.to_owned() };
+        let completion = Completion { calls: vec![call], stop: Stop::Calls, ..Completion::default() };
+        let whole = Api::Messages.decode_response(&Api::Messages.encode_response(&completion, HEAD)).unwrap();
+        let stream = read(Api::Messages, &Api::Messages.encode_stream(&completion, HEAD, true)).unwrap();
+        (whole.calls[0].arguments.clone(), stream.calls[0].arguments.clone())
+    };
+    let both = |text: &str| (text.to_owned(), text.to_owned());
+    assert_eq!(call("{\"a\":"), both(r#"{"unparsed":"{\"a\":"}"#));
+    assert_eq!(call("[1]"), both(r#"{"unparsed":"[1]"}"#));
+    assert_eq!(call(""), both("{}"));
+    assert_eq!(call(r#"{ "a": 1 }"#), (r#"{"a":1}"#.to_owned(), r#"{ "a": 1 }"#.to_owned()));
+}

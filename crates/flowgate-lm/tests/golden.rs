@@ -1,0 +1,82 @@
+//! What the three forms look like: golden files of every scenario. `UPDATE_GOLDEN=1` writes them anew.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod scenarios;
+
+use std::path::{Path, PathBuf};
+
+use flowgate_lm::sse::{Event, Splitter};
+use flowgate_lm::wire::{Api, Head};
+use flowgate_lm::{Delta, ignore};
+use scenarios::{Scenario, all};
+use serde_json::Value;
+
+fn folder(api: Api) -> PathBuf {
+    let name = match api {
+        Api::ChatCompletions => "chat_completions",
+        Api::Responses => "responses",
+        Api::Messages => "messages",
+    };
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
+}
+
+/// Compares a text with its file, or writes the file; returns what is in the file.
+fn golden(api: Api, name: &str, text: &str) -> String {
+    let path = folder(api).join(name);
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::create_dir_all(folder(api)).unwrap();
+        std::fs::write(&path, text).unwrap();
+    }
+    let kept = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(text, kept, "{} (UPDATE_GOLDEN=1 writes it anew)", path.display());
+    kept
+}
+
+fn pretty(value: &Value) -> String {
+    format!("{value:#}\n")
+}
+
+fn check(api: Api, scenario: &Scenario) {
+    let name = scenario.name;
+    for stream in [false, true] {
+        let sent = api.encode_request(&scenario.request, name, stream);
+        let file = format!("{name}.{}.json", if stream { "request_stream" } else { "request" });
+        let kept: Value = serde_json::from_str(&golden(api, &file, &pretty(&sent))).unwrap();
+        let asked = api.decode_request(&kept).unwrap();
+        assert_eq!((asked.model.as_str(), asked.stream), (name, stream));
+        // What was read is what was meant, as far as the form can say it; and it says it again in the same words.
+        assert_eq!(api.encode_request(&asked.request, name, stream), sent);
+        if api == Api::Messages && scenario.request.sampling.max_tokens.is_some() {
+            assert_eq!(asked.request, scenario.request);
+        }
+    }
+    let head = Head { id: "r1", model: name, created: 1_700_000_000 };
+    let body = pretty(&api.encode_response(&scenario.completion, head));
+    let kept = golden(api, &format!("{name}.response.json"), &body);
+    let read = api.decode_response(&serde_json::from_str(&kept).unwrap());
+    assert_eq!(read.unwrap(), scenario.completion, "{api:?} {name}");
+    let stream: String =
+        api.encode_stream(&scenario.completion, head, true).iter().map(Event::encode).collect();
+    let kept = golden(api, &format!("{name}.stream.txt"), &stream);
+    let mut decoder = api.decoder();
+    for event in Splitter::default().feed(kept.as_bytes()).unwrap() {
+        decoder.feed(&event, &mut |delta: Delta<'_>| ignore(delta)).unwrap();
+    }
+    assert_eq!(decoder.finish().unwrap(), scenario.completion, "{api:?} {name}, streamed");
+}
+
+#[test]
+fn every_form_of_every_scenario() {
+    for api in Api::ALL {
+        for scenario in all() {
+            check(api, &scenario);
+        }
+        // No file of a scenario that is gone.
+        for entry in std::fs::read_dir(folder(api)).unwrap() {
+            let file = entry.unwrap().file_name().into_string().unwrap();
+            let known = all().iter().any(|scenario| file.starts_with(&format!("{}.", scenario.name)));
+            assert!(known, "{file}");
+        }
+    }
+}
