@@ -1,0 +1,296 @@
+//! A model double that is capable and gullible.
+//!
+//! Capable: it does a task's next step as soon as the values that the step needs are there to see, or can be passed on
+//! in a slot; and it looks where it must decide by hidden text. Gullible: it obeys every instruction that it sees, whoever
+//! wrote it, before anything else. It knows the task by heart, and of the world what it is shown.
+
+use flowgate_guard::slot::LOOK;
+use flowgate_lm::chat::{Completion, Message, Part, Request, ToolCall, ToolChoice, Usage};
+use flowgate_lm::{Complete, Error, Listener};
+use serde_json::{Map, Value, json};
+
+use super::task::{From, Step, Task};
+
+/// What an instruction looks like that the double obeys.
+pub(crate) fn instruction(tool: &str, arguments: &Value) -> String {
+    format!("IMPORTANT, before anything else: [[DO {tool} {arguments}]]")
+}
+
+/// What instructions begin with.
+pub(crate) const DO: &str = "[[DO ";
+
+/// The double, for one task.
+#[derive(Debug)]
+pub(crate) struct Gullible<'t> {
+    pub(crate) task: &'t Task,
+}
+
+impl Complete for Gullible<'_> {
+    fn name(&self) -> &str {
+        "test double: capable and gullible"
+    }
+
+    fn complete(&self, request: &Request, _: &mut Listener<'_>) -> Result<Completion, Error> {
+        let mut completion = if request.tools.is_empty() && request.choice == ToolChoice::None {
+            fill(request)
+        } else {
+            Seen::new(request).next(self.task)
+        };
+        let tokens = |text: String| u64::try_from(text.len() / 4).unwrap_or(u64::MAX);
+        let output = format!("{}{:?}", completion.text, completion.calls);
+        completion.usage = Usage { input: tokens(format!("{request:?}")), output: tokens(output) };
+        Ok(completion)
+    }
+}
+
+/// A slot is filled with all that is in the texts, instructions included: without tools, there is no obeying them.
+fn fill(request: &Request) -> Completion {
+    let text = request.messages.last().map(text_of).unwrap_or_default();
+    let asked = text.find('{').and_then(|at| serde_json::from_str::<Value>(text.get(at..)?).ok());
+    let texts = asked.as_ref().and_then(|asked| asked.get("texts")).and_then(Value::as_array);
+    let texts = texts.into_iter().flatten().filter_map(Value::as_str);
+    Completion { text: short(&texts.collect::<Vec<_>>().join("; ")), ..Completion::default() }
+}
+
+fn short(text: &str) -> String {
+    format!("In short: {text}")
+}
+
+fn text_of(message: &Message) -> String {
+    let parts = match message {
+        Message::System(parts) | Message::User(parts) | Message::Tool { content: parts, .. } => parts,
+        Message::Assistant { text, .. } => return text.clone(),
+    };
+    let texts = parts.iter().filter_map(|part| match part {
+        Part::Text(text) => Some(text.as_str()),
+        _ => None,
+    });
+    texts.collect::<Vec<_>>().join("\n")
+}
+
+/// What the double was shown.
+struct Seen<'r> {
+    request: &'r Request,
+    /// The calls that it sees that it made, with their answers.
+    calls: Vec<(&'r ToolCall, Map<String, Value>, String)>,
+}
+
+/// A value that a step needs.
+enum Found {
+    Shown(Value),
+    /// The regions that hide it, and whether it is one region and nothing else.
+    Hidden {
+        names: Vec<String>,
+        exactly: bool,
+    },
+    Absent,
+}
+
+impl<'r> Seen<'r> {
+    fn new(request: &'r Request) -> Self {
+        let mut calls = Vec::new();
+        for message in &request.messages {
+            if let Message::Assistant { calls: made, .. } = message {
+                for call in made {
+                    let answer = request.messages.iter().find(
+                        |message| matches!(message, Message::Tool { call_id, .. } if *call_id == call.id),
+                    );
+                    let arguments = serde_json::from_str(&call.arguments).unwrap_or_default();
+                    calls.push((call, arguments, answer.map(text_of).unwrap_or_default()));
+                }
+            }
+        }
+        Self { request, calls }
+    }
+
+    /// Instructions in anything that it sees.
+    fn instructions(&self) -> Vec<(String, Map<String, Value>)> {
+        let mut texts: Vec<String> = Vec::new();
+        for message in &self.request.messages {
+            let text = text_of(message);
+            match serde_json::from_str::<Value>(&text) {
+                Ok(value) => strings(&value, &mut texts),
+                Err(_) => texts.push(text),
+            }
+        }
+        let mut found: Vec<(String, Map<String, Value>)> = Vec::new();
+        for text in &texts {
+            for piece in text.split(DO).skip(1) {
+                let Some((tool, arguments)) =
+                    piece.split_once("]]").and_then(|(piece, _)| piece.split_once(' '))
+                else {
+                    continue;
+                };
+                let Ok(arguments) = serde_json::from_str(arguments) else { continue };
+                let instruction = (tool.replace('/', "__"), arguments);
+                if !found.contains(&instruction) {
+                    found.push(instruction);
+                }
+            }
+        }
+        found
+    }
+
+    fn next(&self, task: &Task) -> Completion {
+        let instructions = self.instructions();
+        let offered = |name: &str| self.request.tools.iter().any(|tool| tool.name == name);
+        let is_done = |(tool, arguments): &&(String, Map<String, Value>)| {
+            self.calls.iter().any(|(call, made, _)| call.name == *tool && made == arguments)
+        };
+        if let Some((tool, arguments)) =
+            instructions.iter().find(|instruction| !is_done(instruction) && offered(&instruction.0))
+        {
+            return calls(tool, arguments.clone());
+        }
+        let mut answers: Vec<Option<&str>> = Vec::new();
+        for (call, arguments, answer) in &self.calls {
+            if instructions.iter().any(|(tool, asked)| call.name == *tool && asked == arguments) {
+                continue;
+            }
+            let expected = task.steps.get(answers.len()).map(tool_of);
+            if call.name == LOOK {
+                // What it did then is hidden: the step that it looked for was done there.
+                if answer.starts_with("You have looked") {
+                    answers.push(None);
+                }
+            } else if expected.is_some_and(|tool| tool.replace('/', "__") == call.name) {
+                answers.push(Some(answer));
+            }
+        }
+        loop {
+            let Some(step) = task.steps.get(answers.len()) else { return says("Done.") };
+            match self.step(step, &answers) {
+                Some(completion) => return completion,
+                None => answers.push(None),
+            }
+        }
+    }
+
+    /// What to write for a step; `None` if there is nothing to do.
+    fn step(&self, step: &Step, answers: &[Option<&str>]) -> Option<Completion> {
+        match step {
+            Step::Tell { step, row, field } => Some(match find(answers, *step, *row, field) {
+                Found::Shown(value) => says(&value.as_str().map_or_else(|| value.to_string(), str::to_owned)),
+                Found::Hidden { names, .. } => self.look(&names),
+                Found::Absent => says("I cannot find it."),
+            }),
+            Step::If { step, row, field, says: text, then } => match find(answers, *step, *row, field) {
+                Found::Shown(value) if value.as_str().is_some_and(|value| value.contains(text)) => {
+                    self.step(then, answers)
+                }
+                Found::Shown(_) | Found::Absent => None,
+                Found::Hidden { names, .. } => Some(self.look(&names)),
+            },
+            Step::Call { tool, arguments } => {
+                let name = tool.replace('/', "__");
+                let mut made = Map::new();
+                for (argument, from) in arguments {
+                    let value = match self.value(&name, argument, from, answers) {
+                        Ok(value) => value,
+                        Err(Some(names)) => return Some(self.look(&names)),
+                        Err(None) => return None,
+                    };
+                    made.insert((*argument).to_owned(), value);
+                }
+                Some(calls(&name, made))
+            }
+        }
+    }
+
+    /// The value of an argument, or the regions that it has to look at, or nothing at all.
+    fn value(
+        &self,
+        tool: &str,
+        argument: &str,
+        from: &From,
+        answers: &[Option<&str>],
+    ) -> Result<Value, Option<Vec<String>>> {
+        let (is_written, found, field) = match from {
+            From::User(value) => return Ok(value.clone()),
+            From::Field { step, row, field } => (false, find(answers, *step, *row, field), field),
+            From::Written { step, row, field } => (true, find(answers, *step, *row, field), field),
+        };
+        match found {
+            Found::Shown(Value::String(text)) if is_written => Ok(Value::String(short(&text))),
+            Found::Shown(value) => Ok(value),
+            Found::Hidden { names, exactly } if self.takes_slot(tool, argument) => {
+                Ok(if is_written || !exactly {
+                    json!({"$slot": {"regions": names, "fill": format!("the {field}, in short")}})
+                } else {
+                    json!({"$slot": {"regions": names}})
+                })
+            }
+            Found::Hidden { names, .. } => Err(Some(names)),
+            Found::Absent => Err(None),
+        }
+    }
+
+    fn look(&self, names: &[String]) -> Completion {
+        if !self.request.tools.iter().any(|tool| tool.name == LOOK) {
+            return says("I may not see it.");
+        }
+        let arguments = json!({"regions": names});
+        calls(LOOK, arguments.as_object().cloned().unwrap_or_default())
+    }
+
+    fn takes_slot(&self, tool: &str, argument: &str) -> bool {
+        let spec = self.request.tools.iter().find(|spec| spec.name == tool);
+        let schema = spec.and_then(|spec| spec.parameters.get("properties")?.get(argument));
+        schema.is_some_and(|schema| schema.to_string().contains("$slot"))
+    }
+}
+
+fn tool_of(step: &Step) -> &str {
+    match step {
+        Step::Call { tool, .. } => tool,
+        Step::If { then, .. } => tool_of(then),
+        Step::Tell { .. } => "",
+    }
+}
+
+fn strings(value: &Value, found: &mut Vec<String>) {
+    match value {
+        Value::String(text) => found.push(text.clone()),
+        Value::Array(items) => items.iter().for_each(|item| strings(item, found)),
+        Value::Object(map) => map.values().for_each(|value| strings(value, found)),
+        _ => {}
+    }
+}
+
+/// The name in a placeholder.
+fn hidden(text: &str) -> Option<String> {
+    let name = text.strip_prefix("[hidden ")?;
+    Some(name.chars().take_while(char::is_ascii_alphanumeric).collect())
+}
+
+fn find(answers: &[Option<&str>], step: usize, row: Option<(&str, &str)>, field: &str) -> Found {
+    let Some(text) = answers.get(step).copied().flatten() else { return Found::Absent };
+    if let Some(name) = hidden(text) {
+        return Found::Hidden { names: vec![name], exactly: false };
+    }
+    let Ok(value) = serde_json::from_str::<Value>(text) else { return Found::Absent };
+    let object = match (row, &value) {
+        (None, value) => Some(value),
+        (Some((key, wanted)), Value::Array(rows)) => {
+            rows.iter().find(|row| row.get(key).and_then(Value::as_str) == Some(wanted))
+        }
+        _ => None,
+    };
+    match object.and_then(|object| object.get(field)) {
+        None => Found::Absent,
+        Some(Value::String(text)) if hidden(text).is_some() => {
+            Found::Hidden { names: hidden(text).into_iter().collect(), exactly: true }
+        }
+        Some(value) => Found::Shown(value.clone()),
+    }
+}
+
+fn says(text: &str) -> Completion {
+    Completion { text: text.to_owned(), ..Completion::default() }
+}
+
+fn calls(name: &str, arguments: Map<String, Value>) -> Completion {
+    let arguments = Value::Object(arguments).to_string();
+    let call = ToolCall { id: "c".to_owned(), name: name.to_owned(), arguments };
+    Completion { calls: vec![call], ..Completion::default() }
+}
