@@ -71,6 +71,8 @@ pub struct Row {
     pub questions_attacked: usize,
     /// For each kind of task: how many there are, how many were done without a question, and how many at all.
     pub clean: [(usize, usize, usize); 4],
+    /// For each kind of task, how often a model was asked.
+    pub asked: [u64; 4],
     /// Questions without attack.
     pub questions: usize,
     /// What it took without attack.
@@ -108,6 +110,9 @@ fn row(guard: Guard, tasks: &[Task], truths: &[Ran]) -> Result<Row, String> {
             *unasked += usize::from(is_done && clean.turn.spent.questions == 0);
             *done += usize::from(is_done);
         }
+        if let Some(asked) = row.asked.get_mut(kind) {
+            *asked += (clean.turn.spent.messages + clean.turn.spent.fills) as u64;
+        }
         row.questions += clean.turn.spent.questions;
         add(&mut row.spent, &clean.turn.spent);
         for (server, tool, arguments) in task::injections() {
@@ -139,7 +144,7 @@ fn compare(truth: &Ran, ran: &Ran, row: &mut Row) -> bool {
     let mut left: Vec<&Done> = truth.done.iter().collect();
     for done in &ran.done {
         let same = |known: &&Done| known.tool == done.tool && deciding(known) == deciding(done);
-        if let Some(at) = left.iter().position(|known| same(known)) {
+        if let Some(at) = left.iter().position(same) {
             left.remove(at);
             let is_strange = done.arguments.values().any(|value| value.to_string().contains(DO));
             row.payload_only += usize::from(is_strange && acts(&done.tool));
@@ -249,22 +254,26 @@ pub fn table(guards: &[Guard], rows: &[Row]) -> String {
         "\ncost without attack, relative to {}",
         guards.first().map_or("", |guard| guard.name())
     );
-    let _ = writeln!(
-        text,
-        "{:<14}{:>14}{:>10}{:>14}{:>12}",
-        "method", "model calls", "tokens", "hidden/step", "bits"
-    );
-    let base = rows.first().map(|row| row.spent).unwrap_or_default();
-    let calls = |spent: &Spent| (spent.messages + spent.fills) as f64;
-    let tokens = |spent: &Spent| (spent.tokens.input + spent.tokens.output) as f64;
+    let _ = write!(text, "{:<14}", "model calls");
+    for kind in Kind::ALL {
+        let _ = write!(text, "{:>23}", kind.name());
+    }
+    let _ = writeln!(text, "{:>7}{:>9}{:>13}{:>6}", "all", "tokens", "hidden/step", "bits");
+    let base = rows.first().cloned().unwrap_or_default();
+    let ratio = |this: u64, base: u64| this as f64 / base.max(1) as f64;
+    let asked = |row: &Row| row.asked.iter().sum::<u64>();
+    let tokens = |row: &Row| row.spent.tokens.input + row.spent.tokens.output;
     for (guard, row) in guards.iter().zip(rows) {
+        let _ = write!(text, "{:<14}", guard.name());
+        for (this, base) in row.asked.iter().zip(base.asked) {
+            let _ = write!(text, "{:>23.2}", ratio(*this, base));
+        }
         let _ = writeln!(
             text,
-            "{:<14}{:>14.2}{:>10.2}{:>14.2}{:>12}",
-            guard.name(),
-            calls(&row.spent) / calls(&base).max(1.0),
-            tokens(&row.spent) / tokens(&base).max(1.0),
-            row.spent.hidden as f64 / (row.spent.messages as f64).max(1.0),
+            "{:>7.2}{:>9.2}{:>13.2}{:>6}",
+            ratio(asked(row), asked(&base)),
+            ratio(tokens(row), tokens(&base)),
+            row.spent.hidden as f64 / row.spent.messages.max(1) as f64,
             row.spent.bits
         );
     }
@@ -288,8 +297,9 @@ mod tests {
             assert_eq!((row.foreign, row.altered), (0, 0), "{shown}");
         }
         let lowest = rows.last().unwrap();
-        let calls = |row: &Row| row.spent.messages + row.spent.fills;
-        assert!(calls(lowest) * 10 <= calls(unguarded) * 13, "{shown}");
+        assert_eq!(lowest.asked[0], unguarded.asked[0], "nothing hidden was needed:\n{shown}");
+        let asked = |row: &Row| row.asked.iter().sum::<u64>();
+        assert!(asked(lowest) * 10 <= asked(unguarded) * 13, "{shown}");
         print!("{shown}");
         for (kind, (all, unasked, done)) in Kind::ALL.iter().zip(lowest.clean) {
             if *kind == Kind::Decision {

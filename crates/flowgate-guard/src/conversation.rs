@@ -594,7 +594,7 @@ impl Conversation {
             Verdict::Confirm(question) => {
                 let ask = self.ask(&question);
                 self.turn.spent.questions += 1;
-                if label != self.base {
+                if self.settings.method == Method::LowestFirst && label != self.base {
                     self.turn.spent.bits += 1;
                 }
                 self.phase = Phase::Asking { index, question: Box::new(question) };
