@@ -14,6 +14,7 @@ pub mod influence;
 pub mod redact;
 mod refusal;
 pub mod replay;
+mod reply;
 pub mod slot;
 pub mod view;
 

@@ -45,6 +45,16 @@ impl Names {
         &self.hidden
     }
 
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.hidden.len()
+    }
+
+    /// Whether nothing is hidden.
+    pub fn is_empty(&self) -> bool {
+        self.hidden.is_empty()
+    }
+
     /// What has this name.
     pub fn get(&self, name: &str) -> Option<&Hidden> {
         self.hidden.iter().find(|hidden| hidden.name == name)

@@ -1,0 +1,61 @@
+//! What a conversation may take, and how labels of steps are chosen.
+
+use std::time::Duration;
+
+use flowgate_lm::chat::Sampling;
+
+use crate::approve::DigestKey;
+
+/// How the label of a step is chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Method {
+    /// The strictest requirement on offer, and more where the model asks for it. No hidden text decides what a low step
+    /// does.
+    LowestFirst,
+    /// Everything that happened so far: nothing is hidden, and everything taints what follows. Under a policy without
+    /// lattices this is the unguarded loop (RTBAS, Algorithm 1) with rules on top.
+    Everything,
+    /// The strictest requirement on offer, and never more.
+    RedactAll,
+}
+
+impl Method {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::LowestFirst, Self::Everything, Self::RedactAll];
+
+    /// Its name on the command line and in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::LowestFirst => "lowest-first",
+            Self::Everything => "everything",
+            Self::RedactAll => "redact-all",
+        }
+    }
+}
+
+/// What a conversation may take, and how it goes about it.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// How labels of steps are chosen.
+    pub method: Method,
+    /// How the model's tokens are chosen.
+    pub sampling: Sampling,
+    /// How many messages a model may write on one level of a turn.
+    pub steps: usize,
+    /// How many levels may stand on one another.
+    pub levels: usize,
+    /// How many calls one message may hold; the others are refused.
+    pub calls: usize,
+    /// How long a question to a person stands.
+    pub expires: Duration,
+    /// The key for digests of calls; random bytes of the caller's.
+    pub key: DigestKey,
+}
+
+impl Settings {
+    /// The usual settings with a key of the caller's.
+    pub fn new(method: Method, key: DigestKey) -> Self {
+        let sampling = Sampling::default();
+        Self { method, sampling, steps: 30, levels: 8, calls: 64, expires: Duration::from_secs(600), key }
+    }
+}

@@ -1,0 +1,64 @@
+//! What a turn came to, and what it took.
+
+use flowgate_lm::chat::Usage;
+
+/// What a turn came to.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Turn {
+    /// What the model said, in order.
+    pub replies: Vec<Reply>,
+    /// What it took.
+    pub spent: Spent,
+    /// Why it ended, if not because the model had said its last word.
+    pub ended: Option<Ended>,
+}
+
+/// Something that the model said to the user.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reply {
+    /// The text; empty if it is withheld.
+    pub text: String,
+    /// What it carries, one phrase for each dimension.
+    pub label: Vec<String>,
+    /// Why it is not shown: what the rules say that stopped it.
+    pub withheld: Vec<String>,
+    /// Addresses that it must not lead to. They stand in the text so that they do not work.
+    pub disarmed: Vec<String>,
+}
+
+/// Why a turn ended before the model had said its last word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// It had written as many messages as it may.
+    Steps,
+    /// The session has no room.
+    Full,
+    /// The model gave no answer.
+    Model,
+}
+
+/// What steps took.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Spent {
+    /// Messages that the model wrote.
+    pub messages: usize,
+    /// Slots that were filled by another generation.
+    pub fills: usize,
+    /// Tokens of both.
+    pub tokens: Usage,
+    /// Looks at hidden regions.
+    pub looks: usize,
+    /// Regions that were hidden, added over all steps.
+    pub hidden: usize,
+    /// Questions to a person.
+    pub questions: usize,
+    /// Of these, allowed.
+    pub allowed: usize,
+    /// Calls that ran.
+    pub ran: usize,
+    /// Calls that did not.
+    pub refused: usize,
+    /// Bits that somebody who sees the lowest steps could at most learn of hidden text: one for each question that was
+    /// asked above the lowest level, whose answer can change what a store carries.
+    pub bits: usize,
+}
