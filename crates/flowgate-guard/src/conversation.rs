@@ -11,8 +11,6 @@
 
 mod calls;
 mod settings;
-#[cfg(test)]
-mod tests;
 mod turn;
 
 use flowgate::label::Label;

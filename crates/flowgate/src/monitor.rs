@@ -454,6 +454,9 @@ impl Monitor {
         let mut entry_kept = entry.clone();
         let event = self.trace.append(entry, place, document, Status::Pending, None, influence);
 
+        if let Some(call) = self.trace.event_mut(event) {
+            call.hidden = attribution.hidden;
+        }
         let mut fuel = self.limits.fuel;
         self.endorse(event, &applicable, &mut entry_kept, &mut fuel);
         self.trace.settle(event, &seen);

@@ -104,6 +104,8 @@ pub struct Event {
     pub origin: Option<Origin>,
     /// What it depends on.
     pub influence: Influence,
+    /// For a call, how many regions were hidden from the model that decided on it.
+    pub hidden: usize,
     /// For a call, the label of its verdict: what the call carries, joined with everything that rules could read
     /// when they let it pass. Its output carries no less.
     pub decided: Label,
@@ -414,6 +416,7 @@ impl Trace {
             message,
             origin,
             influence,
+            hidden: 0,
             decided: Label::BOTTOM,
             extra,
             sequence,

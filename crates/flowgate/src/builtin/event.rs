@@ -11,6 +11,9 @@ pub(super) const TABLE: &[Spec] = &[
     row("server", (1, 1), "The server that an event comes from.", |e, a| {
         Ok(a.first().map_or(Value::Absent, |event| e.server_of(event)))
     }),
+    row("hidden", (1, 1), "How many regions were hidden from the model that decided on a call.", |e, a| {
+        Ok(a.first().map_or(Value::Absent, |call| e.hidden_from(call)))
+    }),
     row("text", (1, 64), "All texts in values: what is in one of them is in `text(x)`.", |e, a| {
         let mut texts = Vec::new();
         for value in a {
@@ -57,5 +60,6 @@ mod tests {
     fn text_of_blocks() {
         check("text", r#"[{"x": "a"}, "b", 3]"#, r#"["x", "a", "b"]"#);
         check("tool_call", "3", "absent");
+        check("hidden", "3", "absent");
     }
 }

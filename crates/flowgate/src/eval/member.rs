@@ -218,6 +218,9 @@ impl Evaluator<'_> {
     /// The tool of a call, or of the call that an output answers.
     pub(super) fn tool_of(&self, id: EventId) -> Option<&Tool> {
         let event = self.trace.event(id)?;
+        if let Body::Tool(description) = &event.body {
+            return Some(&description.tool);
+        }
         event.tool().or_else(|| self.trace.event(self.answered(id)?)?.tool())
     }
 
@@ -231,6 +234,17 @@ impl Evaluator<'_> {
     pub(crate) fn call_of(&self, value: &Value) -> Value {
         let Value::Event(id) = value else { return Value::Absent };
         self.answered(*id).map_or(Value::Absent, Value::Event)
+    }
+
+    /// How many regions were hidden from the model that decided on a call.
+    pub(crate) fn hidden_from(&self, value: &Value) -> Value {
+        let Value::Event(id) = value else { return Value::Absent };
+        match self.trace.event(*id) {
+            Some(event) if matches!(event.body, Body::Call(_)) => {
+                Value::Int(i64::try_from(event.hidden).unwrap_or(i64::MAX))
+            }
+            _ => Value::Absent,
+        }
     }
 
     /// The server that an event comes from, as the client says.

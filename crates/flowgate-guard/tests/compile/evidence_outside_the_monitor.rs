@@ -1,0 +1,9 @@
+//! Nobody but the monitor makes evidence.
+
+use flowgate::monitor::Authorized;
+use flowgate::trace::{Call, EventId, Tool};
+
+fn main() {
+    let call = Call::from_json("c1", Tool::local("send"), "{}");
+    let _ = Authorized { call, event: EventId(0) };
+}

@@ -1,0 +1,7 @@
+//! Conversations with a scripted model: what it is shown, what runs, what is asked; and attacks on all of that.
+
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+
+mod attacks;
+mod script;
+mod turns;
