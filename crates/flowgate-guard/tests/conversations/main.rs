@@ -1,6 +1,6 @@
 //! Conversations with a scripted model: what it is shown, what runs, what is asked; and attacks on all of that.
 
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+#![expect(clippy::unwrap_used, reason = "tests")]
 
 mod attacks;
 mod script;
