@@ -36,10 +36,12 @@ pub enum Guard {
 
 impl Guard {
     /// All of them, the unguarded agent first.
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 6] = [
         Self::Unguarded,
         Self::With(Method::Everything),
         Self::With(Method::RedactAll),
+        Self::With(Method::Introspection),
+        Self::With(Method::Judge),
         Self::With(Method::LowestFirst),
     ];
 
@@ -111,7 +113,8 @@ fn row(guard: Guard, tasks: &[Task], truths: &[Ran]) -> Result<Row, String> {
             *done += usize::from(is_done);
         }
         if let Some(asked) = row.asked.get_mut(kind) {
-            *asked += (clean.turn.spent.messages + clean.turn.spent.fills) as u64;
+            let Spent { messages, fills, screenings, .. } = clean.turn.spent;
+            *asked += (messages + fills + screenings) as u64;
         }
         row.questions += clean.turn.spent.questions;
         add(&mut row.spent, &clean.turn.spent);
@@ -166,6 +169,7 @@ fn compare(truth: &Ran, ran: &Ran, row: &mut Row) -> bool {
 fn add(all: &mut Spent, one: &Spent) {
     all.messages += one.messages;
     all.fills += one.fills;
+    all.screenings += one.screenings;
     all.tokens = all.tokens.plus(one.tokens);
     all.looks += one.looks;
     all.hidden += one.hidden;
@@ -198,6 +202,7 @@ fn one(task: &Task, guard: Guard, world: &World, truth: &[Done]) -> Result<Ran, 
     let model = Gullible { task };
     let mut agent = Agent {
         model: &model,
+        screener: &model,
         filler: &model,
         tools: &world.toolbox(),
         approver: &mut approver,

@@ -105,6 +105,8 @@ impl std::error::Error for TurnError {}
 pub struct Agent<'a> {
     /// Who writes.
     pub model: &'a dyn Complete,
+    /// Whom a screener asks; a smaller model will do.
+    pub screener: &'a dyn Complete,
     /// Who fills slots; a smaller model will do.
     pub filler: &'a dyn Complete,
     /// What can run.
@@ -143,6 +145,10 @@ impl Agent<'_> {
                         Err(error) => return self.stop(conversation, error),
                     }
                 }
+                Need::Screen(request) => match self.ask(self.screener, &request) {
+                    Ok(completion) => conversation.screened(&completion),
+                    Err(error) => return self.stop(conversation, error),
+                },
                 Need::Fill(request) => match self.ask(self.filler, &request) {
                     Ok(completion) => conversation.filled(&completion),
                     Err(error) => return self.stop(conversation, error),

@@ -95,14 +95,25 @@ impl DigestKey {
         Self(bytes)
     }
 
+    /// Something that nobody can guess who lacks the key, another one for each number.
+    pub(crate) fn nonce(&self, number: usize) -> String {
+        let mut digest = self.mac(format!("nonce {number}").as_bytes());
+        digest.truncate(16);
+        digest
+    }
+
+    fn mac(&self, bytes: &[u8]) -> String {
+        let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(&self.0) else { return String::new() };
+        mac.update(bytes);
+        mac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
     /// The digest of a call: of its tool and the canonical print of its arguments.
     pub(crate) fn digest(&self, question: &Question) -> String {
         let Some(call) = question.call() else { return String::new() };
         let arguments = call.arguments.as_ref().cloned().unwrap_or_default();
         let (server, name) = (call.tool.server.as_deref(), &*call.tool.name);
         let text = serde_json::json!([server, name, arguments]).to_string();
-        let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(&self.0) else { return String::new() };
-        mac.update(text.as_bytes());
-        mac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
+        self.mac(text.as_bytes())
     }
 }

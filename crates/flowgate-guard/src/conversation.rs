@@ -24,7 +24,9 @@ pub use turn::{Ended, Reply, Spent, Turn};
 
 use crate::approve::{Ask, Decision};
 use crate::catalogue::{Catalogue, Offered};
+use crate::redact::Names;
 use crate::reply;
+use crate::screener::Tagged;
 use crate::slot::Slot;
 use crate::view::{Answer, Item, Made, Source, Step, View};
 
@@ -34,6 +36,8 @@ use crate::view::{Answer, Item, Made, Source, Step, View};
 pub enum Need {
     /// The model's next message: [`Conversation::completed`].
     Complete(View),
+    /// What the next step depends on, from the screener's model: [`Conversation::screened`].
+    Screen(Request),
     /// A text for a slot, from a model without tools: [`Conversation::filled`].
     Fill(Request),
     /// A person's decision: [`Conversation::decided`].
@@ -80,6 +84,8 @@ struct Level {
 enum Phase {
     User,
     Generate,
+    Screening(Names),
+    Showing(Label),
     /// The calls of the last step from this one on are to be dealt with.
     Calls(usize),
     Filling(Box<Filling>),
@@ -188,14 +194,18 @@ impl Conversation {
 
     /// What the next step would be shown at `label`.
     pub fn view_at(&self, label: Label) -> View {
-        let source = Source {
+        self.source(None).view(label)
+    }
+
+    fn source<'c>(&'c self, tag: Option<&'c str>) -> Source<'c> {
+        Source {
             monitor: &self.monitor,
             catalogue: &self.catalogue,
             items: &self.items,
             sampling: &self.settings.sampling,
             can_look: self.settings.method == Method::LowestFirst,
-        };
-        source.view(label)
+            tag,
+        }
     }
 
     /// What the conversation waits for.
@@ -204,6 +214,12 @@ impl Conversation {
             let need = match std::mem::replace(&mut self.phase, Phase::User) {
                 Phase::User => return Need::User(std::mem::take(&mut self.turn)),
                 Phase::Generate => self.generate(),
+                // No answer: everything counts.
+                Phase::Screening(names) => {
+                    let label = self.needed(&names, None);
+                    Some(self.screen(label))
+                }
+                Phase::Showing(label) => Some(self.screen(label)),
                 Phase::Calls(index) => self.call(index),
                 Phase::Filling(filling) => self.fill(*filling),
                 Phase::Redeeming { index, permit } => self.redeem(index, *permit),
@@ -233,16 +249,55 @@ impl Conversation {
             level.steps += 1;
         }
         let label = match self.settings.method {
-            Method::LowestFirst | Method::RedactAll => level.label,
+            Method::LowestFirst | Method::RedactAll | Method::Judge | Method::Introspection => level.label,
             Method::Everything => {
                 let seen = self.monitor.trace().events().last().map_or(Label::BOTTOM, |event| event.context);
                 seen.join(&self.base)
             }
         };
+        if let Some(screener) = self.settings.method.screener() {
+            let nonce = self.settings.key.nonce(self.items.len());
+            let View { request, names, .. } = self.source(Some(&nonce)).view(label);
+            if !names.is_empty() {
+                let known = names.all().iter().map(|hidden| hidden.name.clone()).collect();
+                let question = screener.question(Tagged { request, nonce, names: known });
+                self.phase = Phase::Screening(names);
+                return Some(Need::Screen(question));
+            }
+        }
+        Some(self.show(label))
+    }
+
+    /// The screener's model has answered.
+    pub fn screened(&mut self, completion: &Completion) {
+        let Phase::Screening(names) = std::mem::replace(&mut self.phase, Phase::User) else { return };
+        self.turn.spent.screenings += 1;
+        self.turn.spent.tokens = self.turn.spent.tokens.plus(completion.usage);
+        let answer = self.settings.method.screener().and_then(|screener| screener.answer(completion));
+        let label = self.needed(&names, answer.as_deref());
+        self.phase = Phase::Showing(label);
+    }
+
+    /// The join of the labels of what is needed; of all that is hidden, if nobody knows what is.
+    fn needed(&mut self, names: &Names, answer: Option<&[String]>) -> Label {
+        let is_needed = |name: &String| answer.is_none_or(|needed| needed.contains(name));
+        // The choice is one among the labels, and among the sets of regions.
+        self.turn.spent.bits += self.monitor.policy().space().bits().min(names.len());
+        let needed = names.all().iter().filter(|hidden| is_needed(&hidden.name));
+        needed.fold(self.base, |label, hidden| label.join(&hidden.label))
+    }
+
+    /// What the model is shown at a label that a screener chose.
+    fn screen(&mut self, label: Label) -> Need {
+        self.monitor.enter(&self.base.clone(), &label);
+        self.show(label)
+    }
+
+    fn show(&mut self, label: Label) -> Need {
         let view = self.view_at(label);
-        self.turn.spent.hidden += view.names.all().len();
+        self.turn.spent.hidden += view.names.len();
         self.view = Some(view.clone());
-        Some(Need::Complete(view))
+        Need::Complete(view)
     }
 
     /// The model has written its next message.

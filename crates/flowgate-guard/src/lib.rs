@@ -15,6 +15,7 @@ pub mod redact;
 mod refusal;
 pub mod replay;
 mod reply;
+pub mod screener;
 pub mod slot;
 pub mod view;
 

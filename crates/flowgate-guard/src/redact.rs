@@ -13,6 +13,8 @@ use flowgate::label::Label;
 use flowgate::trace::{Content, Document, Event, EventId, NodeId, Step};
 use serde_json::Value;
 
+use crate::screener;
+
 /// Something that a view hides, and what a model calls it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hidden {
@@ -29,6 +31,8 @@ pub struct Hidden {
 pub enum Held {
     /// A part of an event.
     Region(EventId, NodeId),
+    /// What the model wrote in a step of its own, and what came of it.
+    Step,
     /// An answer that is no event: why a call did not run.
     Text(String),
 }
@@ -37,9 +41,21 @@ pub enum Held {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Names {
     hidden: Vec<Hidden>,
+    /// If set, nothing is hidden: what would be stands between tags that hold this.
+    tag: Option<String>,
 }
 
 impl Names {
+    /// For a view that shows everything, and marks with `nonce` what it would hide.
+    pub(crate) fn tagging(nonce: Option<&str>) -> Self {
+        Self { hidden: Vec::new(), tag: nonce.map(str::to_owned) }
+    }
+
+    /// Whether what would be hidden is marked instead.
+    pub(crate) fn is_tagging(&self) -> bool {
+        self.tag.is_some()
+    }
+
     /// All of it.
     pub fn all(&self) -> &[Hidden] {
         &self.hidden
@@ -61,12 +77,21 @@ impl Names {
     }
 
     /// Gives something a name, and returns the placeholder for it. `schema` is what its tool's declaration says of it.
-    pub fn hide(&mut self, label: Label, held: Held, schema: Option<&Value>) -> String {
+    pub(crate) fn hide(
+        &mut self,
+        label: Label,
+        held: Held,
+        schema: Option<&Value>,
+        content: impl FnOnce() -> String,
+    ) -> String {
         let kind = schema.and_then(|schema| schema.get("type")).and_then(Value::as_str);
         let name = format!("h{}", self.hidden.len() + 1);
-        let placeholder = match kind {
-            Some(kind) => format!("[hidden {name}: {kind}]"),
-            None => format!("[hidden {name}]"),
+        let placeholder = match (&self.tag, kind) {
+            (Some(nonce), _) => {
+                format!("{}{}{}", screener::open(nonce, &name), content(), screener::close(nonce, &name))
+            }
+            (None, Some(kind)) => format!("[hidden {name}: {kind}]"),
+            (None, None) => format!("[hidden {name}]"),
         };
         self.hidden.push(Hidden { name, label, held });
         placeholder
@@ -221,7 +246,11 @@ impl Redactor<'_> {
         names: &mut Names,
     ) -> String {
         let label = self.document().label_of(region).join(&self.document().frame_label());
-        let mut placeholder = names.hide(label, Held::Region(self.id, region), schema);
+        let content = || {
+            let value = self.document().to_value(region);
+            value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+        };
+        let mut placeholder = names.hide(label, Held::Region(self.id, region), schema, content);
         // Parts of a text that the policy takes out of it, and vouches for on their own.
         let captures = self.document().children(id).filter(|child| self.shows(*child));
         let shown: Vec<String> = captures
@@ -230,7 +259,7 @@ impl Redactor<'_> {
                 _ => None,
             })
             .collect();
-        if !shown.is_empty() {
+        if !shown.is_empty() && !names.is_tagging() {
             placeholder.truncate(placeholder.len() - 1);
             placeholder = format!("{placeholder}; {}]", shown.join(", "));
         }

@@ -4,6 +4,8 @@
 //! tools, ids. Ids and the names of what is hidden are numbered anew in every view, so that they do not tell how much
 //! was left out.
 
+use std::fmt::Write as _;
+
 use flowgate::label::Label;
 use flowgate::monitor::Monitor;
 use flowgate::trace::{Body, EventId, Tool};
@@ -77,18 +79,24 @@ pub(crate) struct Source<'a> {
     pub(crate) sampling: &'a Sampling,
     /// Whether the model may ask to see what is hidden, and leave slots for it.
     pub(crate) can_look: bool,
+    /// If set, everything is shown, and what the view would hide stands between tags with this nonce.
+    pub(crate) tag: Option<&'a str>,
 }
 
 impl Source<'_> {
     /// The view at `label`.
     pub(crate) fn view(&self, label: Label) -> View {
-        let mut names = Names::default();
+        let mut names = Names::tagging(self.tag);
         let mut messages = Vec::new();
         let mut calls = 0;
         for item in self.items {
             match item {
                 Item::Said(event) => messages.extend(self.said(*event, &label, &mut names)),
-                Item::Step(step) if !step.label.flows_to(&label) => {}
+                Item::Step(step) if !step.label.flows_to(&label) => {
+                    if names.is_tagging() {
+                        messages.push(self.past(step, &mut names));
+                    }
+                }
                 Item::Step(step) => self.step(step, &label, &mut names, &mut calls, &mut messages),
             }
         }
@@ -107,7 +115,7 @@ impl Source<'_> {
     fn said(&self, id: EventId, label: &Label, names: &mut Names) -> Option<Message> {
         let event = self.monitor.trace().event(id)?;
         let Body::Message(message) = &event.body else { return None };
-        if !self.monitor.trace().existence(id).flows_to(label) {
+        if !names.is_tagging() && !self.monitor.trace().existence(id).flows_to(label) {
             return None;
         }
         let content = parts(&Redactor { id, event, label, schema: None }.content(names));
@@ -138,6 +146,22 @@ impl Source<'_> {
         }
     }
 
+    /// A step of a higher label as a region, for who judges whether the next one depends on it.
+    fn past(&self, step: &Step, names: &mut Names) -> Message {
+        let content = || {
+            let mut text = step.text.clone();
+            for made in &step.calls {
+                let mut inner = Names::default();
+                let top = self.monitor.policy().space().top();
+                let (answer, _) = self.answer(&made.answer, &top, &mut inner);
+                let _ = write!(text, "\n{} {} -> {answer:?}", made.call.name, made.call.arguments);
+            }
+            text
+        };
+        let text = names.hide(step.label, Held::Step, None, content);
+        Message::Assistant { text, calls: Vec::new() }
+    }
+
     fn schema(&self, label: &Label, tool: &Tool) -> Option<&Value> {
         self.catalogue.output_schema(self.monitor, label, tool)
     }
@@ -152,7 +176,8 @@ impl Source<'_> {
             // Whether it ran is hidden, too; so this looks like an answer that may not be shown.
             Answer::Told { text: told, label: upper, tool } => {
                 let schema = tool.as_ref().and_then(|tool| self.schema(label, tool));
-                (text(&names.hide(*upper, Held::Text(told.clone()), schema)), false)
+                let held = Held::Text(told.clone());
+                (text(&names.hide(*upper, held, schema, || told.clone())), false)
             }
             Answer::Output(id) => {
                 let Some(event) = self.monitor.trace().event(*id) else {

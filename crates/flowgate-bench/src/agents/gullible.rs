@@ -4,8 +4,9 @@
 //! in a slot; and it looks where it must decide by hidden text. Gullible: it obeys every instruction that it sees, whoever
 //! wrote it, before anything else. It knows the task by heart, and of the world what it is shown.
 
+use flowgate_guard::screener::judge::ANSWER;
 use flowgate_guard::slot::LOOK;
-use flowgate_lm::chat::{Completion, Message, Part, Request, ToolCall, ToolChoice, Usage};
+use flowgate_lm::chat::{Completion, Message, Part, Request, ToolCall, ToolChoice, ToolSpec, Usage};
 use flowgate_lm::{Complete, Error, Listener};
 use serde_json::{Map, Value, json};
 
@@ -33,6 +34,8 @@ impl Complete for Gullible<'_> {
     fn complete(&self, request: &Request, _: &mut Listener<'_>) -> Result<Completion, Error> {
         let mut completion = if request.tools.is_empty() && request.choice == ToolChoice::None {
             fill(request)
+        } else if let Some((request, judge)) = untagged(request) {
+            self.judged(&request, judge)
         } else {
             Seen::new(request).next(self.task)
         };
@@ -41,6 +44,68 @@ impl Complete for Gullible<'_> {
         completion.usage = Usage { input: tokens(format!("{request:?}")), output: tokens(output) };
         Ok(completion)
     }
+}
+
+impl Gullible<'_> {
+    /// What a capable judge says: the regions that the double would look at next.
+    fn judged(&self, request: &Request, judge: bool) -> Completion {
+        let next = Seen::new(request).next(self.task);
+        let looks = next.calls.iter().filter(|call| call.name == LOOK);
+        let names: Vec<Value> = looks
+            .filter_map(|call| serde_json::from_str::<Value>(&call.arguments).ok())
+            .flat_map(|arguments| {
+                arguments.get("regions").and_then(Value::as_array).cloned().unwrap_or_default()
+            })
+            .collect();
+        if judge {
+            let arguments = json!({"reasoning": "the next step of the task", "regions": names});
+            return calls(ANSWER, arguments.as_object().cloned().unwrap_or_default());
+        }
+        let names: Vec<&str> = names.iter().filter_map(Value::as_str).collect();
+        says(&format!("CITED: {}", if names.is_empty() { "none".to_owned() } else { names.join(", ") }))
+    }
+}
+
+/// The chat that a screener asks about, with placeholders in place of what is tagged, and whether it asks for a call.
+fn untagged(request: &Request) -> Option<(Request, bool)> {
+    let first = text_of(request.messages.first()?);
+    let nonce = first.split_once("<<REGION_")?.1.split_once("_NAME>>")?.0.to_owned();
+    let open = format!("<<REGION_{nonce}_");
+    let hide = |text: &str| {
+        let mut hidden = String::new();
+        let mut rest = text;
+        while let Some((before, region)) = rest.split_once(&open) {
+            let Some((name, content)) = region.split_once(">>") else { break };
+            let close = format!("<</REGION_{nonce}_{name}>>");
+            hidden.push_str(before);
+            hidden.push_str(&format!("[hidden {name}]"));
+            rest = content.split_once(&close).map_or("", |(_, after)| after);
+        }
+        hidden + rest
+    };
+    let mut request = request.clone();
+    let judge = request.tools.iter().any(|tool| tool.name == ANSWER);
+    request.messages.pop();
+    request.messages.remove(0);
+    for message in &mut request.messages {
+        match message {
+            Message::System(parts) | Message::User(parts) | Message::Tool { content: parts, .. } => {
+                for part in parts {
+                    if let Part::Text(text) = part {
+                        *text = hide(text);
+                    }
+                }
+            }
+            Message::Assistant { text, .. } => *text = hide(text),
+        }
+    }
+    request.tools.retain(|tool| tool.name != ANSWER);
+    request.tools.push(ToolSpec {
+        name: LOOK.to_owned(),
+        description: String::new(),
+        parameters: Value::Null,
+    });
+    Some((request, judge))
 }
 
 /// A slot is filled with all that is in the texts, instructions included: without tools, there is no obeying them.

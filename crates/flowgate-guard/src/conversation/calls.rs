@@ -137,6 +137,8 @@ impl Conversation {
                 };
                 label = label.join(&hidden.label);
                 match &hidden.held {
+                    // Steps are never hidden from a step that could name them.
+                    Held::Step => {}
                     Held::Text(text) => texts.push(Value::String(text.clone())),
                     Held::Region(event, node) => {
                         let document = self.monitor.trace().event(*event).map(|event| &event.document);

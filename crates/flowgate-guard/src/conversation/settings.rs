@@ -5,6 +5,9 @@ use std::time::Duration;
 use flowgate_lm::chat::Sampling;
 
 use crate::approve::DigestKey;
+use crate::screener::Screener;
+use crate::screener::introspection::Introspection;
+use crate::screener::judge::Judge;
 
 /// How the label of a step is chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,11 +20,25 @@ pub enum Method {
     Everything,
     /// The strictest requirement on offer, and never more.
     RedactAll,
+    /// What a [judge](crate::screener::judge) says that the step needs.
+    Judge,
+    /// What the model [cites](crate::screener::introspection).
+    Introspection,
 }
 
 impl Method {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::LowestFirst, Self::Everything, Self::RedactAll];
+    pub const ALL: [Self; 5] =
+        [Self::LowestFirst, Self::Judge, Self::Introspection, Self::Everything, Self::RedactAll];
+
+    /// Who says what a step depends on, if a model is asked for it.
+    pub(crate) fn screener(self) -> Option<&'static dyn Screener> {
+        match self {
+            Self::Judge => Some(&Judge),
+            Self::Introspection => Some(&Introspection),
+            Self::LowestFirst | Self::Everything | Self::RedactAll => None,
+        }
+    }
 
     /// Its name on the command line and in reports.
     pub fn name(self) -> &'static str {
@@ -29,6 +46,8 @@ impl Method {
             Self::LowestFirst => "lowest-first",
             Self::Everything => "everything",
             Self::RedactAll => "redact-all",
+            Self::Judge => Judge.name(),
+            Self::Introspection => Introspection.name(),
         }
     }
 }

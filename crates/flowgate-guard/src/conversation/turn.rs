@@ -44,7 +44,9 @@ pub struct Spent {
     pub messages: usize,
     /// Slots that were filled by another generation.
     pub fills: usize,
-    /// Tokens of both.
+    /// Answers of a screener's model.
+    pub screenings: usize,
+    /// Tokens of all of these.
     pub tokens: Usage,
     /// Looks at hidden regions.
     pub looks: usize,
@@ -58,7 +60,8 @@ pub struct Spent {
     pub ran: usize,
     /// Calls that did not.
     pub refused: usize,
-    /// Bits that somebody who sees the lowest steps could at most learn of hidden text: one for each question that was
+    /// Bits that somebody who sees the lowest steps could at most learn of hidden text: for each label that a screener
+    /// chose, the logarithm of the number of labels; where the model looks by itself, one for each question that was
     /// asked above the lowest level, whose answer can change what a store carries.
     pub bits: usize,
 }

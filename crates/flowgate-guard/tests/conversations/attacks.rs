@@ -252,6 +252,7 @@ fn late_answers_and_cancelled_turns() {
         };
         let mut agent = Agent {
             model: &model,
+            screener: &model,
             filler: &model,
             tools: &tools,
             approver: &mut approver,

@@ -3,5 +3,6 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod attacks;
+mod screeners;
 mod script;
 mod turns;

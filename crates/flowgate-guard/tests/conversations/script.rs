@@ -81,6 +81,10 @@ impl Run {
                     self.log.push(format!("sees {}", shown(&view.request)));
                     self.conversation.completed(written(script.next().unwrap()));
                 }
+                Need::Screen(request) => {
+                    self.log.push(format!("screens {}", shown(&request)));
+                    self.conversation.screened(&written(script.next().unwrap()));
+                }
                 Need::Fill(request) => {
                     self.log.push(format!("fills {}", shown(&request)));
                     let text = "a summary".to_owned();
@@ -103,7 +107,8 @@ impl Run {
 
     /// The calls that ran and that were asked about.
     pub(crate) fn calls(&self) -> Vec<&str> {
-        self.log.iter().map(String::as_str).filter(|line| !line.starts_with("sees")).collect()
+        let is_call = |line: &&str| !line.starts_with("sees") && !line.starts_with("screens");
+        self.log.iter().map(String::as_str).filter(is_call).collect()
     }
 
     /// What the model was shown last.

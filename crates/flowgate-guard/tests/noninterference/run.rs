@@ -164,6 +164,7 @@ impl Run {
                     run.slots += completion.calls.iter().filter(|c| c.arguments.contains("$slot")).count();
                     run.conversation.completed(completion);
                 }
+                Need::Screen(_) => panic!("no screener is asked"),
                 Need::Fill(request) => {
                     // It may say anything, and so does: all of what it was shown.
                     let text = format!("{:?}", request.messages);

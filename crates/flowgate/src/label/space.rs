@@ -163,6 +163,16 @@ impl Space {
         indices.fold(Dims::NONE, |dims, (index, _)| dims.union(Dims::one(index)))
     }
 
+    /// The logarithm of the number of labels, rounded up: what the choice of one can tell at most, in bits.
+    pub fn bits(&self) -> usize {
+        let bits = |dimension: &Dimension| match &dimension.kind {
+            Kind::Order(lattice) => lattice.names().len().next_power_of_two().ilog2() as usize,
+            Kind::Time => 64,
+            Kind::Set(_) | Kind::OpenSet | Kind::Readers => dimension.width(),
+        };
+        self.dimensions.iter().map(bits).sum()
+    }
+
     /// The greatest label: what nobody said anything about.
     pub fn top(&self) -> Label {
         self.top
