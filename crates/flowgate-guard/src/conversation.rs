@@ -132,6 +132,8 @@ pub struct Conversation {
     /// How many calls were judged, for ids that are unique.
     judged: usize,
     view: Option<View>,
+    /// The label of the next step, if somebody has chosen it.
+    chosen: Option<Label>,
 }
 
 impl Conversation {
@@ -144,7 +146,19 @@ impl Conversation {
         let base = monitor.strictest(catalogue.tools());
         let (items, levels, turn) = (Vec::new(), Vec::new(), Turn::default());
         let phase = Phase::User;
-        Ok(Self { monitor, settings, catalogue, items, levels, base, phase, turn, judged: 0, view: None })
+        Ok(Self {
+            monitor,
+            settings,
+            catalogue,
+            items,
+            levels,
+            base,
+            phase,
+            turn,
+            judged: 0,
+            view: None,
+            chosen: None,
+        })
     }
 
     /// The labels and the record of what happened.
@@ -190,6 +204,19 @@ impl Conversation {
         let (event, _) = self.monitor.push(Entry::from(Body::Message(message)))?;
         self.items.push(Item::Said(event));
         Ok(event)
+    }
+
+    /// Chooses the label of the next step, instead of the method: what a recorded run chose is replayed so.
+    pub fn choose(&mut self, label: Label) {
+        self.chosen = Some(label);
+    }
+
+    /// Goes on with a turn that has ended, without another message of the user.
+    pub fn go_on(&mut self) {
+        if matches!(self.phase, Phase::User) {
+            self.levels = vec![Level { label: self.base, then_return: false, steps: 0 }];
+            self.phase = Phase::Generate;
+        }
     }
 
     /// What the next step would be shown at `label`.
@@ -255,6 +282,9 @@ impl Conversation {
                 seen.join(&self.base)
             }
         };
+        if let Some(label) = self.chosen.take() {
+            return Some(self.screen(label));
+        }
         if let Some(screener) = self.settings.method.screener() {
             let nonce = self.settings.key.nonce(self.items.len());
             let View { request, names, .. } = self.source(Some(&nonce)).view(label);
@@ -289,7 +319,10 @@ impl Conversation {
 
     /// What the model is shown at a label that a screener chose.
     fn screen(&mut self, label: Label) -> Need {
-        self.monitor.enter(&self.base.clone(), &label);
+        let base = self.base;
+        if label != base {
+            self.monitor.enter(&base, &label);
+        }
         self.show(label)
     }
 

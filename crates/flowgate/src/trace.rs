@@ -528,7 +528,12 @@ impl Trace {
         self.named.retain(|_, known| *known != id);
     }
 
-    /// The join of all calls that were judged, their outputs, and what models said.
+    /// Calls may be made from now on by somebody who was shown what flows to `view`.
+    pub(crate) fn enter(&mut self, view: &Label) {
+        self.calls_context = self.calls_context.join(view);
+    }
+
+    /// The join of all calls that were judged or could have been, their outputs, and what models said.
     pub(crate) fn calls_context(&self) -> Label {
         self.calls_context
     }

@@ -22,36 +22,72 @@ mod random;
 mod run;
 mod world;
 
+use flowgate_guard::conversation::Method;
+
 use run::{Observed, Run};
 
 fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
 }
 
-#[test]
-fn what_is_hidden_decides_nothing_below_it() {
+/// Whether what differs between two runs can be seen: the number of cases, and of those in which it shows.
+struct Tried {
+    hid: u64,
+    looked: u64,
+    slots: u64,
+    visible: u64,
+    differed: u64,
+}
+
+/// Runs cases, with labels of steps replayed or not. What must not differ is told with its place.
+fn try_all(method: Method, replay: bool, must_agree: bool) -> (u64, Tried) {
     let cases = number("FLOWGATE_NONINTERFERENCE_CASES", 400);
     let first = number("FLOWGATE_NONINTERFERENCE_SEED", 1);
-    let (mut hid, mut looked, mut slots, mut visible) = (0, 0, 0, 0);
+    let mut tried = Tried { hid: 0, looked: 0, slots: 0, visible: 0, differed: 0 };
     for seed in first..first + cases {
-        let case = Run::case(seed);
+        let case = Run::case(seed, method);
         let one = case.first();
-        let two = case.second(&one);
+        let two = case.second(&one, replay);
         if let Some(difference) = Observed::difference(&one, &two) {
-            if std::env::var("FLOWGATE_NONINTERFERENCE_DUMP").is_ok() {
-                eprintln!("first\n{}second\n{}", one.dump(), two.dump());
+            tried.differed += 1;
+            if must_agree {
+                if std::env::var("FLOWGATE_NONINTERFERENCE_DUMP").is_ok() {
+                    eprintln!("first\n{}second\n{}", one.dump(), two.dump());
+                }
+                let (observer, policy) = (case.observer(), case.policy_text());
+                panic!("seed {seed}, label {observer:?}\n{policy}\n{difference}");
             }
-            panic!("seed {seed}, label {:?}\n{}\n{difference}", case.observer(), case.policy_text());
         }
-        hid += u64::from(two.changed > 0);
-        looked += u64::from(one.looks > 0);
-        slots += u64::from(one.slots > 0);
-        visible += u64::from(one.log.len() > 3);
+        tried.hid += u64::from(two.changed > 0);
+        tried.looked += u64::from(one.looks > 0);
+        tried.slots += u64::from(one.slots > 0);
+        tried.visible += u64::from(one.log.len() > 3);
     }
+    let Tried { hid, looked, visible, differed, .. } = tried;
+    let how = if replay { ", labels replayed" } else { "" };
     eprintln!(
-        "noninterference: {cases} cases from seed {first}; something hidden differed in {hid}, the model looked in {looked}, \
-         used slots in {slots}, and more than three things were visible in {visible}"
+        "{}{how}: {cases} cases from seed {first}; something hidden differed in {hid}, hidden text was asked for in \
+         {looked}, more than three things were visible in {visible}; the observer could tell the runs apart in {differed}",
+        method.name(),
     );
+    (cases, tried)
+}
+
+#[test]
+fn what_is_hidden_decides_nothing_below_it() {
+    let (cases, tried) = try_all(Method::LowestFirst, false, true);
     // A test in which nothing is hidden, or nothing is seen, shows nothing.
-    assert!(hid * 2 > cases && looked * 5 > cases && slots * 50 > cases && visible * 2 > cases);
+    assert!(tried.hid * 2 > cases && tried.looked * 5 > cases && tried.slots * 50 > cases);
+    assert!(tried.visible * 2 > cases);
+    let (_, tried) = try_all(Method::RedactAll, false, true);
+    assert!(tried.hid * 2 > cases);
+}
+
+#[test]
+fn given_the_labels_that_a_screener_chose_what_is_hidden_decides_nothing_below_it() {
+    let (cases, tried) = try_all(Method::Judge, true, true);
+    assert!(tried.hid * 2 > cases && tried.looked * 5 > cases && tried.visible * 2 > cases);
+    // And without the labels it does: that is what the counted bits are.
+    let (_, tried) = try_all(Method::Judge, false, false);
+    assert!(tried.differed > 0);
 }

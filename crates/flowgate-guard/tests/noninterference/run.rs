@@ -25,6 +25,7 @@ pub(crate) struct Run {
     policy: Arc<Policy>,
     observer: Label,
     observer_name: String,
+    method: Method,
 }
 
 /// What the observer saw of a run, and what the run was.
@@ -36,6 +37,8 @@ pub(crate) struct Observed {
     conversation: Conversation,
     pub(crate) looks: usize,
     pub(crate) slots: usize,
+    /// The labels of the steps of each turn.
+    labels: Vec<Vec<Label>>,
     /// How many hidden parts were given other values than in the first run.
     pub(crate) changed: usize,
 }
@@ -59,7 +62,7 @@ impl Observed {
 }
 
 impl Run {
-    pub(crate) fn case(seed: u64) -> Self {
+    pub(crate) fn case(seed: u64, method: Method) -> Self {
         let mut random = Random::new(seed);
         let text = policy(&mut random);
         let policy = Policy::parse(&text).unwrap_or_else(|errors| panic!("seed {seed}: {errors:?}\n{text}"));
@@ -75,6 +78,7 @@ impl Run {
             observer: one.join(&two),
             observer_name: format!("{integrity}, {secrecy}"),
             policy: Arc::new(policy),
+            method,
         }
     }
 
@@ -87,12 +91,14 @@ impl Run {
     }
 
     pub(crate) fn first(&self) -> Observed {
-        self.run(None)
+        self.run(None, false)
     }
 
     /// The same with everything changed that the observer may not see.
-    pub(crate) fn second(&self, first: &Observed) -> Observed {
-        self.run(Some(first))
+    ///
+    /// With `replay`, labels of steps are those of the first run.
+    pub(crate) fn second(&self, first: &Observed, replay: bool) -> Observed {
+        self.run(Some(first), replay)
     }
 
     fn conversation(&self) -> Conversation {
@@ -105,7 +111,7 @@ impl Run {
                 .then(|| json!({"type": "object", "properties": {"s": {"type": "string"}}})),
             words: Words::Operator,
         };
-        let mut settings = Settings::new(Method::LowestFirst, DigestKey::new([1; 32]));
+        let mut settings = Settings::new(self.method, DigestKey::new([1; 32]));
         settings.steps = 4;
         settings.levels = 4;
         let monitor = Monitor::new(Arc::clone(&self.policy));
@@ -120,13 +126,14 @@ impl Run {
         !monitor.trace().existence(event).flows_to(&self.observer)
     }
 
-    fn run(&self, first: Option<&Observed>) -> Observed {
+    fn run(&self, first: Option<&Observed>, replay: bool) -> Observed {
         let mut run = Observed {
             log: Vec::new(),
             answers: Vec::new(),
             conversation: self.conversation(),
             looks: 0,
             slots: 0,
+            labels: Vec::new(),
             changed: 0,
         };
         // What is not visible is drawn from another seed in the second run.
@@ -141,21 +148,39 @@ impl Run {
             }
             let user = json!(format!("turn {turn}: {}", world::scalar(&mut shared)));
             run.conversation.user(user).expect("room");
-            self.turn(&mut run, first, &mut hidden);
+            run.labels.push(Vec::new());
+            let labels = first.filter(|_| replay).and_then(|first| first.labels.get(turn));
+            self.turn(&mut run, first, labels, &mut hidden);
         }
         let last = run.conversation.view_at(self.observer);
         run.log.push(format!("in the end {:?}", last.request));
         run
     }
 
-    fn turn(&self, run: &mut Observed, first: Option<&Observed>, hidden: &mut Random) {
+    fn turn(
+        &self,
+        run: &mut Observed,
+        first: Option<&Observed>,
+        labels: Option<&Vec<Label>>,
+        hidden: &mut Random,
+    ) {
         loop {
+            let steps = run.labels.last().map_or(0, Vec::len);
+            if let Some(label) = labels.and_then(|labels| labels.get(steps)) {
+                run.conversation.choose(*label);
+            }
             match run.conversation.need() {
                 Need::User(turn) => {
-                    run.looks += turn.spent.looks;
-                    return;
+                    run.looks += turn.spent.looks + turn.spent.screenings;
+                    // How many steps there were is a part of the sequence of labels.
+                    if labels.is_none_or(|labels| steps >= labels.len()) {
+                        return;
+                    }
+                    run.conversation.go_on();
                 }
+                Need::Complete(_) if labels.is_some_and(|labels| steps >= labels.len()) => return,
                 Need::Complete(view) => {
+                    run.labels.last_mut().expect("a turn").push(view.label);
                     let shown = format!("{:?}", view.request);
                     if view.label.flows_to(&self.observer) {
                         run.log.push(format!("sees {shown}"));
@@ -164,7 +189,7 @@ impl Run {
                     run.slots += completion.calls.iter().filter(|c| c.arguments.contains("$slot")).count();
                     run.conversation.completed(completion);
                 }
-                Need::Screen(_) => panic!("no screener is asked"),
+                Need::Screen(request) => run.conversation.screened(&chosen(&request)),
                 Need::Fill(request) => {
                     // It may say anything, and so does: all of what it was shown.
                     let text = format!("{:?}", request.messages);
@@ -236,6 +261,17 @@ impl Run {
     }
 }
 
+/// What a screener's model answers: anything, depending on all that it sees.
+fn chosen(request: &Request) -> Completion {
+    let shown = format!("{request:?}");
+    let mut random = Random::of(&shown);
+    let names: Vec<String> = (1..6).filter(|_| random.chance(40)).map(|n| format!("h{n}")).collect();
+    let arguments = json!({"reasoning": "", "regions": names}).to_string();
+    let arguments = if random.chance(5) { "no".to_owned() } else { arguments };
+    let call = ToolCall { id: "x".to_owned(), name: "needed_regions".to_owned(), arguments };
+    Completion { calls: vec![call], ..Completion::default() }
+}
+
 /// What the worst model writes: everything that it sees decides everything that it does.
 fn worst(request: &Request, shown: &str) -> Completion {
     let mut random = Random::of(shown);
@@ -298,6 +334,10 @@ impl Observed {
     pub(crate) fn dump(&self) -> String {
         let monitor = self.conversation.monitor();
         let mut text = String::new();
+        for (turn, labels) in self.labels.iter().enumerate() {
+            let labels: Vec<String> = labels.iter().map(|label| monitor.describe(label).join("+")).collect();
+            let _ = writeln!(text, "turn {turn}: {}", labels.join(", "));
+        }
         for (index, event) in monitor.trace().events().iter().enumerate() {
             let exists = monitor.trace().existence(EventId(index));
             let body = match &event.body {

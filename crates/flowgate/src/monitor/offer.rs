@@ -35,12 +35,14 @@ impl Monitor {
 
     /// An agent that was shown what flows to `below` is about to be shown what flows to `view`. From now on every
     /// store carries the label of the view that could be written to by somebody who was shown more than before,
-    /// whether it is written to or not: that it was not would tell something, too.
+    /// whether it is written to or not: that it was not would tell something, too. The same holds for verdicts of rules
+    /// that look at other calls.
     ///
     /// Which stores these are does not depend on `view`, since the label of what is hidden may depend on what it is.
     pub fn enter(&mut self, below: &Label, view: &Label) {
         let policy = std::sync::Arc::clone(&self.policy);
         let plan = &policy.plan;
+        self.trace.enter(view);
         let mut tools: Vec<Tool> = self.met.iter().cloned().collect();
         tools.sort_by(|a, b| (&a.server, &a.name).cmp(&(&b.server, &b.name)));
         for tool in tools {
