@@ -166,6 +166,11 @@ impl Conversation {
         &self.monitor
     }
 
+    /// What this account's stores carry, for its next conversation.
+    pub fn remember(&self) -> Value {
+        self.monitor.remember()
+    }
+
     /// The lowest label of a step.
     pub fn base(&self) -> &Label {
         &self.base

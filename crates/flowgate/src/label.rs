@@ -8,6 +8,7 @@
 
 mod dimension;
 pub mod lattice;
+mod portable;
 mod roster;
 mod space;
 

@@ -5,6 +5,7 @@
 
 mod attribution;
 mod labelling;
+mod memory;
 mod offer;
 mod reasons;
 mod requirement;
@@ -30,6 +31,7 @@ use crate::policy::{Action, Policy};
 use crate::predicates::{Answered, Answers, Predicates};
 use crate::rules::{Around, Rules};
 use crate::trace::{Body, Call, Entry, EventId, Influence, PlaceError, Region, Status, Tool, Trace};
+pub use memory::MemoryError;
 use stores::{Access, Stores};
 use verdict::{Approval, Ticket};
 

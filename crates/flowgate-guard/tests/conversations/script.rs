@@ -55,6 +55,11 @@ impl Run {
 
     /// The same with tools that are described by `words`.
     pub(crate) fn with(policy: &str, method: Method, words: Words) -> Self {
+        Self::after(policy, method, words, None)
+    }
+
+    /// The same in a later conversation of an account, of whose stores this is known.
+    pub(crate) fn after(policy: &str, method: Method, words: Words, stores: Option<&Value>) -> Self {
         let offered = |name: &str| Offered {
             tool: Tool::local(name),
             description: name.to_owned(),
@@ -62,7 +67,10 @@ impl Run {
             output: None,
             words,
         };
-        let monitor = Monitor::new(Arc::new(Policy::parse(policy).unwrap()));
+        let mut monitor = Monitor::new(Arc::new(Policy::parse(policy).unwrap()));
+        if let Some(stores) = stores {
+            monitor.recall(stores).unwrap();
+        }
         let tools = ["list", "read", "send"].map(offered).to_vec();
         let settings = Settings::new(method, DigestKey::new([7; 32]));
         let conversation = Conversation::new(monitor, tools, settings).unwrap();

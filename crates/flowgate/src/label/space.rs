@@ -226,6 +226,11 @@ impl Space {
         partial
     }
 
+    /// The key of a label in a time dimension.
+    pub(super) fn age(&self, label: &Label, index: usize) -> Option<u64> {
+        label.ages.get(*self.offsets.get(index)?).copied()
+    }
+
     /// The part of `label` that lies in `dims`, bottom elsewhere.
     pub fn restrict(&self, label: &Label, dims: Dims) -> Label {
         let mut kept = Label::BOTTOM;

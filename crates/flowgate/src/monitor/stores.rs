@@ -102,6 +102,17 @@ impl Stores {
         }
     }
 
+    /// What each store carries: its name if it is declared, or the server whose undeclared tools share it.
+    pub(super) fn carried(&self) -> impl Iterator<Item = (Option<usize>, Option<&Arc<str>>, Label)> + '_ {
+        self.states.iter().map(|state| (state.declared, state.server.as_ref(), state.label.join(&self.floor)))
+    }
+
+    /// Joins a label into one store.
+    pub(super) fn join(&mut self, declared: Option<usize>, server: Option<&Arc<str>>, label: &Label) {
+        let index = self.index(declared, server);
+        self.raise(&[index], label);
+    }
+
     /// Joins a label into every store, also into those that nobody has used yet.
     pub(super) fn raise_all(&mut self, label: &Label) {
         self.floor = self.floor.join(label);

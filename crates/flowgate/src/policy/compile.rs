@@ -221,10 +221,10 @@ impl<'a> Compiler<'a> {
                 self.expression(value, &mut Scope::default()).map(|_| ())
             }
             StatementKind::Predicate { name, parameters, body } => self.predicate(name, parameters, body),
-            StatementKind::Store { written, read, .. } => {
+            StatementKind::Store { name, written, read } => {
                 let written = self.tools(written)?;
                 let read = self.tools(read)?;
-                self.plan.stores.push(Store { written, read });
+                self.plan.stores.push(Store { name: name.text.clone(), written, read });
                 Ok(())
             }
             StatementKind::Default { label } => {

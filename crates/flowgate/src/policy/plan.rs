@@ -50,6 +50,7 @@ pub(crate) struct Plan {
 /// State outside the agent that some tools write and others read.
 #[derive(Debug)]
 pub(crate) struct Store {
+    pub(crate) name: String,
     pub(crate) written: Vec<PatternId>,
     pub(crate) read: Vec<PatternId>,
 }

@@ -1,0 +1,167 @@
+//! Labels outside their session: in names, which mean the same in another one, where bits do not.
+//!
+//! ```json
+//! {"integrity": "untrusted", "sources": ["web"], "readers": ["ann"], "age": 1716076800}
+//! ```
+//!
+//! A dimension that is all of a set, read by nobody, or of unknown age is `"top"`. What cannot be read, or is not
+//! there, is top as well: a label that is brought back is never lower than it was.
+
+use serde_json::{Map, Value};
+
+use super::Label;
+use super::dimension::Kind;
+use super::roster::{Bound, Roster};
+use super::space::{Dims, Space};
+
+/// What stands for the greatest element of a dimension.
+const TOP: &str = "top";
+
+impl Space {
+    /// A label in names.
+    pub fn to_names(&self, label: &Label, roster: &Roster) -> Value {
+        let mut names = Map::new();
+        for (index, dimension) in self.dimensions().iter().enumerate() {
+            let part = self.restrict(label, Dims::one(index));
+            let value = if part == self.dimension_top(index).label {
+                Value::from(TOP)
+            } else {
+                match &dimension.kind {
+                    Kind::Order(lattice) => {
+                        let is_it = |name: &&String| {
+                            self.element(&dimension.name, name).is_some_and(|element| element.label == part)
+                        };
+                        lattice.names().iter().find(is_it).map_or(TOP, String::as_str).into()
+                    }
+                    Kind::Time => self.seconds(&part, index).map_or(Value::from(TOP), Value::from),
+                    Kind::Set(_) | Kind::OpenSet | Kind::Readers => {
+                        self.named(&part, index, roster).map_or(Value::from(TOP), Value::from)
+                    }
+                }
+            };
+            names.insert(dimension.name.clone(), value);
+        }
+        Value::Object(names)
+    }
+
+    /// The label that has these names, or the next greater one.
+    pub fn from_names(&self, names: &Value, roster: &mut Roster) -> Label {
+        let mut label = Label::BOTTOM;
+        for (index, dimension) in self.dimensions().iter().enumerate() {
+            let list = |value: &Value| -> Option<Vec<String>> {
+                value.as_array()?.iter().map(|name| name.as_str().map(str::to_owned)).collect()
+            };
+            let value = names.get(&dimension.name);
+            let part =
+                value.filter(|value| value.as_str() != Some(TOP) || matches!(dimension.kind, Kind::Order(_)));
+            let part = part.and_then(|value| match &dimension.kind {
+                Kind::Order(_) => self.element(&dimension.name, value.as_str()?),
+                Kind::Time if value.as_str() == Some("fresh") => Some(self.dimension_bottom(index)),
+                Kind::Time => self.instant(&dimension.name, value.as_i64()?),
+                Kind::Readers if value.as_str() == Some("everyone") => Some(self.dimension_bottom(index)),
+                Kind::Set(_) | Kind::OpenSet | Kind::Readers => {
+                    roster.set(self, &dimension.name, &list(value)?, Bound::Data)
+                }
+            });
+            label = label.join(&part.unwrap_or_else(|| self.dimension_top(index)).label);
+        }
+        label
+    }
+
+    /// The names of a set, or of who may read; `None` if it is not made of names alone.
+    fn named(&self, part: &Label, index: usize, roster: &Roster) -> Option<Value> {
+        let kind = &self.dimensions().get(index)?.kind;
+        if *kind == Kind::Readers && *part == Label::BOTTOM {
+            return Some("everyone".into());
+        }
+        let mut scratch = roster.clone();
+        let name = &self.dimensions().get(index)?.name;
+        let mut chosen: Vec<String> = roster
+            .names(index)
+            .iter()
+            .filter(|known| {
+                let one = scratch.set(self, name, &[(*known).clone()], Bound::Data);
+                one.is_some_and(|one| match kind {
+                    // Somebody may read it if what only they may read is no lower.
+                    Kind::Readers => part.flows_to(&one.label),
+                    _ => one.label.flows_to(part),
+                })
+            })
+            .cloned()
+            .collect();
+        // The order in which a session met them is its own.
+        chosen.sort();
+        let again = scratch.set(self, name, &chosen, Bound::Data)?;
+        (again.label == *part).then(|| chosen.into())
+    }
+
+    /// The point of a time dimension in seconds, `"fresh"` for its least.
+    fn seconds(&self, part: &Label, index: usize) -> Option<Value> {
+        match self.age(part, index)? {
+            0 => Some("fresh".into()),
+            u64::MAX => None,
+            key => Some(i64::MAX.wrapping_sub(i64::from_ne_bytes(key.to_ne_bytes())).into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::{Dimension, Lattice, Purpose};
+    use super::*;
+
+    fn space() -> Space {
+        let chain = |names: &[&str]| Kind::Order(Lattice::chain(names).unwrap());
+        Space::new(vec![
+            Dimension::new("integrity", Purpose::Integrity, chain(&["trusted", "untrusted"])),
+            Dimension::new("top", Purpose::Secrecy, chain(&["low", "top"])),
+            Dimension::new("kinds", Purpose::Secrecy, Kind::Set(vec!["pii".into(), "money".into()])),
+            Dimension::new("sources", Purpose::Secrecy, Kind::OpenSet),
+            Dimension::new("readers", Purpose::Secrecy, Kind::Readers),
+            Dimension::new("age", Purpose::Secrecy, Kind::Time),
+        ])
+        .unwrap()
+    }
+
+    proptest! {
+        #[test]
+        fn names_bring_a_label_back(picks: [u8; 6], order in any::<bool>()) {
+            let space = space();
+            let mut roster = Roster::new(&space);
+            let subset = |pick: u8, names: &[&str]| -> Vec<String> {
+                names.iter().enumerate().filter(|(i, _)| pick >> i & 1 == 1).map(|(_, n)| (*n).to_owned()).collect()
+            };
+            let parts = [
+                space.element("integrity", ["trusted", "untrusted"][usize::from(picks[0] % 2)]).unwrap(),
+                space.element("top", ["low", "top"][usize::from(picks[1] % 2)]).unwrap(),
+                roster.set(&space, "kinds", &subset(picks[2], &["pii", "money"]), Bound::Data).unwrap(),
+                roster.set(&space, "sources", &subset(picks[3], &["web", "mail"]), Bound::Data).unwrap(),
+                roster.set(&space, "readers", &subset(picks[4], &["ann", "bob", "eve"]), Bound::Data).unwrap(),
+                space.instant("age", i64::from(picks[5])).unwrap(),
+            ];
+            let label = parts.iter().fold(Label::BOTTOM, |label, part| label.join(&part.label));
+            let names = space.to_names(&label, &roster);
+            // Another session, in which names came up in another order.
+            let mut other = Roster::new(&space);
+            if order {
+                other.set(&space, "readers", &["eve".into(), "zoe".into()], Bound::Data);
+                other.set(&space, "sources", &["disk".into(), "mail".into()], Bound::Data);
+            }
+            let back = space.from_names(&names, &mut other);
+            prop_assert_eq!(space.to_names(&back, &other), names);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_top() {
+        let space = space();
+        let mut roster = Roster::new(&space);
+        for names in [Value::Null, serde_json::json!({"integrity": "odd", "kinds": [1], "age": "old"})] {
+            assert_eq!(space.from_names(&names, &mut roster), space.top(), "{names}");
+        }
+        assert_eq!(space.from_names(&space.to_names(&Label::BOTTOM, &roster), &mut roster), Label::BOTTOM);
+        assert_eq!(space.from_names(&space.to_names(&space.top(), &roster), &mut roster), space.top());
+    }
+}

@@ -1,0 +1,91 @@
+//! What stores carry, beyond a session.
+//!
+//! Conversation 1 stores an untrusted page in a memory server, conversation 2 reads it as notes of its own: so what an
+//! account's sessions wrote must be known to the next one. [`Monitor::remember`] gives it as JSON, [`Monitor::recall`] joins it
+//! into another session's stores. Who keeps it in between, and for which account, is the caller's business. Nothing here
+//! lowers it; whoever throws it away should write that down.
+//!
+//! If the policy declares other stores than it did then, nobody knows any more who reads what was written: everything
+//! is joined into every store.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::Monitor;
+use crate::label::Label;
+use crate::policy::pattern::PatternId;
+use crate::policy::plan::Plan;
+
+/// A record of stores that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemoryError(&'static str);
+
+impl fmt::Display for MemoryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the record of what stores carry cannot be read: {}", self.0)
+    }
+}
+
+impl std::error::Error for MemoryError {}
+
+impl Monitor {
+    /// What every store carries that was used in this session or an earlier one.
+    pub fn remember(&self) -> Value {
+        let (plan, space) = (&self.policy.plan, self.policy.space());
+        let stores = self.stores.carried().map(|(declared, server, label)| {
+            let label = space.to_names(&label, &self.roster);
+            match declared.and_then(|index| plan.stores.get(index)) {
+                Some(store) => json!({"store": store.name, "label": label}),
+                None => json!({"server": server.map(|server| server.to_string()), "label": label}),
+            }
+        });
+        json!({"declared": declarations(plan), "stores": stores.collect::<Vec<_>>()})
+    }
+
+    /// Joins what earlier sessions wrote into the stores of this one.
+    ///
+    /// # Errors
+    /// If it is no such record. Then nothing is known of the stores, and the session should not begin.
+    pub fn recall(&mut self, record: &Value) -> Result<(), MemoryError> {
+        let policy = Arc::clone(&self.policy);
+        let (plan, space) = (&policy.plan, policy.space());
+        let stores =
+            record.get("stores").and_then(Value::as_array).ok_or(MemoryError("it lists no stores"))?;
+        let mut read: Vec<(Option<usize>, Option<Arc<str>>, Label)> = Vec::new();
+        let mut is_known = record.get("declared") == Some(&declarations(plan));
+        for store in stores {
+            let label = store.get("label").filter(|label| label.is_object());
+            let label = space.from_names(label.ok_or(MemoryError("a store has no label"))?, &mut self.roster);
+            match (store.get("store"), store.get("server")) {
+                (Some(Value::String(name)), None) => {
+                    let declared = plan.stores.iter().position(|known| known.name == *name);
+                    is_known &= declared.is_some();
+                    read.push((declared, None, label));
+                }
+                (None, Some(Value::String(server))) => read.push((None, Some(server.as_str().into()), label)),
+                (None, Some(Value::Null)) => read.push((None, None, label)),
+                _ => return Err(MemoryError("a store has neither a name nor a server")),
+            }
+        }
+        self.version += 1;
+        if is_known {
+            read.iter()
+                .for_each(|(declared, server, label)| self.stores.join(*declared, server.as_ref(), label));
+        } else {
+            let all = read.iter().fold(Label::BOTTOM, |all, (_, _, label)| all.join(label));
+            self.stores.raise_all(&all);
+        }
+        Ok(())
+    }
+}
+
+/// The stores that a policy declares, with their patterns.
+fn declarations(plan: &Plan) -> Value {
+    let shown = |list: &[PatternId]| -> Vec<String> {
+        list.iter().filter_map(|id| plan.patterns.get(id.0).map(ToString::to_string)).collect()
+    };
+    let one = |store: &crate::policy::plan::Store| json!({"store": store.name, "written": shown(&store.written), "read": shown(&store.read)});
+    plan.stores.iter().map(one).collect()
+}
