@@ -36,8 +36,10 @@ pub enum Guard {
 
 impl Guard {
     /// All of them, the unguarded agent first.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 8] = [
         Self::Unguarded,
+        Self::With(Method::ConfirmAlways),
+        Self::With(Method::CheapestFirst),
         Self::With(Method::Everything),
         Self::With(Method::RedactAll),
         Self::With(Method::Introspection),

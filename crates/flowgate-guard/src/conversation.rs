@@ -280,13 +280,9 @@ impl Conversation {
         if let Some(level) = self.levels.last_mut() {
             level.steps += 1;
         }
-        let label = match self.settings.method {
-            Method::LowestFirst | Method::RedactAll | Method::Judge | Method::Introspection => level.label,
-            Method::Everything => {
-                let seen = self.monitor.trace().events().last().map_or(Label::BOTTOM, |event| event.context);
-                seen.join(&self.base)
-            }
-        };
+        let seen = || self.monitor.trace().events().last().map_or(Label::BOTTOM, |event| event.context);
+        let everything = self.settings.method.shows_everything();
+        let label = if everything { seen().join(&self.base) } else { level.label };
         if let Some(label) = self.chosen.take() {
             return Some(self.screen(label));
         }
@@ -343,6 +339,14 @@ impl Conversation {
         let Some(view) = self.view.take() else { return };
         self.turn.spent.messages += 1;
         self.turn.spent.tokens = self.turn.spent.tokens.plus(completion.usage);
+        if self.settings.method == Method::CheapestFirst && view.label != self.base {
+            self.turn.spent.bits += 1;
+            if !self.would_run(&completion.calls, &view.label) {
+                // It was as if it had never been written.
+                self.phase = Phase::Showing(self.base);
+                return;
+            }
+        }
         let Completion { text, calls, .. } = completion;
         if !text.is_empty() {
             self.reply(&text, view.label);

@@ -329,6 +329,17 @@ impl Monitor {
         }
     }
 
+    /// Asks a person about a call that is permitted: the permit is given up for a question.
+    pub fn ask_anyway(&mut self, permit: Permit) -> Question {
+        let (event, judgement) = (permit.event, permit.judgement.clone());
+        let (entry, attribution) = (permit.entry.clone(), permit.attribution.clone());
+        let stores = self.accesses.get(&event).map(|access| self.stores.versions(access)).unwrap_or_default();
+        let home = Arc::clone(&permit.home);
+        drop(permit);
+        self.sweep();
+        Question { entry, attribution, judgement, event, stores, home }
+    }
+
     fn void(&self, mut judgement: Judgement, message: &str) -> Denial {
         judgement.reasons.push(Reason::new(ReasonKind::Stale, Action::Deny, message));
         Denial { judgement: Box::new(judgement) }

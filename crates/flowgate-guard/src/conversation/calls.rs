@@ -1,8 +1,9 @@
 //! The calls of a step: read, filled, judged, asked about, run or refused, one after the other.
 
+use flowgate::label::Label;
 use flowgate::monitor::{Attribution, Judgement, Permit, Question, Source as Influencing, Verdict};
 use flowgate::trace::{self, Body, Call, Entry, EventId, Output, Tool};
-use flowgate_lm::chat::{Completion, Part, Request, ToolChoice};
+use flowgate_lm::chat::{Completion, Part, Request, ToolCall, ToolChoice};
 use serde_json::{Map, Value, json};
 
 use super::{Conversation, Ended, Filling, Level, Method, Need, Phase, Settings, ToolAnswer};
@@ -190,21 +191,44 @@ impl Conversation {
         let mut attribution = Attribution::view(self.settings.method.name(), label, hidden);
         attribution.arguments = sources;
         match self.monitor.judge_entry(Entry::from(Body::Call(call)), attribution) {
+            Verdict::Permit(permit)
+                if self.settings.method == Method::ConfirmAlways && !permit.judgement().is_harmless =>
+            {
+                let question = self.monitor.ask_anyway(permit);
+                Some(self.ask_person(index, question))
+            }
             Verdict::Permit(permit) => self.redeem(index, permit),
             Verdict::Confirm(question) => {
-                let ask = self.ask(&question);
-                self.turn.spent.questions += 1;
                 if self.settings.method == Method::LowestFirst && label != self.base {
                     self.turn.spent.bits += 1;
                 }
-                self.phase = Phase::Asking { index, question: Box::new(question) };
-                Some(Need::Approve(ask))
+                Some(self.ask_person(index, question))
             }
             Verdict::Deny(denial) => {
                 self.refuse(index, denial.judgement(), "deny");
                 None
             }
         }
+    }
+
+    fn ask_person(&mut self, index: usize, question: Question) -> Need {
+        let ask = self.ask(&question);
+        self.turn.spent.questions += 1;
+        self.phase = Phase::Asking { index, question: Box::new(question) };
+        Need::Approve(ask)
+    }
+
+    /// Whether all calls would run that a model makes which was shown what flows to `label`. Nothing comes of asking.
+    pub(super) fn would_run(&mut self, calls: &[ToolCall], label: &Label) -> bool {
+        calls.iter().all(|call| {
+            let Some(known) = self.catalogue.find(&self.monitor, label, &call.name) else { return true };
+            self.judged += 1;
+            let (id, tool) = (format!("c{}", self.judged), known.offered.tool.clone());
+            let call = Call::from_json(id, tool, &call.arguments);
+            let attribution = Attribution::view(self.settings.method.name(), *label, 0);
+            let verdict = self.monitor.judge_entry(Entry::from(Body::Call(call)), attribution);
+            matches!(verdict, Verdict::Permit(_))
+        })
     }
 
     pub(super) fn redeem(&mut self, index: usize, permit: Permit) -> Option<Need> {

@@ -20,6 +20,10 @@ pub enum Method {
     Everything,
     /// The strictest requirement on offer, and never more.
     RedactAll,
+    /// Everything, and a person is asked about every call that the policy does not call harmless.
+    ConfirmAlways,
+    /// Everything if all calls that come of it are permitted; else the strictest requirement on offer, in a second try.
+    CheapestFirst,
     /// What a [judge](crate::screener::judge) says that the step needs.
     Judge,
     /// What the model [cites](crate::screener::introspection).
@@ -28,15 +32,28 @@ pub enum Method {
 
 impl Method {
     /// All of them.
-    pub const ALL: [Self; 5] =
-        [Self::LowestFirst, Self::Judge, Self::Introspection, Self::Everything, Self::RedactAll];
+    pub const ALL: [Self; 7] = [
+        Self::LowestFirst,
+        Self::CheapestFirst,
+        Self::Judge,
+        Self::Introspection,
+        Self::Everything,
+        Self::ConfirmAlways,
+        Self::RedactAll,
+    ];
+
+    /// Whether a step is shown all that happened.
+    pub(crate) fn shows_everything(self) -> bool {
+        matches!(self, Self::Everything | Self::ConfirmAlways | Self::CheapestFirst)
+    }
 
     /// Who says what a step depends on, if a model is asked for it.
     pub(crate) fn screener(self) -> Option<&'static dyn Screener> {
         match self {
             Self::Judge => Some(&Judge),
             Self::Introspection => Some(&Introspection),
-            Self::LowestFirst | Self::Everything | Self::RedactAll => None,
+            Self::LowestFirst | Self::RedactAll => None,
+            Self::Everything | Self::ConfirmAlways | Self::CheapestFirst => None,
         }
     }
 
@@ -46,6 +63,8 @@ impl Method {
             Self::LowestFirst => "lowest-first",
             Self::Everything => "everything",
             Self::RedactAll => "redact-all",
+            Self::ConfirmAlways => "confirm-always",
+            Self::CheapestFirst => "cheapest-first",
             Self::Judge => Judge.name(),
             Self::Introspection => Introspection.name(),
         }

@@ -61,7 +61,7 @@ pub struct Spent {
     /// Calls that did not.
     pub refused: usize,
     /// Bits that somebody who sees the lowest steps could at most learn of hidden text: for each label that a screener
-    /// chose, the logarithm of the number of labels; where the model looks by itself, one for each question that was
+    /// chose, the logarithm of the number of labels; for each step that was shown everything first, one; where the model looks by itself, one for each question that was
     /// asked above the lowest level, whose answer can change what a store carries.
     pub bits: usize,
 }

@@ -13,6 +13,7 @@
     clippy::expect_used,
     clippy::indexing_slicing,
     clippy::panic,
+    clippy::print_stderr,
     clippy::string_slice,
     reason = "a test"
 )]
