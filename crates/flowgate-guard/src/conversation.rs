@@ -57,12 +57,14 @@ pub struct ToolAnswer {
     pub structured: Option<Value>,
     /// Whether it is an error.
     pub is_error: bool,
+    /// What it carries besides what the policy says, in names ([`Conversation::carried`]): for a tool that is an agent itself.
+    pub carries: Option<Value>,
 }
 
 impl ToolAnswer {
     /// An answer that is text.
     pub fn text(text: impl Into<String>) -> Self {
-        Self { content: Value::String(text.into()), structured: None, is_error: false }
+        Self { content: Value::String(text.into()), structured: None, is_error: false, carries: None }
     }
 
     /// An error.
@@ -132,6 +134,8 @@ pub struct Conversation {
     /// How many calls were judged, for ids that are unique.
     judged: usize,
     view: Option<View>,
+    /// The join of what was said in this turn.
+    said: Label,
     /// The label of the next step, if somebody has chosen it.
     chosen: Option<Label>,
 }
@@ -158,6 +162,7 @@ impl Conversation {
             judged: 0,
             view: None,
             chosen: None,
+            said: base,
         })
     }
 
@@ -190,10 +195,41 @@ impl Conversation {
     /// If the session has no room.
     pub fn user(&mut self, content: Value) -> Result<EventId, PushError> {
         let event = self.say("user", content)?;
+        self.begin();
+        Ok(event)
+    }
+
+    fn begin(&mut self) {
         self.levels = vec![Level { label: self.base, then_return: false, steps: 0 }];
         self.phase = Phase::Generate;
         self.turn = Turn::default();
+        self.said = self.base;
+    }
+
+    /// A task from another agent, which carries what that agent's call did, in names. Nothing in this conversation carries
+    /// less.
+    ///
+    /// # Errors
+    /// If the session has no room.
+    pub fn task(&mut self, content: Value, carries: &Value) -> Result<EventId, PushError> {
+        let label = self.monitor.from_names(carries);
+        let message = Message { role: "user".to_owned(), content };
+        let (event, _) = self.monitor.push_raised(Entry::from(Body::Message(message)), label)?;
+        self.items.push(Item::Said(event));
+        self.base = self.base.join(&label);
+        self.begin();
         Ok(event)
+    }
+
+    /// What the replies of the last turn carry, in names: what is answered to who set the task.
+    pub fn carried(&self) -> Value {
+        self.monitor.to_names(&self.said)
+    }
+
+    /// What a call carries that is about to run, in names: what an agent is told that runs as a tool.
+    pub fn carried_by(&self, call: &Authorized) -> Value {
+        let label = self.monitor.trace().event(call.event()).map_or(Label::BOTTOM, |event| event.label);
+        self.monitor.to_names(&label)
     }
 
     /// Something else that is put into the context, such as retrieved memory. The policy says what it carries.
@@ -389,6 +425,7 @@ impl Conversation {
         if !withheld.is_empty() {
             text.clear();
         }
+        self.said = self.said.join(&label);
         self.turn.replies.push(Reply { text, label: self.monitor.describe(&label), withheld, disarmed });
     }
 

@@ -220,7 +220,26 @@ impl Monitor {
     /// # Errors
     /// If the event is a call, has no place in the trace, or is one too many.
     pub fn push(&mut self, entry: Entry) -> Result<(EventId, Vec<Finding>), PushError> {
-        self.push_seen(entry, None)
+        self.push_seen(entry, None, Label::BOTTOM)
+    }
+
+    /// Adds a message or a tool's output that carries at least `floor`, besides what the policy says: what another
+    /// session made, or what a server says of its own answers.
+    ///
+    /// # Errors
+    /// As [`push`](Self::push).
+    pub fn push_raised(&mut self, entry: Entry, floor: Label) -> Result<(EventId, Vec<Finding>), PushError> {
+        self.push_seen(entry, None, floor)
+    }
+
+    /// A label in names, for another session: see [`from_names`](Self::from_names).
+    pub fn to_names(&self, label: &Label) -> serde_json::Value {
+        self.policy.space().to_names(label, &self.roster)
+    }
+
+    /// The label that another session calls so, or the next greater one here.
+    pub fn from_names(&mut self, names: &serde_json::Value) -> Label {
+        self.policy.space().from_names(names, &mut self.roster)
     }
 
     /// Adds a message of the model, which was shown what flows to `view` and nothing else. The caller vouches for that.
@@ -232,10 +251,15 @@ impl Monitor {
         entry: Entry,
         view: Label,
     ) -> Result<(EventId, Vec<Finding>), PushError> {
-        self.push_seen(entry, Some(view))
+        self.push_seen(entry, Some(view), Label::BOTTOM)
     }
 
-    fn push_seen(&mut self, entry: Entry, view: Option<Label>) -> Result<(EventId, Vec<Finding>), PushError> {
+    fn push_seen(
+        &mut self,
+        entry: Entry,
+        view: Option<Label>,
+        floor: Label,
+    ) -> Result<(EventId, Vec<Finding>), PushError> {
         self.sweep();
         if matches!(entry.body, Body::Call(_)) {
             return Err(PushError::IsCall);
@@ -246,7 +270,7 @@ impl Monitor {
         let place = self.trace.place(&entry).map_err(PushError::Place)?;
         self.version += 1;
         let mut fuel = self.limits.fuel;
-        let (id, mut findings) = self.label_and_append(entry, place, view, &mut fuel);
+        let (id, mut findings) = self.label_and_append(entry, place, view, floor, &mut fuel);
         for reason in self.meet_rules(id, &mut fuel) {
             findings.push(Finding { event: id, reason });
         }

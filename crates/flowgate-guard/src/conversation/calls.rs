@@ -291,9 +291,10 @@ impl Conversation {
             Some(Body::Call(call)) => call.id.clone(),
             _ => String::new(),
         };
-        let ToolAnswer { content, structured, is_error } = answer;
+        let ToolAnswer { content, structured, is_error, carries } = answer;
+        let carries = carries.map_or(Label::BOTTOM, |names| self.monitor.from_names(&names));
         let output = Output { call_id, tool: None, content, structured, is_error };
-        match self.monitor.push(Entry::from(Body::Output(output))) {
+        match self.monitor.push_raised(Entry::from(Body::Output(output)), carries) {
             Ok((event, _)) => self.answer(index, Answer::Output(event)),
             Err(_) => {
                 self.levels.clear();

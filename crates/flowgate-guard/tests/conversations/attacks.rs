@@ -223,6 +223,34 @@ fn stores_keep_their_labels_between_conversations() {
     );
 }
 
+/// An agent that runs as a tool reads a page and reports: the report is as untrusted as the page, whatever the policy
+/// says of the tool's answers. What it is told carries what the call did.
+#[test]
+fn sub_agents_keep_labels() {
+    let report = |script: &[&str]| {
+        let mut child = lowest("");
+        let nothing = child.conversation.monitor().to_names(&flowgate::label::Label::BOTTOM);
+        child.conversation.task("Find out.".into(), &nothing).unwrap();
+        child.go(script);
+        child.conversation.carried()
+    };
+    let seen = |carries: Value| {
+        let mut parent = lowest("");
+        parent.answers = vec![("list", json!("[1]"))];
+        parent.carries = Some(carries);
+        parent.turn("Ask.", &["list {}", "Done."]);
+        parent.last_view().to_owned()
+    };
+    assert!(seen(report(&["read {}", LOOK, "It says ..."])).ends_with("[hidden h1]"));
+    assert!(seen(report(&["list {}", "There are two."])).ends_with("call_1: [1]"));
+    // A task that was set after a look carries that: nothing below it happens in the sub-agent.
+    let mut child = lowest("");
+    let untrusted = json!({"integrity": "untrusted", "secrecy": "public"});
+    child.conversation.task("Mail Bob.".into(), &untrusted).unwrap();
+    child.go(&[SEND, "Done."]);
+    assert_eq!(child.calls(), [r#"asks send {"to":"bob","body":"hello"}"#]);
+}
+
 /// A rendered link or image exfiltrates without a tool call.
 #[test]
 fn a_reply_leads_nowhere_that_its_text_may_not_go() {

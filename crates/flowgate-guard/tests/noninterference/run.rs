@@ -252,7 +252,7 @@ impl Run {
                 }
             }
         };
-        let answer = ToolAnswer { content, structured: None, is_error };
+        let answer = ToolAnswer { content, structured: None, is_error, carries: None };
         run.conversation.ran(answer);
         if exists {
             let last = run.conversation.monitor().trace().len() - 1;

@@ -77,6 +77,7 @@ impl Monitor {
         entry: Entry,
         place: Place,
         view: Option<Label>,
+        given: Label,
         fuel: &mut u64,
     ) -> (EventId, Vec<Finding>) {
         let policy = std::sync::Arc::clone(&self.policy);
@@ -164,7 +165,7 @@ impl Monitor {
         }
         if let Some(event) = self.trace.event_mut(id) {
             event.document.frame_by_content(&plan.space);
-            event.document.raise(&floor);
+            event.document.raise(&floor.join(&given));
         }
         self.trace.settle(id, &seen);
         (id, reasons.into_iter().map(|reason| Finding { event: id, reason }).collect())
