@@ -203,7 +203,24 @@ pub(crate) enum Bench {
         #[arg(long)]
         content: bool,
     },
+    /// Run an agent that obeys every instruction it sees over tasks in which strangers have written instructions.
+    ///
+    /// The model is a test double: it does a task's next step as soon as a method lets it, and obeys whoever it reads. So
+    /// the table tells what each method prevents, asks about and costs, not how clever a model is. Every figure is
+    /// computed as it runs.
+    #[command(after_help = AGENTS_HELP)]
+    Agents,
 }
+
+const AGENTS_HELP: &str = "\
+How to read the table:
+  foreign     acting calls that the task does not have
+  altered     acting calls of the task with another value where it matters
+  payload     calls of the task that pass strangers' text on as text
+  idle        calls that only look something up, and that the task does not have
+  questions   what a person was asked; they allow exactly what the task has
+  done        tasks that were done all the same
+  bits        what the choice of labels, and questions, could tell of hidden text";
 
 const DETECTORS_HELP: &str = "\
 How to read the table:

@@ -15,5 +15,11 @@ pub(crate) fn run(bench: &Bench, output: &mut Output) -> Result<u8, InputError> 
                 detectors::Options { policy: policy.as_deref(), format: *format, content: *content };
             detectors::run(&options, output)
         }
+        Bench::Agents => {
+            use flowgate_bench::agents::{Guard, run, table};
+            let rows = run(&Guard::ALL).map_err(InputError)?;
+            output.raw(table(&Guard::ALL, &rows).as_bytes());
+            Ok(0)
+        }
     }
 }
