@@ -61,6 +61,8 @@ impl Toolbox {
 
 /// Hears of what an agent does.
 pub trait Observer {
+    /// The conversation stands like this, and what it needs next is about to be met.
+    fn stands(&mut self, _conversation: &Conversation) {}
     /// The model is asked, and shown this.
     fn asking(&mut self, _view: &View) {}
     /// The model has answered.
@@ -131,6 +133,7 @@ impl Agent<'_> {
     pub fn turn(&mut self, conversation: &mut Conversation, content: Value) -> Result<Turn, TurnError> {
         conversation.user(content).map_err(TurnError::Full)?;
         loop {
+            self.observer.stands(conversation);
             match conversation.need() {
                 Need::User(turn) => return Ok(turn),
                 Need::Complete(view) => {
