@@ -37,10 +37,10 @@ pub(crate) struct Limits {
 }
 
 /// Asks whether to stop as soon as possible.
-pub(crate) type Cancelled = dyn Fn() -> bool + Send + Sync;
+pub(crate) type Cancelled<'a> = dyn Fn() -> bool + Send + Sync + 'a;
 
 /// Hears what a person should know of a server.
-pub(crate) type Remark = dyn Fn(&str) + Send + Sync;
+pub(crate) type Remark<'a> = dyn Fn(&str) + Send + Sync + 'a;
 
 /// A server that was started at least once.
 pub(crate) struct Server {
@@ -58,7 +58,7 @@ pub(crate) fn start(
     specs: Vec<Spec>,
     limits: Limits,
     runtime: &Arc<Runtime>,
-    cancelled: &Cancelled,
+    cancelled: &Cancelled<'_>,
 ) -> Result<Vec<(Arc<Server>, Vec<Offered>)>, Vec<String>> {
     let connecting = specs.into_iter().map(|spec| {
         let task = runtime.begin(connection::open(spec.clone(), limits));
@@ -141,7 +141,12 @@ impl Server {
     }
 
     /// Runs a call, on a new server if the old one has ended.
-    pub(crate) fn call(&self, call: &Authorized, cancelled: &Cancelled, remark: &Remark) -> ToolAnswer {
+    pub(crate) fn call(
+        &self,
+        call: &Authorized,
+        cancelled: &Cancelled<'_>,
+        remark: &Remark<'_>,
+    ) -> ToolAnswer {
         if cancelled() {
             return ToolAnswer::error("the user has stopped the turn; the call did not run");
         }
@@ -155,11 +160,18 @@ impl Server {
             Err(CallError::Ended { words }) => {
                 *self.held() = None;
                 let words = words.map(|words| format!("; its last words: {words}")).unwrap_or_default();
-                remark(&format!("the server `{name}` has ended, and is started again by its next call{words}"));
-                ToolAnswer::error("the server has ended; the call may have run, and the next one starts it again")
+                remark(&format!(
+                    "the server `{name}` has ended, and is started again by its next call{words}"
+                ));
+                ToolAnswer::error(
+                    "the server has ended; the call may have run, and the next one starts it again",
+                )
             }
             Err(CallError::NotStarted(why)) => {
-                remark(&format!("the server `{name}` cannot be started again: {why}; {}", self.spec.advice()));
+                remark(&format!(
+                    "the server `{name}` cannot be started again: {why}; {}",
+                    self.spec.advice()
+                ));
                 ToolAnswer::error("the server has ended and cannot be started again; the call did not run")
             }
             Err(CallError::Told(text)) => ToolAnswer::error(text),
@@ -170,7 +182,7 @@ impl Server {
         &self,
         tool: String,
         arguments: Map<String, Value>,
-        cancelled: &Cancelled,
+        cancelled: &Cancelled<'_>,
     ) -> Result<ToolAnswer, CallError> {
         let seconds = self.limits.time.as_secs();
         let unfinished = |why| {

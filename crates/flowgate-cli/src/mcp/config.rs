@@ -26,7 +26,9 @@ impl Spec {
     /// What to do if it cannot be used.
     pub(crate) fn advice(&self) -> String {
         match &self.reach {
-            Reach::Command { command, .. } => format!("try to run `{}` by hand", crate::visible::line(command)),
+            Reach::Command { command, .. } => {
+                format!("try to run `{}` by hand", crate::visible::line(command))
+            }
             Reach::Url { .. } => "check its `url` and `headers`".to_owned(),
         }
     }
@@ -75,7 +77,8 @@ impl Fields<'_> {
         match self.entry.get("type").and_then(Value::as_str) {
             None | Some("stdio" | "http" | "streamable-http" | "streamableHttp") => {}
             Some("sse") => {
-                return Err("the transport `sse` is no longer part of MCP; use its streamable HTTP address".to_owned());
+                return Err("the transport `sse` is no longer part of MCP; use its streamable HTTP address"
+                    .to_owned());
             }
             Some(_) => return Err("its `type` is not known; write `stdio` or `http`".to_owned()),
         }
@@ -173,7 +176,11 @@ mod tests {
 
     fn check(text: &str, expected: &str) {
         let shown = match read(text, Path::new("/etc/flowgate"), &environment) {
-            Ok(specs) => specs.iter().map(|spec| format!("{} {:?}", spec.name, spec.reach)).collect::<Vec<_>>().join("; "),
+            Ok(specs) => specs
+                .iter()
+                .map(|spec| format!("{} {:?}", spec.name, spec.reach))
+                .collect::<Vec<_>>()
+                .join("; "),
             Err(error) => error,
         };
         assert_eq!(shown, expected, "{text}");
@@ -199,7 +206,10 @@ mod tests {
         let one = |entry: &str| format!(r#"{{"mcpServers": {{"mail": {entry}}}}}"#);
         let form = FORM;
         check("{", "no strict JSON: EOF while parsing an object at line 1 column 1");
-        check(r#"{"mcpServers": {"a": {"command": "x"}, "a": {}}}"#, "no strict JSON: duplicate key at line 1 column 42");
+        check(
+            r#"{"mcpServers": {"a": {"command": "x"}, "a": {}}}"#,
+            "no strict JSON: duplicate key at line 1 column 42",
+        );
         check("{}", &format!("it has no `mcpServers`; {form}"));
         check(r#"{"mcpServers": []}"#, &format!("`mcpServers` is no object; {form}"));
         check(
@@ -209,23 +219,42 @@ mod tests {
         for (entry, expected) in [
             ("3", format!("it is no object; {form}")),
             ("{}", format!("it has neither `command` nor `url`; {form}")),
-            (r#"{"command": "x", "url": "http://x"}"#, "it has both `command` and `url`; leave one out".to_owned()),
+            (
+                r#"{"command": "x", "url": "http://x"}"#,
+                "it has both `command` and `url`; leave one out".to_owned(),
+            ),
             (r#"{"command": 3}"#, "its `command` is no text; put it in quotation marks".to_owned()),
             (r#"{"command": ""}"#, "its `command` is empty; write the program to run".to_owned()),
-            (r#"{"command": "x", "args": "-y"}"#, "its `args` is no list of texts; write [\"one\", \"two\"]".to_owned()),
-            (r#"{"command": "x", "env": ["A=1"]}"#, "its `env` is no object of texts; write {\"NAME\": \"value\"}".to_owned()),
+            (
+                r#"{"command": "x", "args": "-y"}"#,
+                "its `args` is no list of texts; write [\"one\", \"two\"]".to_owned(),
+            ),
+            (
+                r#"{"command": "x", "env": ["A=1"]}"#,
+                "its `env` is no object of texts; write {\"NAME\": \"value\"}".to_owned(),
+            ),
             (
                 r#"{"command": "x", "env": {"KEY": "${NOPE}"}}"#,
-                "its `env.KEY` needs the variable NOPE, which is not set; set it, or write ${NOPE:-default}".to_owned(),
+                "its `env.KEY` needs the variable NOPE, which is not set; set it, or write ${NOPE:-default}"
+                    .to_owned(),
             ),
             (r#"{"command": "${X"}"#, "its `command` has a `${` without `}`".to_owned()),
-            (r#"{"url": "x.org"}"#, "its `url` is no address; write http:// or https:// with a host".to_owned()),
-            (r#"{"url": "https://me:pw@x.org"}"#, "its `url` is no address; write http:// or https:// with a host".to_owned()),
+            (
+                r#"{"url": "x.org"}"#,
+                "its `url` is no address; write http:// or https:// with a host".to_owned(),
+            ),
+            (
+                r#"{"url": "https://me:pw@x.org"}"#,
+                "its `url` is no address; write http:// or https:// with a host".to_owned(),
+            ),
             (
                 r#"{"type": "sse", "url": "http://x"}"#,
                 "the transport `sse` is no longer part of MCP; use its streamable HTTP address".to_owned(),
             ),
-            (r#"{"type": "ws", "url": "http://x"}"#, "its `type` is not known; write `stdio` or `http`".to_owned()),
+            (
+                r#"{"type": "ws", "url": "http://x"}"#,
+                "its `type` is not known; write `stdio` or `http`".to_owned(),
+            ),
         ] {
             check(&one(entry), &format!("the server `mail`: {expected}"));
         }

@@ -34,9 +34,26 @@ const MAX_LISTED: usize = 4 << 20;
 const KEPT: usize = 4 << 10;
 /// What a server learns of the environment, besides what its `env` says. A key for the model is not among it.
 const INHERITED: [&str; 20] = [
-    "HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER",
-    "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "APPDATA", "LOCALAPPDATA", "SYSTEMROOT", "TEMP",
-    "USERPROFILE", "PATHEXT",
+    "HOME",
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "LOGNAME",
+    "PATH",
+    "SHELL",
+    "TERM",
+    "TMPDIR",
+    "TZ",
+    "USER",
+    "XDG_CACHE_HOME",
+    "XDG_CONFIG_HOME",
+    "XDG_DATA_HOME",
+    "APPDATA",
+    "LOCALAPPDATA",
+    "SYSTEMROOT",
+    "TEMP",
+    "USERPROFILE",
+    "PATHEXT",
 ];
 
 /// A connection that was open once.
@@ -97,7 +114,9 @@ pub(super) async fn open(spec: Spec, limits: Limits) -> Result<Connection, Strin
             command.wrap(process_wrap::tokio::ProcessGroup::leader());
             let spawned = TokioChildProcess::builder(command).stderr(Stdio::piped()).spawn();
             let (transport, stderr) = spawned.map_err(|error| match error.kind() {
-                std::io::ErrorKind::NotFound => "cannot be run: there is no such program or folder".to_owned(),
+                std::io::ErrorKind::NotFound => {
+                    "cannot be run: there is no such program or folder".to_owned()
+                }
                 std::io::ErrorKind::PermissionDenied => "cannot be run: it may not be executed".to_owned(),
                 _ => format!("cannot be run: {error}"),
             })?;
@@ -150,7 +169,9 @@ fn begun(error: &ClientInitializeError) -> String {
     match error {
         ClientInitializeError::ConnectionClosed(_) => "it ended before it had answered".to_owned(),
         ClientInitializeError::TransportError { error, .. } => visible::short(&error.error.to_string(), 200),
-        ClientInitializeError::JsonRpcError(error) => format!("it says: {}", visible::short(&error.message, 200)),
+        ClientInitializeError::JsonRpcError(error) => {
+            format!("it says: {}", visible::short(&error.message, 200))
+        }
         _ => "its first answer is not one of MCP".to_owned(),
     }
 }
@@ -217,19 +238,22 @@ impl Connection {
             };
             let result = match answered {
                 CallToolResponse::Complete(result) => result,
-                CallToolResponse::InputRequired(_) => {
-                    return Err(CallError::Told("the tool asks for more than its arguments, which nobody here answers".to_owned()));
-                }
-                CallToolResponse::Task(_) => {
-                    return Err(CallError::Told("the tool answers later, for which nobody here waits".to_owned()));
+                // It wants to ask somebody, or to answer later.
+                _ => {
+                    let text =
+                        "the tool wants more than its arguments and some time, which nobody here gives";
+                    return Err(CallError::Told(text.to_owned()));
                 }
             };
             let content = serde_json::to_value(&result.content)
                 .map_err(|_| CallError::Told("the tool's answer cannot be read".to_owned()))?;
             let structured = result.structured_content;
-            let size = content.to_string().len() + structured.as_ref().map_or(0, |value| value.to_string().len());
+            let size =
+                content.to_string().len() + structured.as_ref().map_or(0, |value| value.to_string().len());
             if size > largest {
-                return Err(CallError::Told(format!("the tool's answer is larger than {largest} bytes; ask for less")));
+                return Err(CallError::Told(format!(
+                    "the tool's answer is larger than {largest} bytes; ask for less"
+                )));
             }
             Ok(ToolAnswer { content, structured, is_error: result.is_error.unwrap_or(false) })
         }
@@ -277,8 +301,12 @@ mod tests {
             cwd: None,
         };
         let command = command(&reach);
-        let names: Vec<&str> =
-            command.as_std().get_envs().filter(|(_, value)| value.is_some()).filter_map(|(name, _)| name.to_str()).collect();
+        let names: Vec<&str> = command
+            .as_std()
+            .get_envs()
+            .filter(|(_, value)| value.is_some())
+            .filter_map(|(name, _)| name.to_str())
+            .collect();
         assert!(names.contains(&"KEY") && names.contains(&"PATH"), "{names:?}");
         assert!(names.iter().all(|name| *name == "KEY" || INHERITED.contains(name)), "{names:?}");
     }

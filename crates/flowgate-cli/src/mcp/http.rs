@@ -57,7 +57,12 @@ pub(super) struct Client {
 /// # Errors
 /// If it cannot stand in a request.
 pub(super) fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), String> {
-    let wrong = || format!("cannot be asked: the header `{}` has characters that no header has", crate::visible::short(name, 40));
+    let wrong = || {
+        format!(
+            "cannot be asked: the header `{}` has characters that no header has",
+            crate::visible::short(name, 40)
+        )
+    };
     let name = HeaderName::try_from(name).map_err(|_| wrong())?;
     let mut value = HeaderValue::try_from(value).map_err(|_| wrong())?;
     value.set_sensitive(true);
@@ -81,7 +86,13 @@ impl Client {
     }
 
     /// Asks, on a thread that may wait.
-    fn post(&self, uri: &str, message: &ClientJsonRpcMessage, headers: &Headers, session: Option<&str>) -> Result<StreamableHttpPostResponse, Failed> {
+    fn post(
+        &self,
+        uri: &str,
+        message: &ClientJsonRpcMessage,
+        headers: &Headers,
+        session: Option<&str>,
+    ) -> Result<StreamableHttpPostResponse, Failed> {
         let body = serde_json::to_vec(message)?;
         let mut request = self.agent.post(uri).header("content-type", "application/json");
         request = request.header("accept", "application/json, text/event-stream");
@@ -93,15 +104,23 @@ impl Client {
         }
         let response = request.send(&body[..]).map_err(|error| failed(unreachable(&error)))?;
         let status = response.status().as_u16();
-        let text = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let text = |name: &str| {
+            response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
+        };
         let (kind, id) = (text("content-type").unwrap_or_default().to_ascii_lowercase(), text(SESSION));
         let is_request = matches!(message, JsonRpcMessage::Request(_));
         match status {
             202 | 204 => return Ok(StreamableHttpPostResponse::Accepted),
             200..=299 if !is_request => return Ok(StreamableHttpPostResponse::Accepted),
             404 if session.is_some() => return Err(StreamableHttpError::SessionExpired),
-            401 | 403 => return Err(failed(format!("it wants to know who asks ({status}); give it a key in `headers`"))),
-            300..=399 => return Err(failed(format!("it sends us elsewhere ({status}); write that address as `url`"))),
+            401 | 403 => {
+                return Err(failed(format!(
+                    "it wants to know who asks ({status}); give it a key in `headers`"
+                )));
+            }
+            300..=399 => {
+                return Err(failed(format!("it sends us elsewhere ({status}); write that address as `url`")));
+            }
             _ => {}
         }
         let is_json = kind.starts_with("application/json");
@@ -109,7 +128,9 @@ impl Client {
             let answer = bounded(response.into_body().into_reader(), MAX_ERROR).ok();
             let answer = answer.and_then(|bytes| serde_json::from_slice::<ServerJsonRpcMessage>(&bytes).ok());
             return match answer {
-                Some(answer @ JsonRpcMessage::Error(_)) if is_json => Ok(StreamableHttpPostResponse::Json(answer, id)),
+                Some(answer @ JsonRpcMessage::Error(_)) if is_json => {
+                    Ok(StreamableHttpPostResponse::Json(answer, id))
+                }
                 _ => Err(failed(format!("it answers with the status {status}"))),
             };
         }
@@ -143,8 +164,10 @@ fn events(mut reader: ureq::BodyReader<'static>, most: usize) -> BoxStream<'stat
                 }
             };
             read = read.saturating_add(bytes.len());
-            let split = if read > most { Err(broken("the stream is too long")) } else { Ok(splitter.feed(bytes)) };
-            let events = match split.and_then(|split| split.map_err(|_| broken("the stream cannot be read"))) {
+            let split =
+                if read > most { Err(broken("the stream is too long")) } else { Ok(splitter.feed(bytes)) };
+            let events = match split.and_then(|split| split.map_err(|_| broken("the stream cannot be read")))
+            {
                 Ok(events) => events,
                 Err(error) => {
                     let _ = sender.blocking_send(Err(error));
@@ -161,21 +184,27 @@ fn events(mut reader: ureq::BodyReader<'static>, most: usize) -> BoxStream<'stat
             }
         }
     });
-    unfold(receiver, async |mut receiver: tokio::sync::mpsc::Receiver<_>| Some((receiver.recv().await?, receiver))).boxed()
+    unfold(receiver, |mut receiver| async move { Some((receiver.recv().await?, receiver)) }).boxed()
 }
 
 fn bounded(reader: ureq::BodyReader<'static>, most: usize) -> Result<Vec<u8>, Failed> {
     let limit = u64::try_from(most).unwrap_or(u64::MAX).saturating_add(1);
     let mut bytes = Vec::new();
     reader.take(limit).read_to_end(&mut bytes)?;
-    if bytes.len() > most { Err(StreamableHttpError::ResponseBodyTooLarge { max_size: most }) } else { Ok(bytes) }
+    if bytes.len() > most {
+        Err(StreamableHttpError::ResponseBodyTooLarge { max_size: most })
+    } else {
+        Ok(bytes)
+    }
 }
 
 fn unreachable(error: &ureq::Error) -> &'static str {
     match error {
         ureq::Error::Timeout(_) => "it does not answer in time",
         ureq::Error::HostNotFound => "its host is not known",
-        ureq::Error::Tls(_) | ureq::Error::Rustls(_) | ureq::Error::Pem(_) => "no connection that could be trusted",
+        ureq::Error::Tls(_) | ureq::Error::Rustls(_) | ureq::Error::Pem(_) => {
+            "no connection that could be trusted"
+        }
         _ => "no connection",
     }
 }
@@ -196,7 +225,13 @@ impl StreamableHttpClient for Client {
         tokio::task::spawn_blocking(asking).await?
     }
 
-    async fn delete_session(&self, uri: Arc<str>, session_id: Arc<str>, _: Option<String>, custom_headers: Headers) -> Result<(), Failed> {
+    async fn delete_session(
+        &self,
+        uri: Arc<str>,
+        session_id: Arc<str>,
+        _: Option<String>,
+        custom_headers: Headers,
+    ) -> Result<(), Failed> {
         let agent = self.agent.clone();
         let asking = move || {
             let mut request = agent.delete(&*uri).header(SESSION, &*session_id);

@@ -78,7 +78,7 @@ impl Runtime {
 
 impl<T> Task<T> {
     /// Waits for the result.
-    pub(crate) fn wait(self, limit: Duration, cancelled: &Cancelled) -> Result<T, Unfinished> {
+    pub(crate) fn wait(self, limit: Duration, cancelled: &Cancelled<'_>) -> Result<T, Unfinished> {
         let begun = Instant::now();
         let why = loop {
             match self.result.recv_timeout(TICK) {
