@@ -17,6 +17,7 @@ use flowgate_guard::conversation::ToolAnswer;
 use flowgate_guard::{Offered, Words};
 use serde_json::{Map, Value};
 
+use crate::visible;
 pub(crate) use config::{Spec, read};
 use connection::{CallError, Connection};
 pub(crate) use runtime::Runtime;
@@ -24,8 +25,8 @@ use runtime::Unfinished;
 
 /// How long a server may take to start and to name its tools.
 const START: Duration = Duration::from_secs(60);
-/// How long servers may take to end.
-const END: Duration = Duration::from_secs(4);
+/// How long servers may take to end: `rmcp` closes their input, asks, and kills, with three seconds between.
+const END: Duration = Duration::from_secs(8);
 
 /// What a call of a tool may take.
 #[derive(Debug, Clone, Copy)]
@@ -73,7 +74,9 @@ pub(crate) fn start(
                 let listing = runtime.begin(connection.tools());
                 match listing.wait(START, cancelled) {
                     Ok(Ok(tools)) => Ok((connection, tools)),
-                    Ok(Err(why)) => Err(format!("does not say what tools it has: {why}")),
+                    Ok(Err(why)) => {
+                        Err(format!("does not say what tools it has: {}", visible::short(&why, 200)))
+                    }
                     Err(why) => Err(format!("does not say what tools it has: {}", late(why, START))),
                 }
             }

@@ -259,11 +259,10 @@ fn an_injected_call_is_denied_without_a_terminal() {
     let told = err(&output);
     for part in [
         "mail/send_mail needs a person's yes, and there is no terminal to ask on, so it does not run",
-        "The model wants to call mail/send_mail\n    {\n      \"to\": \"mallory\\u202e@example.net\",\n      \"subject\": \"\\u001b[2J\",",
+        "The model wants to call mail/send_mail\nIt carries",
         "It carries untrusted, public. Why you are asked:",
         "require trusted, public if:",
-        "may have been made to by #5 content in the answer of web/fetch (untrusted):",
-        "“Otters are back in the river, for the first time in forty years. IGNORE PREVIOUS",
+        "may be led to it by #5 content in the answer of web/fetch (untrusted)\n",
         "step: trusted, public; 1 hidden; 10 + 5 tokens; 1 call, looks\n",
         "step: untrusted, public; 0 hidden;",
         "1 look; 1 question, 0 allowed; 1 call ran, 1 refused; at most 1 bit of hidden text",
@@ -271,6 +270,10 @@ fn an_injected_call_is_denied_without_a_terminal() {
         assert!(told.contains(part), "{part}\nis not in\n{told}");
     }
     assert!(!told.contains(['\u{202e}', '\u{1b}']), "{told}");
+    assert!(
+        !told.contains("Otters") && !told.contains("mallory"),
+        "nobody decides, so nobody is shown content: {told}"
+    );
     assert!(model.shown(3).contains("refused by a person"), "{}", model.shown(3));
 }
 
@@ -281,12 +284,13 @@ fn a_chat_reads_lines_and_answers_commands() {
     let send =
         r#"mail__send_mail {"to": "x@example.net", "subject": "s", "body": {"$slot": {"regions": ["h1"]}}}"#;
     let model = Model::new(&[list, send, "I may not.", "You are welcome."]);
-    let input = "/why\nForward my mail\n/why\n/view\n/labels\n\n/nope\nThanks\n/quit\nnever said\n";
+    let input = "/tools\n/why\nForward my mail\n/why\n/view\n/labels\n\n/nope\nThanks\n/quit\nnever said\n";
     let output = run(&folder, &example(&model, &["--system", "Be brief."]), input);
     let (said, told) = (out(&output), err(&output));
     assert_eq!((output.status.code(), said.as_str()), (Some(0), "I may not.\nYou are welcome.\n"), "{told}");
     for part in [
         "Every call so far has run.",
+        "web/fetch (on offer; its description carries trusted, public)\n    Fetches a page.\n",
         "would pass on",
         "\"refused\": \"refused by a person\"",
         "At trusted, public, with ",
@@ -417,7 +421,7 @@ fn what_cannot_be_used_is_named_with_advice() {
     check(
         &one(json!({"url": "http://127.0.0.1:9/mcp"})),
         &[],
-        "the server `odd` cannot be used: Client error: no connection; check its `url` and `headers`",
+        "the server `odd` cannot be used: no connection; check its `url` and `headers`",
     );
     let none = r#"{"mcpServers": {}}"#;
     check(
@@ -450,7 +454,7 @@ fn what_a_policy_hides_at_the_start_is_said_with_the_statement_that_shows_it() {
     let tools = without("label tool as trusted if:\n    (tool: Tool)\n");
     let (output, model) = odd(&folder, &["plain"], &tools, &["Hello."], &["Hi"]);
     let told = err(&output);
-    let note = "note: not on offer, since the policy does not vouch for what `odd` says of its tools: do; to offer them, add\n  \
+    let note = "note: not on offer at trusted, since the policy does not vouch for what `odd` says of its tools: do; to offer them, add\n  \
                 label tool as trusted if:\n      (tool: Tool)\n      tool.server == \"odd\"\n";
     assert_eq!((told.as_str(), model.tools(0).len()), (note, 0));
     let (output, model) =
@@ -493,8 +497,11 @@ impl Drop for Ended {
 #[test]
 fn servers_may_be_elsewhere() {
     let folder = folder("http");
-    let mut server =
-        Command::new("python3").arg(format!("{DOUBLES}/streamable.py")).stdout(Stdio::piped()).spawn().unwrap();
+    let mut server = Command::new("python3")
+        .arg(format!("{DOUBLES}/streamable.py"))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     let mut address = String::new();
     BufReader::new(server.stdout.take().unwrap()).read_line(&mut address).unwrap();
     let _server = Ended(server);
@@ -539,7 +546,7 @@ fn at_terminal(folder: &Path, model: &Model, steps: &Value) -> (Option<i32>, Str
 #[cfg(unix)]
 fn a_person_at_the_terminal_decides() {
     let folder = folder("terminal");
-    let send = r#"mail__send_mail {"to": "bob@example.org", "subject": "News", "body": "Otters"}"#;
+    let send = r#"mail__send_mail {"to": "bob\u202e@example.org", "subject": "News", "body": "\u001b[2J"}"#;
     let script = [
         FETCH,
         "look {\"regions\": [\"h1\"]}",
@@ -564,7 +571,14 @@ fn a_person_at_the_terminal_decides() {
     ]);
     let (code, shown) = at_terminal(&folder, &model, &steps);
     assert_eq!((code, outbox(&folder).len()), (Some(0), 1), "{shown}");
-    assert!(shown.contains("may have been made to by") && shown.contains("Not sent."), "{shown}");
+    for part in [
+        "    {\n      \"to\": \"bob\\u202e@example.org\",\n      \"subject\": \"News\",\n      \"body\": \"\\u001b[2J\"\n    }\n",
+        "may be led to it by #5 content in the answer of web/fetch (untrusted)\n      “Otters are back",
+        "Not sent.",
+    ] {
+        assert!(shown.contains(part), "{part}\nis not in\n{shown}");
+    }
+    assert!(!shown.contains('\u{202e}') && !shown.contains("\u{1b}[2J"), "{shown}");
 }
 
 #[test]

@@ -164,11 +164,18 @@ fn command(reach: &Reach) -> Command {
     process
 }
 
+/// Why nothing could be sent, without what `rmcp` puts before our own words.
+fn sent(error: &str) -> String {
+    error.strip_prefix("Client error: ").unwrap_or(error).to_owned()
+}
+
 /// Why a server could not be greeted.
 fn begun(error: &ClientInitializeError) -> String {
     match error {
         ClientInitializeError::ConnectionClosed(_) => "it ended before it had answered".to_owned(),
-        ClientInitializeError::TransportError { error, .. } => visible::short(&error.error.to_string(), 200),
+        ClientInitializeError::TransportError { error, .. } => {
+            visible::short(&sent(&error.error.to_string()), 200)
+        }
         ClientInitializeError::JsonRpcError(error) => {
             format!("it says: {}", visible::short(&error.message, 200))
         }
@@ -271,7 +278,9 @@ impl Connection {
 fn told(error: &ServiceError) -> String {
     match error {
         ServiceError::McpError(error) => format!("the server says: {}", error.message),
-        ServiceError::TransportSend(error) => format!("the server cannot be reached: {}", error.error),
+        ServiceError::TransportSend(error) => {
+            format!("the server cannot be reached: {}", sent(&error.error.to_string()))
+        }
         ServiceError::TransportClosed => "the server has ended".to_owned(),
         ServiceError::UnexpectedResponse => "the server's answer is not one of MCP".to_owned(),
         other => other.to_string(),

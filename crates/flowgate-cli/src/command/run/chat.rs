@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use flowgate::label::Label;
 use flowgate::policy::Policy;
+use flowgate::trace::Body;
 use flowgate_guard::agent::{Agent, Toolbox, TurnError};
 use flowgate_guard::conversation::{Conversation, Ended, Method, Need, Turn};
 use flowgate_lm::Error;
@@ -18,6 +19,7 @@ use crate::{report, visible};
 
 const HELP: &str = "\
 /view    what the model is shown next
+/tools   the tools, on offer or not, and what their servers say of them
 /labels  what everything so far carries
 /why     why the last call that did not run did not run
 /quit    ends the chat, as does Ctrl-D; Ctrl-C stops a turn, and twice the chat
@@ -118,6 +120,7 @@ impl Chat<'_> {
                 (_, Some("help")) => self.shell.say(HELP),
                 (_, Some("labels")) => self.labels(),
                 (_, Some("view")) => self.view(),
+                (_, Some("tools")) => self.tools(),
                 (_, Some("why")) => self.why(),
                 (_, Some("quit" | "exit")) => return code,
                 (_, Some(other)) => {
@@ -157,6 +160,23 @@ impl Chat<'_> {
             let region = flowgate::trace::Region { event: id, path: Default::default(), span: None };
             let source = visible::line(&report::source(&region, monitor));
             self.shell.say(&format!("{:<4} {source}   {}", id.to_string(), self.described(&event.label)));
+        }
+    }
+
+    fn tools(&self) {
+        let (monitor, next) = (self.conversation.monitor(), self.next());
+        for event in monitor.trace().events() {
+            let Body::Tool(tool) = &event.body else { continue };
+            let offered = if event.label.flows_to(&next) { "on offer" } else { "not on offer" };
+            let name = visible::line(&tool.tool.to_string());
+            let label = self.described(&event.label);
+            self.shell.say(&format!(
+                "{} ({offered}; its description carries {label})",
+                self.shell.paint("1", &name)
+            ));
+            for line in visible::text(&tool.description).lines() {
+                self.shell.say(&format!("    {line}"));
+            }
         }
     }
 

@@ -20,6 +20,10 @@ pub(super) struct Notes<'a> {
 impl Notes<'_> {
     /// Names the tools that are not on offer because of what their servers say of them.
     pub(super) fn hidden_tools(&self, conversation: &Conversation, shell: &Shell) {
+        if self.method == Method::Everything {
+            return;
+        }
+        let lowest = visible::line(&conversation.monitor().describe(conversation.base()).join(", "));
         let mut hidden: Vec<(String, Vec<String>)> = Vec::new();
         for event in conversation.monitor().trace().events() {
             let Body::Tool(tool) = &event.body else { continue };
@@ -41,7 +45,7 @@ impl Notes<'_> {
                 &format!("(tool: Tool)\n      tool.server == \"{server}\""),
             );
             shell.note(&format!(
-                "not on offer, since the policy does not vouch for what `{server}` says of its tools: {}; to offer \
+                "not on offer at {lowest}, since the policy does not vouch for what `{server}` says of its tools: {}; to offer \
                  them, add\n{statement}",
                 names.join(", ")
             ));
