@@ -51,6 +51,9 @@ pub(crate) struct Server {
     connection: Mutex<Option<Connection>>,
 }
 
+/// Servers, and the tools of each.
+pub(crate) type Started = Vec<(Arc<Server>, Vec<Offered>)>;
+
 /// Starts servers, all at the same time, and asks them for their tools.
 ///
 /// # Errors
@@ -60,7 +63,7 @@ pub(crate) fn start(
     limits: Limits,
     runtime: &Arc<Runtime>,
     cancelled: &Cancelled<'_>,
-) -> Result<Vec<(Arc<Server>, Vec<Offered>)>, Vec<String>> {
+) -> Result<Started, Vec<String>> {
     let connecting = specs.into_iter().map(|spec| {
         let task = runtime.begin(connection::open(spec.clone(), limits));
         (spec, task)

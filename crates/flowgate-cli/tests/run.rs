@@ -1,7 +1,7 @@
 //! `flowgate run` as its users meet it: real servers as child processes, and a model that follows a script.
 
 #![cfg(feature = "run")]
-#![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -199,7 +199,7 @@ fn a_page_is_hidden_and_a_slot_passes_its_summary_on() {
     assert_eq!((output.status.code(), out(&output).as_str()), (Some(0), "Bob has it.\n"), "{}", err(&output));
 
     let sent = json!({"to": "bob@example.org", "subject": "News", "body": "Otters are back."});
-    assert_eq!(outbox(&folder), [sent.clone()]);
+    assert_eq!(outbox(&folder), std::slice::from_ref(&sent));
     for step in [0, 1, 3] {
         assert!(!model.shown(step).contains("IGNORE"), "{}", model.shown(step));
     }
@@ -444,7 +444,10 @@ fn what_cannot_be_used_is_named_with_advice() {
 /// The statement that a note ends with, as it would be added to a policy.
 fn statement(told: &str) -> String {
     let lines = told.lines().skip_while(|line| !line.starts_with("  label "));
-    lines.take_while(|line| line.starts_with("  ")).map(|line| format!("{}\n", &line[2..])).collect()
+    lines
+        .take_while(|line| line.starts_with("  "))
+        .map(|line| format!("{}\n", line.strip_prefix("  ").unwrap()))
+        .collect()
 }
 
 #[test]

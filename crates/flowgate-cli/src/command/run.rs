@@ -187,14 +187,12 @@ fn servers(path: &Path) -> Result<Vec<mcp::Spec>, InputError> {
     read.map_err(|problem| InputError(format!("{}: {problem}", path.display())))
 }
 
-type Started = Vec<(Arc<Server>, Vec<Offered>)>;
-
 fn start(
     specs: Vec<mcp::Spec>,
     limits: mcp::Limits,
     runtime: &Arc<Runtime>,
     shell: &Arc<Shell>,
-) -> Result<Started, InputError> {
+) -> Result<mcp::Started, InputError> {
     if specs.is_empty() {
         return Ok(Vec::new());
     }

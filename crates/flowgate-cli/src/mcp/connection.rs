@@ -267,10 +267,8 @@ impl Connection {
     }
 
     /// Ends the server.
-    pub(super) fn close(mut self, limit: Duration) -> impl Future<Output = ()> + Send + 'static {
-        async move {
-            let _ = self.service.close_with_timeout(limit).await;
-        }
+    pub(super) async fn close(mut self, limit: Duration) {
+        let _ = self.service.close_with_timeout(limit).await;
     }
 }
 

@@ -69,6 +69,13 @@ pub(super) fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue
     Ok((name, value))
 }
 
+/// Headers in an order that is the same each time.
+fn in_order(headers: &Headers) -> Vec<(&HeaderName, &HeaderValue)> {
+    let mut ordered: Vec<_> = headers.iter().collect();
+    ordered.sort_by(|a, b| a.0.as_str().cmp(b.0.as_str()));
+    ordered
+}
+
 impl Client {
     pub(super) fn new(limits: Limits) -> Self {
         let config = ureq::Agent::config_builder()
@@ -96,7 +103,7 @@ impl Client {
         let body = serde_json::to_vec(message)?;
         let mut request = self.agent.post(uri).header("content-type", "application/json");
         request = request.header("accept", "application/json, text/event-stream");
-        for (name, value) in headers {
+        for (name, value) in in_order(headers) {
             request = request.header(name, value);
         }
         if let Some(session) = session {
@@ -235,7 +242,7 @@ impl StreamableHttpClient for Client {
         let agent = self.agent.clone();
         let asking = move || {
             let mut request = agent.delete(&*uri).header(SESSION, &*session_id);
-            for (name, value) in &custom_headers {
+            for (name, value) in in_order(&custom_headers) {
                 request = request.header(name, value);
             }
             request.call().map_err(|error| failed(unreachable(&error))).map(drop)
