@@ -278,8 +278,9 @@ Examples:
   flowgate check p.flow run.jsonl         judges what was written by --trace
 
 The file of --config is the one that MCP clients use:
-  {\"mcpServers\": {\"mail\": {\"command\": \"uvx\", \"args\": [\"mail-server\"], \"env\": {\"KEY\": \"${MAIL_KEY}\"}},
-                  \"web\": {\"url\": \"https://example.org/mcp\"}}}
+  {\"mcpServers\": {
+    \"mail\": {\"command\": \"uvx\", \"args\": [\"mail-server\"], \"env\": {\"KEY\": \"${MAIL_KEY}\"}},
+    \"web\": {\"url\": \"https://example.org/mcp\"}}}
 
 What a policy for a chat needs (docs/run.md says more):
   label message as trusted, public if:    # what you say
@@ -289,7 +290,8 @@ What a policy for a chat needs (docs/run.md says more):
       (tool: Tool)
       tool.server == \"mail\"
 
-In the chat, /help lists what else there is. Without a terminal, nobody can be asked, and the answer is no.
+In the chat, /help lists what else there is.
+Without a terminal nobody can be asked, and the answer to every question is no.
 
 Exit codes:
   0  the turn came to its end

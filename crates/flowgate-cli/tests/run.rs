@@ -487,6 +487,28 @@ fn what_a_policy_hides_at_the_start_is_said_with_the_statement_that_shows_it() {
     assert_eq!(out(&output), "Hello.\n");
 }
 
+#[test]
+fn a_reply_that_a_rule_forbids_is_withheld() {
+    let folder = folder("withheld");
+    let rule = "raise \"no passwords\" if:\n    (m: Message)\n    m.role == \"assistant\"\n    \"hunter2\" in m.content\n";
+    let policy = format!("{ODD}{rule}");
+    let (output, _) = odd(&folder, &["plain"], &policy, &["It is hunter2."], &["--labels", "Hi"]);
+    assert_eq!((output.status.code(), out(&output).as_str()), (Some(1), ""));
+    let told = err(&output);
+    assert!(told.contains("note: something that the model said is withheld: no passwords\n"), "{told}");
+    assert!(!told.contains("hunter2"), "{told}");
+}
+
+#[test]
+fn the_help_shows_how() {
+    let output = flowgate(&folder("help"), &["run", "--help"], "");
+    for part in
+        ["--policy examples/run/policy.flow", "\"mcpServers\"", "tool.server == \"mail\"", "Exit codes:"]
+    {
+        assert!(out(&output).contains(part), "{}", out(&output));
+    }
+}
+
 /// A process that ends with its test.
 struct Ended(Child);
 
