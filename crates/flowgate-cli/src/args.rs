@@ -308,7 +308,7 @@ pub(crate) struct RunArgs {
     /// The model, as its server calls it.
     #[arg(long, value_name = "NAME")]
     pub(crate) model: Option<String>,
-    /// The address of the model's server, up to the version: http://localhost:8080/v1, https://api.openai.com/v1.
+    /// The address of the model's server, up to the version, such as http://localhost:8080/v1.
     #[arg(long, value_name = "URL")]
     pub(crate) url: Option<String>,
     /// The form in which the model is asked.
