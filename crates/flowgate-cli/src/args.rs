@@ -23,6 +23,7 @@ Start here:
   flowgate demo                              see an injected payment stopped, step by step
   flowgate check policy.flow trace.json      judge every call of a recorded run
   flowgate explain policy.flow trace.json    why, and what would change the verdict
+  flowgate run --policy policy.flow ...      chat with a guarded agent (see `flowgate run --help`)
 
 Exit codes:
   0  nothing to object to
@@ -133,6 +134,14 @@ pub(crate) enum Command {
     },
     /// Walk through an injected payment: labels, what the model may see, the call, its requirement, the verdict.
     Demo,
+    /// Talk to a model whose tools come from MCP servers: what it sees and does is guarded by a policy.
+    ///
+    /// The model is shown what the policy lets flow into the strictest tool on offer; the rest gives way to placeholders, and it
+    /// may look, which taints what it does next, or pass hidden text on without reading it. Each call is judged before it runs;
+    /// where the policy asks, you are asked.
+    #[cfg(feature = "run")]
+    #[command(after_help = RUN_HELP)]
+    Run(Box<RunArgs>),
     /// Serve the policy API over HTTP: clients send a trace and a policy, and are told what its rules find.
     ///
     /// The routes are those of Invariant's policy service, so that its clients work unchanged. Ctrl-C lets the requests
@@ -271,6 +280,135 @@ Examples:
 
 GET /api/openapi.json describes the routes, GET /metrics is for Prometheus, GET /health for whoever restarts it.
 Connections are not encrypted: beyond this machine, put it behind a proxy that speaks TLS.";
+
+#[cfg(feature = "run")]
+const RUN_HELP: &str = "\
+Examples:
+  flowgate run --policy examples/run/policy.flow --config examples/run/servers.json \\
+      --url http://localhost:8080/v1 --model qwen3 --labels
+                                          a chat with a local model, tools from two servers
+  flowgate run --policy p.flow --config servers.json --url https://api.openai.com/v1 \\
+      --key-from OPENAI_API_KEY --model gpt-5 'Send Bob a summary of example.org'
+                                          one turn; the reply is on the standard output
+  flowgate run --policy p.flow ... --record answers.jsonl --trace run.jsonl 'Hello'
+  flowgate run --policy p.flow ... --replay answers.jsonl 'Hello'
+                                          the same again, without asking the model
+  flowgate check p.flow run.jsonl         judges what was written by --trace
+
+The file of --config is the one that MCP clients use:
+  {\"mcpServers\": {
+    \"mail\": {\"command\": \"uvx\", \"args\": [\"mail-server\"], \"env\": {\"KEY\": \"${MAIL_KEY}\"}},
+    \"web\": {\"url\": \"https://example.org/mcp\"}}}
+
+What a policy for a chat needs (docs/run.md says more):
+  label message as trusted, public if:    # what you say
+      (message: Message)
+      message.role in [\"system\", \"user\"]
+  label tool as trusted, public if:       # what a server says of its tools
+      (tool: Tool)
+      tool.server == \"mail\"
+
+In the chat, /help lists what else there is.
+Without a terminal nobody can be asked, and the answer to every question is no.
+
+Exit codes:
+  0  the turn came to its end
+  1  it did not, or something that the model said is withheld
+  2  the command line, a file, a server or the policy cannot be used";
+
+/// How `run` runs.
+#[cfg(feature = "run")]
+#[derive(Debug, clap::Args)]
+pub(crate) struct RunArgs {
+    /// The policy.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) policy: PathBuf,
+    /// The model, as its server calls it.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) model: Option<String>,
+    /// The address of the model's server, up to the version, such as http://localhost:8080/v1.
+    #[arg(long, value_name = "URL")]
+    pub(crate) url: Option<String>,
+    /// The form in which the model is asked.
+    #[arg(long, value_enum, default_value_t = ModelApi::ChatCompletions)]
+    api: ModelApi,
+    /// The variable of the environment that has the key of the model's server. MCP servers do not see it.
+    #[arg(long, value_name = "VARIABLE")]
+    pub(crate) key_from: Option<String>,
+    /// The MCP servers; without it there are no tools.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// What the model is shown.
+    #[arg(long, default_value = "lowest-first", value_parser = run_methods())]
+    method: flowgate_guard::conversation::Method,
+    /// Your instructions to the model, or @ and the file that has them.
+    #[arg(long, value_name = "TEXT|@FILE")]
+    pub(crate) system: Option<String>,
+    /// Keep the model's answers in this file.
+    #[arg(long, value_name = "FILE", conflicts_with = "replay")]
+    pub(crate) record: Option<PathBuf>,
+    /// Give the answers that were kept in this file, and ask no model.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) replay: Option<PathBuf>,
+    /// Say after each step what it carried and what was hidden, and at the end what the turn took.
+    #[arg(long)]
+    pub(crate) labels: bool,
+    /// Write what happens to this file, for `flowgate check`.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Option<PathBuf>,
+    /// A parameter of the policy, `input.NAME`; the value is JSON, or else text. May be given several times.
+    #[arg(long = "param", value_name = "NAME=VALUE", value_parser = parameter)]
+    pub(crate) parameters: Vec<(String, serde_json::Value)>,
+    #[command(flatten)]
+    pub(crate) answering: Answering,
+    /// Seconds for a tool to answer.
+    #[arg(long, default_value_t = 60, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86400), help_heading = "Limits")]
+    pub(crate) call_time: u32,
+    /// The largest answer of a tool, in MiB.
+    #[arg(long, default_value_t = 4, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..=8), help_heading = "Limits")]
+    pub(crate) max_answer: u32,
+    /// What to say to the model; without it, what you say is read line by line.
+    pub(crate) prompt: Option<String>,
+}
+
+#[cfg(feature = "run")]
+impl RunArgs {
+    pub(crate) fn api(&self) -> flowgate_lm::wire::Api {
+        use flowgate_lm::wire::Api;
+        match self.api {
+            ModelApi::ChatCompletions => Api::ChatCompletions,
+            ModelApi::Responses => Api::Responses,
+            ModelApi::Messages => Api::Messages,
+        }
+    }
+
+    pub(crate) fn method(&self) -> flowgate_guard::conversation::Method {
+        self.method
+    }
+}
+
+/// The forms in which models are asked.
+#[cfg(feature = "run")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ModelApi {
+    /// OpenAI's chat completions, which nearly every server of local models has.
+    ChatCompletions,
+    /// OpenAI's responses.
+    Responses,
+    /// Anthropic's messages.
+    Messages,
+}
+
+/// Reads the name of a method, and shows all of them in the help.
+#[cfg(feature = "run")]
+fn run_methods() -> impl clap::builder::TypedValueParser<Value = flowgate_guard::conversation::Method> {
+    use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser as _};
+    use flowgate_guard::conversation::Method;
+    let values = Method::ALL.map(|method| PossibleValue::new(method.name()).help(method.doc()));
+    PossibleValuesParser::new(values).map(|name| {
+        Method::ALL.into_iter().find(|method| method.name() == name).unwrap_or(Method::LowestFirst)
+    })
+}
 
 /// How `serve` serves.
 #[cfg(feature = "gateway")]

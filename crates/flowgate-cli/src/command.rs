@@ -6,6 +6,8 @@ mod check;
 mod demo;
 mod explain;
 mod replay;
+#[cfg(feature = "run")]
+mod run;
 #[cfg(feature = "gateway")]
 mod serve;
 
@@ -62,6 +64,8 @@ pub(crate) fn run(command: Command, output: &mut Output) -> Result<u8, InputErro
         Command::Demo => demo::run(output),
         #[cfg(feature = "gateway")]
         Command::Serve(options) => serve::run(&options, output),
+        #[cfg(feature = "run")]
+        Command::Run(options) => run::run(&options, output),
         Command::Functions => {
             let rows = flowgate::policy::functions().map(|(name, (least, most), doc)| {
                 let arguments = if least == most { least.to_string() } else { format!("{least} to {most}") };

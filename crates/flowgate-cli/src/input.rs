@@ -39,7 +39,7 @@ fn open(path: &Path) -> Result<Box<dyn BufRead>, InputError> {
     Ok(reader)
 }
 
-fn reason(error: &std::io::Error) -> String {
+pub(crate) fn reason(error: &std::io::Error) -> String {
     match error.kind() {
         std::io::ErrorKind::NotFound => "there is no such file".to_owned(),
         std::io::ErrorKind::PermissionDenied => "the file may not be read".to_owned(),

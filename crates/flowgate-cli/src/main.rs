@@ -4,8 +4,12 @@ mod answering;
 mod args;
 mod command;
 mod input;
+#[cfg(feature = "run")]
+mod mcp;
 mod output;
 mod report;
+#[cfg(feature = "run")]
+mod visible;
 
 use std::process::ExitCode;
 

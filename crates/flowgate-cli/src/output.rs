@@ -50,6 +50,12 @@ impl Output {
         let _ = writeln!(self.err, "{word}: {message}");
     }
 
+    /// Whether the standard error has colours.
+    #[cfg(feature = "run")]
+    pub(crate) fn err_color(&self) -> bool {
+        self.err_color
+    }
+
     /// `text` in a colour of the terminal, if there are colours.
     pub(crate) fn paint(&self, code: &str, text: &str) -> String {
         paint(self.color, code, text)

@@ -61,6 +61,8 @@ impl Toolbox {
 
 /// Hears of what an agent does.
 pub trait Observer {
+    /// The conversation stands like this, and what it needs next is about to be met.
+    fn stands(&mut self, _conversation: &Conversation) {}
     /// The model is asked, and shown this.
     fn asking(&mut self, _view: &View) {}
     /// The model has answered.
@@ -133,6 +135,7 @@ impl Agent<'_> {
     pub fn turn(&mut self, conversation: &mut Conversation, content: Value) -> Result<Turn, TurnError> {
         conversation.user(content).map_err(TurnError::Full)?;
         loop {
+            self.observer.stands(conversation);
             match conversation.need() {
                 Need::User(turn) => return Ok(turn),
                 Need::Complete(view) => {
@@ -158,6 +161,10 @@ impl Agent<'_> {
                     let decision = self.approver.decide(&ask);
                     let in_time = (self.clock)().saturating_sub(asked) <= ask.expires;
                     conversation.decided(if in_time { decision } else { Decision::Silent });
+                }
+                Need::Run(_) if self.observer.is_cancelled() => {
+                    conversation.ran(ToolAnswer::error("the turn was stopped, and the call did not run"));
+                    return self.stop(conversation, Error::Cancelled);
                 }
                 Need::Run(call) => {
                     self.observer.running(&call);

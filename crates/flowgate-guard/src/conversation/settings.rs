@@ -43,7 +43,7 @@ impl Method {
     ];
 
     /// Whether a step is shown all that happened.
-    pub(crate) fn shows_everything(self) -> bool {
+    pub fn shows_everything(self) -> bool {
         matches!(self, Self::Everything | Self::ConfirmAlways | Self::CheapestFirst)
     }
 
@@ -54,6 +54,23 @@ impl Method {
             Self::Introspection => Some(&Introspection),
             Self::LowestFirst | Self::RedactAll => None,
             Self::Everything | Self::ConfirmAlways | Self::CheapestFirst => None,
+        }
+    }
+
+    /// One sentence on what a step is shown.
+    pub fn doc(self) -> &'static str {
+        match self {
+            Self::LowestFirst => {
+                "what flows into the strictest tool on offer, and more where the model asks to look"
+            }
+            Self::CheapestFirst => {
+                "everything if all calls that come of it are permitted, else the strictest"
+            }
+            Self::Judge => Judge.doc(),
+            Self::Introspection => Introspection.doc(),
+            Self::Everything => "everything, which taints all that follows",
+            Self::ConfirmAlways => "everything, and a person is asked about every call that acts",
+            Self::RedactAll => "what flows into the strictest tool on offer, and never more",
         }
     }
 

@@ -1,0 +1,247 @@
+//! `flowgate run`: a chat in the terminal with an agent that is guarded, and whose tools come from MCP servers.
+
+mod approver;
+mod chat;
+mod notes;
+mod patient;
+mod shell;
+mod trace;
+mod watch;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use flowgate::monitor::Monitor;
+use flowgate::policy::Policy;
+use flowgate_guard::Offered;
+use flowgate_guard::agent::Toolbox;
+use flowgate_guard::approve::DigestKey;
+use flowgate_guard::conversation::{Conversation, Settings};
+use flowgate_lm::recorded::Mode;
+use flowgate_lm::{Complete, Recorded, Remote};
+
+use crate::args::RunArgs;
+use crate::input::{InputError, policy_source, reason};
+use crate::mcp::{self, Runtime, Server};
+use crate::output::{Output, load_policy};
+use crate::visible;
+use approver::{Person, Sources};
+use chat::Chat;
+use patient::Patient;
+use shell::Shell;
+use trace::TraceFile;
+use watch::Watch;
+
+/// Runs the command; returns the exit code.
+pub(crate) fn run(options: &RunArgs, output: &mut Output) -> Result<u8, InputError> {
+    let name = options.policy.display().to_string();
+    let policy = Arc::new(load_policy(&options.policy, output)?);
+    let predicates = options.answering.predicates(&policy, &name)?;
+    let model = model(options)?;
+    let system = options.system.as_deref().map(system).transpose()?;
+    let specs = options.config.as_deref().map(servers).transpose()?.unwrap_or_default();
+    let trace =
+        options.trace.as_deref().map(|path| TraceFile::create(path).map_err(|error| at(path, &error)));
+    let trace = trace.transpose()?;
+
+    let monitor = || {
+        let mut monitor = Monitor::new(Arc::clone(&policy));
+        monitor.set_parameters(&options.parameters.iter().cloned().collect());
+        monitor.set_predicates(predicates.clone(), Vec::new());
+        monitor
+    };
+    let shell = Arc::new(Shell::standard(output.err_color()));
+    let runtime =
+        Runtime::start().map_err(|error| InputError(format!("no thread can be started: {error}")))?;
+    let runtime = Arc::new(runtime);
+    let listening = Arc::clone(&shell);
+    runtime.on_interrupt(move || listening.interrupted());
+    let limits = mcp::Limits {
+        time: Duration::from_secs(u64::from(options.call_time)),
+        answer: usize::try_from(options.max_answer).unwrap_or(usize::MAX).saturating_mul(1 << 20),
+    };
+    let started = start(specs, limits, &runtime, &shell)?;
+    let (servers, tools): (Vec<Arc<Server>>, Vec<Vec<Offered>>) = started.into_iter().unzip();
+    let (toolbox, offered) = tools_of(&servers, tools, &shell);
+
+    let mut key = [0_u8; 32];
+    getrandom::fill(&mut key)
+        .map_err(|error| InputError(format!("the system gives no random bytes: {error}")))?;
+    let settings = Settings::new(options.method(), DigestKey::new(key));
+    let full = |error| InputError(format!("the session cannot begin: {error}"));
+    let mut conversation = Conversation::new(monitor(), offered, settings).map_err(full)?;
+    let source = policy_source(&options.policy)?;
+    let notes = notes::Notes { policy: &policy, source: &source, method: options.method() };
+    notes.hidden_tools(&conversation, &shell);
+    if let Some(system) = &system {
+        if let Some(statement) = notes.hidden_message(monitor(), "system", system, &conversation) {
+            shell.note(&format!(
+                "the policy hides the instructions of --system from the lowest steps; to show them, add to {name}\n{statement}"
+            ));
+        }
+        conversation.system(system.clone().into()).map_err(full)?;
+    }
+    let first = options.prompt.as_deref().unwrap_or("Hello!");
+    if let Some(statement) = notes.hidden_message(monitor(), "user", first, &conversation) {
+        mcp::end(&servers, &runtime);
+        return Err(InputError(format!(
+            "the policy hides the user's own messages from the model; add to {name}\n{statement}"
+        )));
+    }
+
+    let sources = Sources::default();
+    let model: Arc<dyn Complete> = model;
+    let mut chat = Chat {
+        conversation,
+        policy: &policy,
+        method: options.method(),
+        writer: Patient { model: Arc::clone(&model), shell: Arc::clone(&shell), what: "the model writes" },
+        filler: Patient { model, shell: Arc::clone(&shell), what: "the model fills a slot" },
+        tools: &toolbox,
+        person: Person { shell: &shell, policy: &policy, name: &name, sources: Arc::clone(&sources) },
+        watch: Watch::new(Arc::clone(&shell), options.labels, trace, sources),
+        shell: &shell,
+    };
+    let code = match &options.prompt {
+        Some(prompt) => chat.turn(prompt, output),
+        None => chat.talk(output),
+    };
+    mcp::end(&servers, &runtime);
+    Ok(code)
+}
+
+/// The model that is talked to, or its recorded answers.
+fn model(options: &RunArgs) -> Result<Arc<dyn Complete>, InputError> {
+    let remote = match (&options.model, &options.url) {
+        (Some(model), Some(url)) => {
+            let remote = Remote::new(options.api(), url, model)
+                .map_err(|error| InputError(format!("--url {url}: {error}")))?;
+            Some(match &options.key_from {
+                Some(variable) => {
+                    remote.key(key(variable)?.trim()).map_err(|error| InputError(error.to_string()))?
+                }
+                None => remote,
+            })
+        }
+        _ => None,
+    };
+    if let Some(path) = &options.replay {
+        let name = match remote {
+            Some(remote) => remote.name().to_owned(),
+            None => recorded_name(path)?,
+        };
+        let recorded = Recorded::replay(&name, path);
+        return Ok(Arc::new(recorded.map_err(|error| InputError(format!("{}: {error}", path.display())))?));
+    }
+    let Some(remote) = remote else {
+        return Err(InputError(
+            "which model? name it with --model and its server with --url, such as --url http://localhost:8080/v1"
+                .to_owned(),
+        ));
+    };
+    match &options.record {
+        Some(path) => {
+            let recorded = Recorded::open(remote, path, Mode::Record);
+            Ok(Arc::new(recorded.map_err(|error| InputError(format!("{}: {error}", path.display())))?))
+        }
+        None => Ok(Arc::new(remote)),
+    }
+}
+
+fn key(variable: &str) -> Result<String, InputError> {
+    std::env::var(variable).map_err(|_| {
+        InputError(format!(
+            "--key-from: the variable {variable} is not set; set it to the key of the model's server"
+        ))
+    })
+}
+
+/// The model whose answers a file has: it stands in each of them.
+fn recorded_name(path: &Path) -> Result<String, InputError> {
+    let text = std::fs::read_to_string(path).map_err(|error| at(path, &error))?;
+    let first: Option<serde_json::Value> =
+        text.lines().next().and_then(|line| serde_json::from_str(line).ok());
+    let name = first.as_ref().and_then(|line| line.get("model")).and_then(serde_json::Value::as_str);
+    name.map(str::to_owned).ok_or_else(|| {
+        InputError(format!("{}: it holds no recorded answers; make some with --record", path.display()))
+    })
+}
+
+fn at(path: &Path, error: &std::io::Error) -> InputError {
+    InputError(format!("{}: {}", path.display(), reason(error)))
+}
+
+/// The operator's instructions: text, or `@` and the file that has them.
+fn system(text: &str) -> Result<String, InputError> {
+    match text.strip_prefix('@') {
+        Some(path) => policy_source(Path::new(path)),
+        None => Ok(text.to_owned()),
+    }
+}
+
+fn servers(path: &Path) -> Result<Vec<mcp::Spec>, InputError> {
+    let text = policy_source(path)?;
+    let folder = std::path::absolute(path).ok().and_then(|path| path.parent().map(Path::to_path_buf));
+    let read = mcp::read(&text, &folder.unwrap_or_default(), &|name| std::env::var(name).ok());
+    read.map_err(|problem| InputError(format!("{}: {problem}", path.display())))
+}
+
+fn start(
+    specs: Vec<mcp::Spec>,
+    limits: mcp::Limits,
+    runtime: &Arc<Runtime>,
+    shell: &Arc<Shell>,
+) -> Result<mcp::Started, InputError> {
+    if specs.is_empty() {
+        return Ok(Vec::new());
+    }
+    let waiting = Arc::clone(shell);
+    let names: Vec<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
+    shell.begin_turn();
+    let working = shell.working(format!("starting {}", names.join(", ")));
+    let started = mcp::start(specs, limits, runtime, &move || waiting.is_cancelled());
+    drop(working);
+    shell.end_turn();
+    started.map_err(|mut errors| {
+        let last = errors.pop().unwrap_or_default();
+        for error in &errors {
+            shell.error(error);
+        }
+        InputError(last)
+    })
+}
+
+/// What can run, and what the model is told of it.
+fn tools_of(
+    servers: &[Arc<Server>],
+    tools: Vec<Vec<Offered>>,
+    shell: &Arc<Shell>,
+) -> (Toolbox, Vec<Offered>) {
+    let (mut toolbox, mut offered) = (Toolbox::new(), Vec::<Offered>::new());
+    for (server, tools) in servers.iter().zip(tools) {
+        for tool in tools {
+            if offered.iter().any(|known| known.tool == tool.tool) {
+                shell.note(&format!(
+                    "{} is listed twice; its first description counts",
+                    visible::line(&tool.tool.to_string())
+                ));
+                continue;
+            }
+            let (server, shell, what) = (Arc::clone(server), Arc::clone(shell), tool.tool.to_string());
+            toolbox.add(tool.tool.clone(), move |call: flowgate::monitor::Authorized| {
+                let working = shell.working(format!("{} runs", visible::line(&what)));
+                let answer = server.call(&call, &|| shell.is_cancelled(), &|remark| shell.note(remark));
+                drop(working);
+                answer
+            });
+            offered.push(tool);
+        }
+    }
+    (toolbox, offered)
+}
+
+/// Statements that policies need for a chat, where they lack them.
+fn parses(source: &str, statement: &str) -> bool {
+    Policy::parse(&format!("{source}\n{statement}\n")).is_ok()
+}

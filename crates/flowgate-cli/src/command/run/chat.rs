@@ -1,0 +1,239 @@
+//! Turns, and what the person at the terminal may ask for besides.
+
+use std::time::Instant;
+
+use flowgate::label::Label;
+use flowgate::policy::Policy;
+use flowgate::trace::Body;
+use flowgate_guard::agent::{Agent, Toolbox, TurnError};
+use flowgate_guard::conversation::{Conversation, Ended, Method, Need, Turn};
+use flowgate_lm::Error;
+use flowgate_lm::chat::{Message, Part};
+
+use super::approver::Person;
+use super::patient::Patient;
+use super::shell::{Heard, Shell};
+use super::watch::Watch;
+use crate::output::Output;
+use crate::{report, visible};
+
+const HELP: &str = "\
+/view    what the model is shown next
+/tools   the tools, on offer or not, and what their servers say of them
+/labels  what everything so far carries
+/why     why the last call that did not run did not run
+/quit    ends the chat, as does Ctrl-D; Ctrl-C stops a turn, and twice the chat
+Anything else is said to the model.";
+
+/// A chat, and everybody who takes part in it.
+pub(super) struct Chat<'a> {
+    pub(super) conversation: Conversation,
+    pub(super) policy: &'a Policy,
+    pub(super) method: Method,
+    pub(super) writer: Patient,
+    pub(super) filler: Patient,
+    pub(super) tools: &'a Toolbox,
+    pub(super) person: Person<'a>,
+    pub(super) watch: Watch,
+    pub(super) shell: &'a Shell,
+}
+
+impl Chat<'_> {
+    /// One turn; returns the exit code: 0 if it came to its end and all that the model said was shown.
+    pub(super) fn turn(&mut self, text: &str, output: &mut Output) -> u8 {
+        let begun = Instant::now();
+        self.shell.begin_turn();
+        let mut agent = Agent {
+            model: &self.writer,
+            screener: &self.filler,
+            filler: &self.filler,
+            tools: self.tools,
+            approver: &mut self.person,
+            clock: &|| begun.elapsed(),
+            observer: &mut self.watch,
+        };
+        let ended = agent.turn(&mut self.conversation, text.into());
+        self.shell.end_turn();
+        self.watch.follow(&self.conversation);
+        let (turn, problem) = match ended {
+            Ok(turn) => (turn, None),
+            Err(TurnError::Model(Error::Cancelled)) => {
+                (self.broken_off(), Some("the turn was stopped; what ran until then has run".to_owned()))
+            }
+            Err(TurnError::Model(error)) => (self.broken_off(), Some(visible::line(&error.to_string()))),
+            Err(error) => (Turn::default(), Some(error.to_string())),
+        };
+        let mut code = self.show(&turn, output);
+        if let Some(problem) = problem {
+            self.shell.error(&problem);
+            code = 1;
+        }
+        self.watch.sum(&turn.spent);
+        code
+    }
+
+    /// What a turn came to that has ended before its time.
+    fn broken_off(&mut self) -> Turn {
+        match self.conversation.need() {
+            Need::User(turn) => turn,
+            _ => Turn::default(),
+        }
+    }
+
+    fn show(&self, turn: &Turn, output: &mut Output) -> u8 {
+        let mut code = 0;
+        for reply in &turn.replies {
+            if reply.withheld.is_empty() {
+                output.line(&visible::text(&reply.text));
+            } else {
+                let rules = visible::line(&reply.withheld.join("; "));
+                self.shell.note(&format!("something that the model said is withheld: {rules}"));
+                code = 1;
+            }
+        }
+        match turn.ended {
+            None | Some(Ended::Model) => {}
+            Some(Ended::Steps) => {
+                self.shell.error("the model has written as much as it may in one turn; say `go on`, or ask for less at once");
+                code = 1;
+            }
+            Some(Ended::Full) => {
+                self.shell.error("the session has no room for more; begin a new one");
+                code = 1;
+            }
+        }
+        code
+    }
+
+    /// Turn after turn, until the person has enough; returns the exit code.
+    pub(super) fn talk(&mut self, output: &mut Output) -> u8 {
+        if self.shell.has_person() {
+            self.shell.say("Say something; /help lists what else there is.");
+        }
+        let mut code = 0;
+        while let Heard::Line(line) = self.shell.next_message() {
+            let text = line.trim();
+            let word = text
+                .strip_prefix('/')
+                .filter(|word| !word.is_empty() && word.chars().all(|c| c.is_ascii_lowercase()));
+            match (text, word) {
+                ("", _) => {}
+                (_, Some("help")) => self.shell.say(HELP),
+                (_, Some("labels")) => self.labels(),
+                (_, Some("view")) => self.view(),
+                (_, Some("tools")) => self.tools(),
+                (_, Some("why")) => self.why(),
+                (_, Some("quit" | "exit")) => return code,
+                (_, Some(other)) => {
+                    self.shell.error(&format!("there is no /{other}; /help lists what there is"))
+                }
+                (text, None) => code = self.turn(text, output),
+            }
+        }
+        if self.shell.has_person() {
+            self.shell.say("");
+        }
+        code
+    }
+
+    /// The label of the next step.
+    fn next(&self) -> Label {
+        let base = *self.conversation.base();
+        if !self.method.shows_everything() {
+            return base;
+        }
+        let events = self.conversation.monitor().trace().events();
+        events.last().map_or(base, |event| event.context.join(&base))
+    }
+
+    fn described(&self, label: &Label) -> String {
+        let words = visible::line(&self.conversation.monitor().describe(label).join(", "));
+        if words.is_empty() { "no labels".to_owned() } else { words }
+    }
+
+    fn labels(&self) {
+        let monitor = self.conversation.monitor();
+        self.shell.say(&format!("the next step   {}", self.described(&self.next())));
+        for (index, event) in monitor.trace().events().iter().enumerate() {
+            let id = flowgate::trace::EventId(index);
+            let region = flowgate::trace::Region { event: id, path: Default::default(), span: None };
+            let source = visible::line(&report::source(&region, monitor));
+            self.shell.say(&format!("{:<4} {source}   {}", id.to_string(), self.described(&event.label)));
+        }
+    }
+
+    fn tools(&self) {
+        let (monitor, next) = (self.conversation.monitor(), self.next());
+        for event in monitor.trace().events() {
+            let Body::Tool(tool) = &event.body else { continue };
+            let offered = if event.label.flows_to(&next) { "on offer" } else { "not on offer" };
+            let name = visible::line(&tool.tool.to_string());
+            let label = self.described(&event.label);
+            self.shell.say(&format!(
+                "{} ({offered}; its description carries {label})",
+                self.shell.paint("1", &name)
+            ));
+            for line in visible::text(&tool.description).lines() {
+                self.shell.say(&format!("    {line}"));
+            }
+        }
+    }
+
+    fn view(&self) {
+        let view = self.conversation.view_at(self.next());
+        self.shell.say(&format!("At {}, with {} hidden:", self.described(&view.label), view.names.len()));
+        for message in &view.request.messages {
+            let shown = match message {
+                Message::System(parts) => format!("system: {}", spoken(parts)),
+                Message::User(parts) => format!("user: {}", spoken(parts)),
+                Message::Assistant { text, calls } => {
+                    let calls = calls
+                        .iter()
+                        .map(|call| format!("\n  {} = {} {}", call.id, call.name, call.arguments));
+                    format!("model: {text}{}", calls.collect::<String>())
+                }
+                Message::Tool { call_id, content, is_error } => {
+                    format!("{call_id}{}: {}", if *is_error { " (error)" } else { "" }, spoken(content))
+                }
+            };
+            self.shell.say(&visible::text(&shown));
+        }
+        let tools: Vec<&str> = view.request.tools.iter().map(|tool| tool.name.as_str()).collect();
+        self.shell.say(&format!("tools: {}", visible::line(&tools.join(", "))));
+    }
+
+    /// What the model was told of the last call that did not run. The person may see all of it.
+    fn why(&self) {
+        let all = self.conversation.view_at(self.policy.space().top()).request;
+        let calls = all.messages.iter().flat_map(|message| match message {
+            Message::Assistant { calls, .. } => calls.as_slice(),
+            _ => &[],
+        });
+        let calls: Vec<_> = calls.collect();
+        let refusal = all.messages.iter().rev().find_map(|message| match message {
+            Message::Tool { call_id, content, is_error: true } => {
+                let told: serde_json::Value = serde_json::from_str(&spoken(content)).ok()?;
+                told.get("refused")?;
+                let call = calls.iter().find(|call| call.id == *call_id)?;
+                Some((call.name.clone(), call.arguments.clone(), told))
+            }
+            _ => None,
+        });
+        match refusal {
+            None => self.shell.say("Every call so far has run."),
+            Some((name, arguments, told)) => {
+                self.shell.say(&visible::line(&format!("{name} {arguments}")));
+                self.shell.say(&visible::json(&told));
+            }
+        }
+    }
+}
+
+fn spoken(parts: &[Part]) -> String {
+    let part = |part: &Part| match part {
+        Part::Text(text) => text.clone(),
+        Part::ImageUrl(url) => format!("[image at {url}]"),
+        Part::ImageData { media_type, .. } => format!("[image, {media_type}]"),
+    };
+    parts.iter().map(part).collect::<Vec<_>>().join("\n")
+}

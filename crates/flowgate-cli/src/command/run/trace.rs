@@ -1,0 +1,147 @@
+//! What happened, as JSON lines that `flowgate check` reads.
+//!
+//! Messages and answers are in OpenAI's form, calls stand alone, an answer with a structured twin is in MCP's form, which has a
+//! place for it. A call that did not run did not happen.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+
+use flowgate::monitor::Monitor;
+use flowgate::trace::{Body, Event, Status};
+use serde_json::{Value, json};
+
+/// A file that follows a session.
+pub(super) struct TraceFile {
+    file: File,
+    written: usize,
+}
+
+impl TraceFile {
+    pub(super) fn create(path: &Path) -> io::Result<Self> {
+        Ok(Self { file: File::create(path)?, written: 0 })
+    }
+
+    /// Writes what has happened since, up to a call that may still be given up.
+    pub(super) fn follow(&mut self, monitor: &Monitor) -> io::Result<()> {
+        let events = monitor.trace().events();
+        let mut lines = String::new();
+        for event in events.iter().skip(self.written) {
+            if event.status == Status::Pending {
+                break;
+            }
+            self.written += 1;
+            if event.status == Status::Done {
+                lines.push_str(&line(event, monitor).to_string());
+                lines.push('\n');
+            }
+        }
+        self.file.write_all(lines.as_bytes())
+    }
+}
+
+/// Ids of several servers must not meet: readers of MCP's form put the server before the id.
+fn id(server: Option<&str>, id: &str) -> String {
+    server.map_or_else(|| id.to_owned(), |server| format!("{server}#{id}"))
+}
+
+fn line(event: &Event, monitor: &Monitor) -> Value {
+    match &event.body {
+        Body::Message(message) => json!({"role": message.role, "content": message.content}),
+        Body::Tool(tool) => json!({"tools": [{
+            "name": tool.tool.name,
+            "description": tool.description,
+            "inputSchema": tool.schema,
+            "server": tool.tool.server,
+        }]}),
+        Body::Call(call) => {
+            let server = call.tool.server.as_deref();
+            let arguments = call.arguments.as_ref().cloned().unwrap_or_default();
+            json!({
+                "id": id(server, &call.id),
+                "type": "function",
+                "function": {"name": call.tool.name, "arguments": Value::Object(arguments).to_string()},
+                "server": server,
+            })
+        }
+        Body::Output(output) => {
+            let call = event.call.and_then(|call| monitor.trace().event(call));
+            let server = call.and_then(|call| call.tool()).and_then(|tool| tool.server.as_deref());
+            match (&output.structured, server) {
+                (Some(structured), Some(server)) => json!({
+                    "jsonrpc": "2.0",
+                    "id": output.call_id,
+                    "server": server,
+                    "result": {
+                        "content": output.content,
+                        "structuredContent": structured,
+                        "isError": output.is_error,
+                    },
+                }),
+                _ => json!({
+                    "role": "tool",
+                    "tool_call_id": id(server, &output.call_id),
+                    "content": output.content,
+                    "is_error": output.is_error,
+                }),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use flowgate::monitor::Verdict;
+    use flowgate::policy::Policy;
+    use flowgate::trace::{Call, Entry, Message, Output, Tool, ToolDescription, read};
+
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let policy = Policy::parse("lattice secrecy: public < private\ndefault public\n").unwrap();
+        let mut monitor = Monitor::new(Arc::new(policy));
+        let tool = Tool::of("bank", "list");
+        let message = Message { role: "user".to_owned(), content: "hi\n".into() };
+        let description = ToolDescription {
+            tool: tool.clone(),
+            description: "lists".to_owned(),
+            schema: json!({"input": {}}),
+        };
+        monitor.push(Entry::from(Body::Tool(description))).unwrap();
+        monitor.push(Entry::from(Body::Message(message))).unwrap();
+        for (number, structured) in [Some(json!({"a": [1]})), None].into_iter().enumerate() {
+            let call = Call::from_json(format!("c{number}"), tool.clone(), r#"{"day":"today"}"#);
+            let Verdict::Permit(permit) = monitor.judge(call) else { panic!("nothing forbids it") };
+            assert!(monitor.redeem(permit).is_ok());
+            let content = json!([{"type": "text", "text": "{\"a\":[1]}"}]);
+            let output = Output {
+                call_id: format!("c{number}"),
+                tool: None,
+                content,
+                structured,
+                is_error: number == 1,
+            };
+            monitor.push(Entry::from(Body::Output(output))).unwrap();
+        }
+        let lines: Vec<String> =
+            monitor.trace().events().iter().map(|event| line(event, &monitor).to_string()).collect();
+        let run = read::file(&lines.join("\n")).unwrap().remove(0);
+        let bodies: Vec<Body> = run.entries.into_iter().map(|entry| entry.body).collect();
+        let expected: Vec<Body> = monitor
+            .trace()
+            .events()
+            .iter()
+            .map(|event| match event.body.clone() {
+                Body::Call(call) => Body::Call(Call { id: format!("bank#{}", call.id), ..call }),
+                Body::Output(output) => {
+                    Body::Output(Output { call_id: format!("bank#{}", output.call_id), ..output })
+                }
+                other => other,
+            })
+            .collect();
+        assert_eq!(bodies, expected);
+    }
+}

@@ -1,0 +1,123 @@
+//! Follows a turn: the lines of `--labels`, the file of `--trace`, and what the person who decides wants to know of events.
+
+use std::sync::{Arc, PoisonError};
+
+use flowgate::label::Label;
+use flowgate::trace::{EventId, Region};
+use flowgate_guard::agent::Observer;
+use flowgate_guard::conversation::{Conversation, Spent};
+use flowgate_guard::slot::LOOK;
+use flowgate_guard::view::View;
+use flowgate_lm::chat::Completion;
+
+use super::approver::Sources;
+use super::shell::Shell;
+use super::trace::TraceFile;
+use crate::{report, visible};
+
+/// Hears of everything that an agent does.
+pub(super) struct Watch {
+    pub(super) shell: Arc<Shell>,
+    /// Whether to say what each step carries.
+    pub(super) labels: bool,
+    pub(super) trace: Option<TraceFile>,
+    pub(super) sources: Sources,
+    step: Option<Step>,
+    events: usize,
+}
+
+/// The step that the model writes.
+struct Step {
+    label: Label,
+    hidden: usize,
+    done: Option<Completion>,
+}
+
+impl Watch {
+    pub(super) fn new(shell: Arc<Shell>, labels: bool, trace: Option<TraceFile>, sources: Sources) -> Self {
+        Self { shell, labels, trace, sources, step: None, events: 0 }
+    }
+
+    /// Takes note of what has happened.
+    pub(super) fn follow(&mut self, conversation: &Conversation) {
+        let monitor = conversation.monitor();
+        if let Some(trace) = &mut self.trace
+            && let Err(error) = trace.follow(monitor)
+        {
+            self.shell.error(&format!("the trace cannot be written any more: {error}"));
+            self.trace = None;
+        }
+        let mut sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
+        for index in self.events..monitor.trace().len() {
+            let region = Region { event: EventId(index), path: Default::default(), span: None };
+            sources.insert(region.event, report::source(&region, monitor));
+        }
+        drop(sources);
+        self.events = monitor.trace().len();
+        if let Some(Step { label, hidden, done: Some(done) }) =
+            self.step.take_if(|step| step.done.is_some()).filter(|_| self.labels)
+        {
+            let words = visible::line(&monitor.describe(&label).join(", "));
+            let words = if words.is_empty() { "no labels".to_owned() } else { words };
+            let looked = if done.calls.iter().any(|call| call.name == LOOK) { ", looks" } else { "" };
+            let line = format!(
+                "step: {words}; {hidden} hidden; {} + {} tokens; {}{looked}",
+                done.usage.input,
+                done.usage.output,
+                counted(done.calls.len(), "call"),
+            );
+            self.shell.say(&self.shell.paint("2", &line));
+        }
+    }
+
+    /// What a turn took.
+    pub(super) fn sum(&self, spent: &Spent) {
+        if self.labels {
+            self.shell.say(&self.shell.paint("2", &summary(spent)));
+        }
+    }
+}
+
+impl Observer for Watch {
+    fn stands(&mut self, conversation: &Conversation) {
+        self.follow(conversation);
+    }
+
+    fn asking(&mut self, view: &View) {
+        self.step = Some(Step { label: view.label, hidden: view.names.len(), done: None });
+    }
+
+    fn answered(&mut self, completion: &Completion) {
+        if let Some(step) = &mut self.step {
+            step.done = Some(completion.clone());
+        }
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.shell.is_cancelled()
+    }
+}
+
+fn counted(count: usize, word: &str) -> String {
+    if count == 1 { format!("1 {word}") } else { format!("{count} {word}s") }
+}
+
+fn summary(spent: &Spent) -> String {
+    let most = if spent.bits == 0 {
+        "nothing hidden can be learned from the lowest steps".to_owned()
+    } else {
+        format!("at most {} of hidden text can be learned from the lowest steps", counted(spent.bits, "bit"))
+    };
+    format!(
+        "turn: {}, {} filled, {} + {} tokens; {}; {}, {} allowed; {} ran, {} refused; {most}",
+        counted(spent.messages, "message"),
+        counted(spent.fills, "slot"),
+        spent.tokens.input,
+        spent.tokens.output,
+        counted(spent.looks, "look"),
+        counted(spent.questions, "question"),
+        spent.allowed,
+        counted(spent.ran, "call"),
+        spent.refused,
+    )
+}

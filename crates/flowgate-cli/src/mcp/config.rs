@@ -1,0 +1,262 @@
+//! The file that says which servers there are: the JSON that MCP clients use.
+
+use std::path::{Path, PathBuf};
+
+use flowgate::json::{self, Numbers};
+use serde_json::{Map, Value};
+
+/// A server, and how to reach it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Spec {
+    /// What policies call it.
+    pub(crate) name: String,
+    pub(super) reach: Reach,
+}
+
+/// How to reach a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// It is a program.
+    Command { command: String, args: Vec<String>, env: Vec<(String, String)>, cwd: Option<PathBuf> },
+    /// It has an address.
+    Url { url: String, headers: Vec<(String, String)> },
+}
+
+impl Spec {
+    /// What to do if it cannot be used.
+    pub(crate) fn advice(&self) -> String {
+        match &self.reach {
+            Reach::Command { command, .. } => {
+                format!("try to run `{}` by hand", crate::visible::line(command))
+            }
+            Reach::Url { .. } => "check its `url` and `headers`".to_owned(),
+        }
+    }
+}
+
+const FORM: &str = r#"write {"mcpServers": {"NAME": {"command": "...", "args": [...]}}}, or {"url": "..."} for a server elsewhere"#;
+
+/// Reads the file. `folder` is where relative paths start, `environment` gives variables.
+///
+/// # Errors
+/// What is wrong, and what to do.
+pub(crate) fn read(
+    text: &str,
+    folder: &Path,
+    environment: &dyn Fn(&str) -> Option<String>,
+) -> Result<Vec<Spec>, String> {
+    let value = json::parse(text, Numbers::Any).map_err(|error| format!("no strict JSON: {error}"))?;
+    let servers = value.get("mcpServers").ok_or_else(|| format!("it has no `mcpServers`; {FORM}"))?;
+    let servers = servers.as_object().ok_or_else(|| format!("`mcpServers` is no object; {FORM}"))?;
+    let mut specs = Vec::new();
+    for (name, entry) in servers {
+        let shown = crate::visible::short(name, 40);
+        let at = |problem: String| format!("the server `{shown}`: {problem}");
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        if name.is_empty() || name.len() > 64 || !name.chars().all(is_plain) {
+            let problem = "policies cannot name it; use up to 64 letters, digits, `-`, `_` and `.`";
+            return Err(at(problem.to_owned()));
+        }
+        let entry = entry.as_object().ok_or_else(|| at(format!("it is no object; {FORM}")))?;
+        if entry.get("disabled") == Some(&Value::Bool(true)) {
+            continue;
+        }
+        let reach = Fields { entry, environment }.reach(folder).map_err(at)?;
+        specs.push(Spec { name: name.clone(), reach });
+    }
+    Ok(specs)
+}
+
+struct Fields<'a> {
+    entry: &'a Map<String, Value>,
+    environment: &'a dyn Fn(&str) -> Option<String>,
+}
+
+impl Fields<'_> {
+    fn reach(&self, folder: &Path) -> Result<Reach, String> {
+        match self.entry.get("type").and_then(Value::as_str) {
+            None | Some("stdio" | "http" | "streamable-http" | "streamableHttp") => {}
+            Some("sse") => {
+                return Err("the transport `sse` is no longer part of MCP; use its streamable HTTP address"
+                    .to_owned());
+            }
+            Some(_) => return Err("its `type` is not known; write `stdio` or `http`".to_owned()),
+        }
+        match (self.text("command")?, self.text("url")?) {
+            (Some(_), Some(_)) => Err("it has both `command` and `url`; leave one out".to_owned()),
+            (None, None) => Err(format!("it has neither `command` nor `url`; {FORM}")),
+            (Some(command), None) => {
+                if command.is_empty() {
+                    return Err("its `command` is empty; write the program to run".to_owned());
+                }
+                let cwd = self.text("cwd")?.map(|cwd| folder.join(cwd));
+                Ok(Reach::Command { command, args: self.list("args")?, env: self.map("env")?, cwd })
+            }
+            (None, Some(url)) => {
+                let uri: Option<::http::Uri> = url.parse().ok();
+                let is_web = uri.as_ref().is_some_and(|uri| {
+                    matches!(uri.scheme_str(), Some("http" | "https"))
+                        && uri.authority().is_some_and(|authority| !authority.as_str().contains('@'))
+                });
+                if !is_web {
+                    return Err("its `url` is no address; write http:// or https:// with a host".to_owned());
+                }
+                Ok(Reach::Url { url, headers: self.map("headers")? })
+            }
+        }
+    }
+
+    fn text(&self, key: &str) -> Result<Option<String>, String> {
+        match self.entry.get(key) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(text)) => self.filled(text, key).map(Some),
+            Some(_) => Err(format!("its `{key}` is no text; put it in quotation marks")),
+        }
+    }
+
+    fn list(&self, key: &str) -> Result<Vec<String>, String> {
+        let wrong = || format!("its `{key}` is no list of texts; write [\"one\", \"two\"]");
+        match self.entry.get(key) {
+            None | Some(Value::Null) => Ok(Vec::new()),
+            Some(Value::Array(items)) => {
+                let items = items.iter().map(|item| self.filled(item.as_str().ok_or_else(wrong)?, key));
+                items.collect()
+            }
+            Some(_) => Err(wrong()),
+        }
+    }
+
+    fn map(&self, key: &str) -> Result<Vec<(String, String)>, String> {
+        let wrong = || format!("its `{key}` is no object of texts; write {{\"NAME\": \"value\"}}");
+        match self.entry.get(key) {
+            None | Some(Value::Null) => Ok(Vec::new()),
+            Some(Value::Object(entries)) => {
+                let entries = entries.iter().map(|(name, value)| {
+                    let place = format!("{key}.{}", crate::visible::short(name, 40));
+                    Ok((name.clone(), self.filled(value.as_str().ok_or_else(wrong)?, &place)?))
+                });
+                entries.collect()
+            }
+            Some(_) => Err(wrong()),
+        }
+    }
+
+    /// With `${VAR}` and `${VAR:-default}` replaced.
+    fn filled(&self, text: &str, place: &str) -> Result<String, String> {
+        let mut filled = String::new();
+        let mut rest = text;
+        while let Some((before, after)) = rest.split_once("${") {
+            filled.push_str(before);
+            let Some((inside, tail)) = after.split_once('}') else {
+                return Err(format!("its `{place}` has a `${{` without `}}`"));
+            };
+            let (name, default) = match inside.split_once(":-") {
+                Some((name, default)) => (name, Some(default.to_owned())),
+                None => (inside, None),
+            };
+            let value = (self.environment)(name).or(default).ok_or_else(|| {
+                let name = crate::visible::short(name, 60);
+                format!("its `{place}` needs the variable {name}, which is not set; set it, or write ${{{name}:-default}}")
+            })?;
+            filled.push_str(&value);
+            rest = tail;
+        }
+        filled.push_str(rest);
+        Ok(filled)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn environment(name: &str) -> Option<String> {
+        (name == "TOKEN").then(|| "s3cret".to_owned())
+    }
+
+    fn check(text: &str, expected: &str) {
+        let shown = match read(text, Path::new("/etc/flowgate"), &environment) {
+            Ok(specs) => specs
+                .iter()
+                .map(|spec| format!("{} {:?}", spec.name, spec.reach))
+                .collect::<Vec<_>>()
+                .join("; "),
+            Err(error) => error,
+        };
+        assert_eq!(shown, expected, "{text}");
+    }
+
+    #[test]
+    fn servers_are_read() {
+        check(
+            r#"{"mcpServers": {"mail": {"command": "python3", "args": ["mail.py", "${TOKEN}"],
+                "env": {"KEY": "${TOKEN}-${X:-none}"}, "cwd": "."}}}"#,
+            r#"mail Command { command: "python3", args: ["mail.py", "s3cret"], env: [("KEY", "s3cret-none")], cwd: Some("/etc/flowgate/.") }"#,
+        );
+        check(
+            r#"{"mcpServers": {"web": {"type": "http", "url": "https://x.org/mcp", "headers": {"Authorization": "Bearer ${TOKEN}"}},
+                "off": {"disabled": true}}}"#,
+            r#"web Url { url: "https://x.org/mcp", headers: [("Authorization", "Bearer s3cret")] }"#,
+        );
+        check(r#"{"mcpServers": {}}"#, "");
+    }
+
+    #[test]
+    fn mistakes_name_the_server_and_what_to_do() {
+        let one = |entry: &str| format!(r#"{{"mcpServers": {{"mail": {entry}}}}}"#);
+        let form = FORM;
+        check("{", "no strict JSON: EOF while parsing an object at line 1 column 1");
+        check(
+            r#"{"mcpServers": {"a": {"command": "x"}, "a": {}}}"#,
+            "no strict JSON: duplicate key at line 1 column 42",
+        );
+        check("{}", &format!("it has no `mcpServers`; {form}"));
+        check(r#"{"mcpServers": []}"#, &format!("`mcpServers` is no object; {form}"));
+        check(
+            r#"{"mcpServers": {"my mail": {}}}"#,
+            "the server `my mail`: policies cannot name it; use up to 64 letters, digits, `-`, `_` and `.`",
+        );
+        for (entry, expected) in [
+            ("3", format!("it is no object; {form}")),
+            ("{}", format!("it has neither `command` nor `url`; {form}")),
+            (
+                r#"{"command": "x", "url": "http://x"}"#,
+                "it has both `command` and `url`; leave one out".to_owned(),
+            ),
+            (r#"{"command": 3}"#, "its `command` is no text; put it in quotation marks".to_owned()),
+            (r#"{"command": ""}"#, "its `command` is empty; write the program to run".to_owned()),
+            (
+                r#"{"command": "x", "args": "-y"}"#,
+                "its `args` is no list of texts; write [\"one\", \"two\"]".to_owned(),
+            ),
+            (
+                r#"{"command": "x", "env": ["A=1"]}"#,
+                "its `env` is no object of texts; write {\"NAME\": \"value\"}".to_owned(),
+            ),
+            (
+                r#"{"command": "x", "env": {"KEY": "${NOPE}"}}"#,
+                "its `env.KEY` needs the variable NOPE, which is not set; set it, or write ${NOPE:-default}"
+                    .to_owned(),
+            ),
+            (r#"{"command": "${X"}"#, "its `command` has a `${` without `}`".to_owned()),
+            (
+                r#"{"url": "x.org"}"#,
+                "its `url` is no address; write http:// or https:// with a host".to_owned(),
+            ),
+            (
+                r#"{"url": "https://me:pw@x.org"}"#,
+                "its `url` is no address; write http:// or https:// with a host".to_owned(),
+            ),
+            (
+                r#"{"type": "sse", "url": "http://x"}"#,
+                "the transport `sse` is no longer part of MCP; use its streamable HTTP address".to_owned(),
+            ),
+            (
+                r#"{"type": "ws", "url": "http://x"}"#,
+                "its `type` is not known; write `stdio` or `http`".to_owned(),
+            ),
+        ] {
+            check(&one(entry), &format!("the server `mail`: {expected}"));
+        }
+    }
+}

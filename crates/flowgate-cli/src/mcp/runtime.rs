@@ -1,0 +1,119 @@
+//! The asynchronous runtime on its thread, and waiting for what it does.
+
+use std::io;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
+
+use super::Cancelled;
+
+/// How often somebody who waits looks whether to stop.
+const TICK: Duration = Duration::from_millis(50);
+
+/// Runs asynchronous code on a thread of its own.
+pub(crate) struct Runtime {
+    handle: Handle,
+    /// The thread ends when this is dropped.
+    _stop: oneshot::Sender<()>,
+}
+
+/// Why there is no result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unfinished {
+    /// It took too long, and was given up.
+    Late,
+    /// Somebody wanted it to stop.
+    Cancelled,
+    /// It broke down.
+    Gone,
+}
+
+/// Something that has begun.
+pub(crate) struct Task<T> {
+    result: Receiver<T>,
+    abort: AbortHandle,
+}
+
+impl Runtime {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// If the system has none to give.
+    pub(crate) fn start() -> io::Result<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let handle = runtime.handle().clone();
+        let (stop, stopped) = oneshot::channel::<()>();
+        std::thread::Builder::new().name("mcp".to_owned()).spawn(move || {
+            let _ = runtime.block_on(stopped);
+            // Whoever still waits for a server must not keep the program from ending.
+            runtime.shutdown_background();
+        })?;
+        Ok(Self { handle, _stop: stop })
+    }
+
+    /// Begins something.
+    pub(crate) fn begin<T: Send + 'static>(
+        &self,
+        future: impl Future<Output = T> + Send + 'static,
+    ) -> Task<T> {
+        let (sender, result) = channel();
+        let task = self.handle.spawn(async move {
+            let _ = sender.send(future.await);
+        });
+        Task { result, abort: task.abort_handle() }
+    }
+
+    /// Calls `interrupted` whenever somebody presses Ctrl-C, instead of ending the program.
+    pub(crate) fn on_interrupt(&self, interrupted: impl Fn() + Send + 'static) {
+        self.handle.spawn(async move {
+            while tokio::signal::ctrl_c().await.is_ok() {
+                interrupted();
+            }
+        });
+    }
+}
+
+impl<T> Task<T> {
+    /// Waits for the result.
+    pub(crate) fn wait(self, limit: Duration, cancelled: &Cancelled<'_>) -> Result<T, Unfinished> {
+        let begun = Instant::now();
+        let why = loop {
+            match self.result.recv_timeout(TICK) {
+                Ok(result) => return Ok(result),
+                Err(RecvTimeoutError::Disconnected) => break Unfinished::Gone,
+                Err(RecvTimeoutError::Timeout) if cancelled() => break Unfinished::Cancelled,
+                Err(RecvTimeoutError::Timeout) if begun.elapsed() >= limit => break Unfinished::Late,
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        };
+        self.abort.abort();
+        Err(why)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_and_gives_up() {
+        let runtime = Runtime::start().unwrap();
+        let long = Duration::from_secs(60);
+        let check = |sleep: Duration, limit: Duration, stop: bool, expected: Result<u8, Unfinished>| {
+            let task = runtime.begin(async move {
+                tokio::time::sleep(sleep).await;
+                7
+            });
+            assert_eq!(task.wait(limit, &move || stop), expected);
+        };
+        check(Duration::ZERO, long, false, Ok(7));
+        check(long, Duration::from_millis(1), false, Err(Unfinished::Late));
+        check(long, long, true, Err(Unfinished::Cancelled));
+        let broken = runtime.begin(async { panic!("on purpose") });
+        let broken: Result<(), Unfinished> = broken.wait(long, &|| false);
+        assert_eq!(broken, Err(Unfinished::Gone));
+    }
+}

@@ -1,0 +1,633 @@
+//! `flowgate run` as its users meet it: real servers as child processes, and a model that follows a script.
+
+#![cfg(feature = "run")]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use flowgate_lm::chat::{Completion, Message, Part, Request, Stop, ToolCall, Usage};
+use flowgate_lm::wire::{Api, Head};
+use serde_json::{Value, json};
+
+const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/run");
+const DOUBLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/run");
+
+/// A model behind an address that follows a script, and remembers what it was asked.
+struct Model {
+    url: String,
+    asked: Arc<Mutex<Vec<Request>>>,
+}
+
+impl Model {
+    /// Lines `name {arguments}` are calls, other lines text; `wait` never ends.
+    fn new(script: &[&str]) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/v1", listener.local_addr().unwrap());
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let script: Mutex<VecDeque<String>> =
+            Mutex::new(script.iter().map(|line| (*line).to_owned()).collect());
+        let (script, log) = (Arc::new(script), Arc::clone(&asked));
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (script, log) = (Arc::clone(&script), Arc::clone(&log));
+                std::thread::spawn(move || serve(stream.unwrap(), &script, &log));
+            }
+        });
+        Self { url, asked }
+    }
+
+    /// Everything that the model was shown in its `index`-th message, as text.
+    fn shown(&self, index: usize) -> String {
+        let text = |parts: &[Part]| parts.iter().map(|part| format!("{part:?}")).collect::<String>();
+        let shown = |message: &Message| match message {
+            Message::System(parts) => format!("system {}", text(parts)),
+            Message::User(parts) => format!("user {}", text(parts)),
+            Message::Assistant { text, calls } => format!("model {text} {calls:?}"),
+            Message::Tool { content, .. } => format!("tool {}", text(content)),
+        };
+        self.asked.lock().unwrap()[index].messages.iter().map(shown).collect::<Vec<_>>().join("\n")
+    }
+
+    fn tools(&self, index: usize) -> Vec<String> {
+        self.asked.lock().unwrap()[index].tools.iter().map(|tool| tool.name.clone()).collect()
+    }
+}
+
+fn serve(mut stream: TcpStream, script: &Mutex<VecDeque<String>>, log: &Mutex<Vec<Request>>) {
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let (mut line, mut length) = (String::new(), 0);
+    loop {
+        line.clear();
+        if reader.read_line(&mut line).unwrap() == 0 || line.trim().is_empty() {
+            break;
+        }
+        if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+            length = value.trim().parse().unwrap();
+        }
+    }
+    let mut body = vec![0_u8; length];
+    reader.read_exact(&mut body).unwrap();
+    let api = Api::ChatCompletions;
+    let asked = api.decode_request(&serde_json::from_slice(&body).unwrap()).unwrap();
+    let (stream_wanted, usage) = (asked.stream, asked.usage);
+    log.lock().unwrap().push(asked.request);
+    let said = script.lock().unwrap().pop_front().unwrap_or_else(|| "The script is over.".to_owned());
+    if said == "wait" {
+        std::thread::sleep(Duration::from_secs(120));
+        return;
+    }
+    let (completion, head) = (written(&said), Head { id: "r", model: "double", created: 0 });
+    let (kind, text) = if stream_wanted {
+        let events = api.encode_stream(&completion, head, usage);
+        ("text/event-stream", events.iter().map(|event| event.encode()).collect::<String>())
+    } else {
+        ("application/json", api.encode_response(&completion, head).to_string())
+    };
+    let head = format!("HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n", text.len());
+    let _ = stream.write_all(format!("{head}connection: close\r\n\r\n{text}").as_bytes());
+}
+
+fn written(script: &str) -> Completion {
+    let mut completion = Completion { usage: Usage { input: 10, output: 5 }, ..Completion::default() };
+    for (index, line) in script.lines().enumerate() {
+        match line.split_once(" {") {
+            Some((name, arguments)) => {
+                completion.stop = Stop::Calls;
+                completion.calls.push(ToolCall {
+                    id: format!("x{index}"),
+                    name: name.to_owned(),
+                    arguments: format!("{{{arguments}"),
+                });
+            }
+            None => completion.text.push_str(line),
+        }
+    }
+    completion
+}
+
+/// A folder of one test's own.
+fn folder(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("run").join(name);
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+fn file(folder: &Path, name: &str, text: &str) -> String {
+    let path = folder.join(name);
+    std::fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+fn flowgate(folder: &Path, arguments: &[&str], input: &str) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_flowgate"))
+        .args(arguments)
+        .env("OUTBOX", folder.join("outbox"))
+        .env("MODEL_KEY", "s3cret")
+        .current_dir(folder)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// The arguments of a run of the example.
+fn example<'a>(model: &'a Model, more: &[&'a str]) -> Vec<String> {
+    let common = [
+        "run",
+        "--policy",
+        "policy.flow",
+        "--config",
+        "servers.json",
+        "--url",
+        &model.url,
+        "--model",
+        "double",
+    ];
+    let paths = common.iter().map(|argument| match *argument {
+        "policy.flow" | "servers.json" => format!("{EXAMPLE}/{argument}"),
+        other => other.to_owned(),
+    });
+    paths.chain(more.iter().map(|argument| (*argument).to_owned())).collect()
+}
+
+fn run(folder: &Path, arguments: &[String], input: &str) -> Output {
+    flowgate(folder, &arguments.iter().map(String::as_str).collect::<Vec<_>>(), input)
+}
+
+fn outbox(folder: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(folder.join("outbox")).unwrap_or_default();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+const FETCH: &str = r#"web__fetch {"url": "https://example.org/news"}"#;
+
+#[test]
+fn a_page_is_hidden_and_a_slot_passes_its_summary_on() {
+    let folder = folder("guarded");
+    let send = r#"mail__send_mail {"to": "bob@example.org", "subject": "News", "body": {"$slot": {"regions": ["h1"], "fill": "sum up"}}}"#;
+    let model = Model::new(&[FETCH, send, "Otters are back.", "Bob has it."]);
+    let prompt = "Send Bob a summary of https://example.org/news";
+    let more = [
+        "--labels",
+        "--record",
+        "answers.jsonl",
+        "--trace",
+        "trace.jsonl",
+        "--key-from",
+        "MODEL_KEY",
+        prompt,
+    ];
+    let output = run(&folder, &example(&model, &more), "");
+    assert_eq!((output.status.code(), out(&output).as_str()), (Some(0), "Bob has it.\n"), "{}", err(&output));
+
+    let sent = json!({"to": "bob@example.org", "subject": "News", "body": "Otters are back."});
+    assert_eq!(outbox(&folder), std::slice::from_ref(&sent));
+    for step in [0, 1, 3] {
+        assert!(!model.shown(step).contains("IGNORE"), "{}", model.shown(step));
+    }
+    assert!(model.shown(1).contains("[hidden h1]"), "{}", model.shown(1));
+    assert!(model.shown(2).contains("IGNORE") && model.tools(2).is_empty(), "only who has no tools reads it");
+    assert_eq!(model.tools(0), ["web__fetch", "mail__list_mail", "mail__send_mail"]);
+    let told = err(&output);
+    assert!(told.contains("step: trusted, public; 0 hidden; 10 + 5 tokens; 1 call\n"), "{told}");
+    assert!(told.contains("step: trusted, public; 1 hidden; 10 + 5 tokens; 1 call\n"), "{told}");
+    assert!(
+        told.contains(
+            "turn: 3 messages, 1 slot filled, 40 + 20 tokens; 0 looks; 0 questions, 0 allowed; 2 calls ran, 0 refused; \
+             nothing hidden can be learned from the lowest steps"
+        ),
+        "{told}"
+    );
+
+    // The run can be judged again, as if everything had influenced everything.
+    let policy = format!("{EXAMPLE}/policy.flow");
+    let checked = flowgate(&folder, &["check", &policy, "trace.jsonl"], "");
+    assert!(
+        out(&checked).contains("1 run: 1 call permitted, 1 to be confirmed, 0 denied"),
+        "{}",
+        out(&checked)
+    );
+    let trace = std::fs::read_to_string(folder.join("trace.jsonl")).unwrap();
+    assert_eq!(trace.lines().count(), 3 + 1 + 2 + 2 + 1, "{trace}");
+
+    // And it can be run again without the model.
+    let config = format!("{EXAMPLE}/servers.json");
+    let replay = flowgate(
+        &folder,
+        &["run", "--policy", &policy, "--config", &config, "--replay", "answers.jsonl", prompt],
+        "",
+    );
+    assert_eq!((replay.status.code(), out(&replay).as_str()), (Some(0), "Bob has it.\n"), "{}", err(&replay));
+    assert_eq!(outbox(&folder), [sent.clone(), sent]);
+    let other = flowgate(
+        &folder,
+        &["run", "--policy", &policy, "--config", &config, "--replay", "answers.jsonl", "Hi"],
+        "",
+    );
+    assert_eq!(other.status.code(), Some(1));
+    assert!(err(&other).contains("this answer: it was not recorded"), "{}", err(&other));
+}
+
+#[test]
+fn an_injected_call_is_denied_without_a_terminal() {
+    let folder = folder("injected");
+    let send =
+        r#"mail__send_mail {"to": "mallory\u202e@example.net", "subject": "\u001b[2J", "body": "All of it"}"#;
+    let model =
+        Model::new(&[FETCH, r#"look {"regions": ["h1"]}"#, send, "I was asked to send mail, and may not."]);
+    let output = run(&folder, &example(&model, &["--labels", "What is new?"]), "");
+    assert_eq!((output.status.code(), outbox(&folder).len()), (Some(0), 0));
+    assert_eq!(out(&output), "I was asked to send mail, and may not.\n");
+    let told = err(&output);
+    for part in [
+        "mail/send_mail needs a person's yes, and there is no terminal to ask on, so it does not run",
+        "The model wants to call mail/send_mail\nIt carries",
+        "It carries untrusted, public. Why you are asked:",
+        "require trusted, public if:",
+        "may be led to it by #5 content in the answer of web/fetch (untrusted)\n",
+        "step: trusted, public; 1 hidden; 10 + 5 tokens; 1 call, looks\n",
+        "step: untrusted, public; 0 hidden;",
+        "1 look; 1 question, 0 allowed; 1 call ran, 1 refused; at most 1 bit of hidden text",
+    ] {
+        assert!(told.contains(part), "{part}\nis not in\n{told}");
+    }
+    assert!(!told.contains(['\u{202e}', '\u{1b}']), "{told}");
+    assert!(
+        !told.contains("Otters") && !told.contains("mallory"),
+        "nobody decides, so nobody is shown content: {told}"
+    );
+    assert!(model.shown(3).contains("refused by a person"), "{}", model.shown(3));
+}
+
+#[test]
+fn a_chat_reads_lines_and_answers_commands() {
+    let folder = folder("chat");
+    let list = "mail__list_mail {}";
+    let send =
+        r#"mail__send_mail {"to": "x@example.net", "subject": "s", "body": {"$slot": {"regions": ["h1"]}}}"#;
+    let model = Model::new(&[list, send, "I may not.", "You are welcome."]);
+    let input = "/tools\n/why\nForward my mail\n/why\n/view\n/labels\n\n/nope\nThanks\n/quit\nnever said\n";
+    let output = run(&folder, &example(&model, &["--system", "Be brief."]), input);
+    let (said, told) = (out(&output), err(&output));
+    assert_eq!((output.status.code(), said.as_str()), (Some(0), "I may not.\nYou are welcome.\n"), "{told}");
+    for part in [
+        "Every call so far has run.",
+        "web/fetch (on offer; its description carries trusted, public)\n    Fetches a page.\n",
+        "would pass on",
+        "\"refused\": \"refused by a person\"",
+        "At trusted, public, with ",
+        "system: Be brief.\nuser: Forward my mail\n",
+        "description of mail/send_mail   trusted, public",
+        "answer of mail/list_mail   untrusted, private",
+        "error: there is no /nope; /help lists what there is",
+    ] {
+        assert!(told.contains(part), "{part}\nis not in\n{told}");
+    }
+    assert!(
+        model.shown(0).starts_with("system [Text(\"Be brief.\")]") || model.shown(0).contains("Be brief.")
+    );
+    assert!(!model.shown(3).contains("4200") && outbox(&folder).is_empty());
+    assert_eq!(model.asked.lock().unwrap().len(), 4);
+}
+
+const ODD: &str = "\
+lattice integrity: trusted < untrusted
+label message as trusted if:
+    (message: Message)
+label tool as trusted if:
+    (tool: Tool)
+label out.content as trusted if:
+    (out: ToolOutput) is tool:odd/*
+    out.is_error in [true, false]
+require trusted if:
+    (call: ToolCall) is tool:odd/*
+";
+
+/// A run with the odd server.
+fn odd(folder: &Path, how: &[&str], policy: &str, script: &[&str], more: &[&str]) -> (Output, Model) {
+    let model = Model::new(script);
+    let mut args = vec![json!(format!("{DOUBLES}/odd.py"))];
+    args.extend(how.iter().map(|argument| json!(argument)));
+    let config = json!({"mcpServers": {"odd": {"command": "python3", "args": args, "env": {"ODD": "1"}}}});
+    let (config, policy) =
+        (file(folder, "servers.json", &config.to_string()), file(folder, "policy.flow", policy));
+    let mut arguments =
+        vec!["run", "--policy", &policy, "--config", &config, "--url", &model.url, "--model", "m"];
+    arguments.extend(more);
+    let output = flowgate(folder, &arguments, "");
+    (output, model)
+}
+
+#[test]
+fn a_server_that_dies_is_an_error_of_its_call_and_is_started_again() {
+    let folder = folder("dies");
+    let flag = folder.join("died");
+    let script = ["odd__do {}", "odd__do {}", "Done."];
+    let more = ["--key-from", "MODEL_KEY", "Do it."];
+    let (output, model) = odd(&folder, &["dies", flag.to_str().unwrap()], ODD, &script, &more);
+    assert_eq!((output.status.code(), out(&output).as_str()), (Some(0), "Done.\n"), "{}", err(&output));
+    let told = err(&output);
+    let note = "note: the server `odd` has ended, and is started again by its next call; its last words: out of memory";
+    assert!(told.contains(note), "{told}");
+    assert!(model.shown(1).contains("the server has ended; the call may have run"), "{}", model.shown(1));
+    assert!(model.shown(2).contains("done ["), "{}", model.shown(2));
+    assert!(model.shown(2).contains("ODD") && !model.shown(2).contains("MODEL_KEY"), "{}", model.shown(2));
+}
+
+#[test]
+fn calls_have_limits() {
+    let folder = folder("limits");
+    for (how, more, expected) in [
+        ("slow", ["--call-time", "1", "Do it."], "the tool gave no answer within 1 s; it may have run"),
+        (
+            "large",
+            ["--call-time", "30", "Do it."],
+            "the tool's answer is larger than 4194304 bytes; ask for less",
+        ),
+        ("paged", ["--call-time", "30", "Do it."], "done ["),
+        ("chatty", ["--call-time", "30", "Do it."], "done ["),
+    ] {
+        let (output, model) = odd(&folder, &[how], ODD, &["odd__do {}", "Done."], &more);
+        assert_eq!(out(&output), "Done.\n", "{how}: {}", err(&output));
+        assert!(model.shown(1).contains(expected), "{how}: {}", model.shown(1));
+        assert!(!model.shown(0).contains("IGNORE"), "nobody is told a server's instructions");
+        let tools = if how == "paged" { vec!["odd__first", "odd__do"] } else { vec!["odd__do"] };
+        assert_eq!(model.tools(0), tools, "{how}");
+    }
+}
+
+#[test]
+fn what_cannot_be_used_is_named_with_advice() {
+    let folder = folder("errors");
+    let policy = file(&folder, "policy.flow", ODD);
+    let check = |config: &str, more: &[&str], expected: &str| {
+        let config = file(&folder, "servers.json", config);
+        let mut arguments =
+            vec!["run", "--policy", &policy, "--url", "http://127.0.0.1:9/v1", "--model", "m"];
+        arguments.extend(["--config", &config].into_iter().chain(more.iter().copied()).chain(["Hi"]));
+        let output = flowgate(&folder, &arguments, "");
+        assert_eq!(output.status.code(), Some(2), "{expected}\n{}", err(&output));
+        let expected = format!("error: {}\n", expected.replace("FILE", &config));
+        assert_eq!(err(&output), expected);
+    };
+    let one = |entry: Value| json!({"mcpServers": {"odd": entry}}).to_string();
+    let python = |how: &str| one(json!({"command": "python3", "args": [format!("{DOUBLES}/odd.py"), how]}));
+    check("{", &[], "FILE: no strict JSON: EOF while parsing an object at line 1 column 1");
+    check(
+        &one(json!({"command": "x", "env": {"KEY": "${NO_SUCH_KEY}"}})),
+        &[],
+        "FILE: the server `odd`: its `env.KEY` needs the variable NO_SUCH_KEY, which is not set; set it, or write \
+         ${NO_SUCH_KEY:-default}",
+    );
+    check(
+        &one(json!({"command": "no-such-program"})),
+        &[],
+        "the server `odd` cannot be run: there is no such program or folder; try to run `no-such-program` by hand",
+    );
+    check(
+        &python("mute"),
+        &[],
+        "the server `odd` cannot be used: it ended before it had answered (no such\\u{1b}[2J licence); try to run \
+         `python3` by hand",
+    );
+    check(
+        &python("listless"),
+        &[],
+        "the server `odd` does not say what tools it has: the server says: no list today; try to run `python3` by hand",
+    );
+    check(
+        &python("endless"),
+        &[],
+        "the server `odd` does not say what tools it has: its list has no end; try to run `python3` by hand",
+    );
+    check(
+        &one(json!({"url": "http://127.0.0.1:9/mcp"})),
+        &[],
+        "the server `odd` cannot be used: no connection; check its `url` and `headers`",
+    );
+    let none = r#"{"mcpServers": {}}"#;
+    check(
+        none,
+        &["--key-from", "NO_SUCH_KEY"],
+        "--key-from: the variable NO_SUCH_KEY is not set; set it to the key of the model's server",
+    );
+    check(none, &["--system", "@no-such-file"], "no-such-file: there is no such file");
+    check(
+        none,
+        &["--replay", "no-such-file"],
+        "no-such-file: the recorded answers cannot be used: entity not found",
+    );
+    check(none, &["--trace", "no/such/folder"], "no/such/folder: there is no such file");
+    let output = flowgate(&folder, &["run", "--policy", &policy, "Hi"], "");
+    let which = "error: which model? name it with --model and its server with --url, such as --url http://localhost:8080/v1\n";
+    assert_eq!((output.status.code(), err(&output).as_str()), (Some(2), which));
+}
+
+/// The statement that a note ends with, as it would be added to a policy.
+fn statement(told: &str) -> String {
+    let lines = told.lines().skip_while(|line| !line.starts_with("  label "));
+    lines
+        .take_while(|line| line.starts_with("  "))
+        .map(|line| format!("{}\n", line.strip_prefix("  ").unwrap()))
+        .collect()
+}
+
+#[test]
+fn what_a_policy_hides_at_the_start_is_said_with_the_statement_that_shows_it() {
+    let folder = folder("hidden");
+    let without = |part: &str| ODD.replace(part, "");
+    let tools = without("label tool as trusted if:\n    (tool: Tool)\n");
+    let (output, model) = odd(&folder, &["plain"], &tools, &["Hello."], &["Hi"]);
+    let told = err(&output);
+    let note = "note: not on offer at trusted, since the policy does not vouch for what `odd` says of its tools: do; to offer them, add\n  \
+                label tool as trusted if:\n      (tool: Tool)\n      tool.server == \"odd\"\n";
+    assert_eq!((told.as_str(), model.tools(0).len()), (note, 0));
+    let (output, model) =
+        odd(&folder, &["plain"], &format!("{tools}{}", statement(&told)), &["Hello."], &["Hi"]);
+    assert_eq!((err(&output).as_str(), model.tools(0)), ("", vec!["odd__do".to_owned()]));
+
+    // A pattern for tools speaks of descriptions as well.
+    let pattern = ODD.replace("(tool: Tool)\n", "(tool: Tool) is tool:odd/*\n");
+    let (output, model) = odd(&folder, &["plain"], &pattern, &["Hello."], &["Hi"]);
+    assert_eq!((err(&output).as_str(), model.tools(0)), ("", vec!["odd__do".to_owned()]));
+
+    let messages = without("label message as trusted if:\n    (message: Message)\n");
+    let (output, model) = odd(&folder, &["plain"], &messages, &["Hello."], &["Hi"]);
+    let told = err(&output);
+    let expected = format!(
+        "error: the policy hides the user's own messages from the model; add to {}\n  label message as trusted if:\n      \
+         (message: Message)\n      message.role == \"user\"\n",
+        folder.join("policy.flow").display()
+    );
+    assert_eq!((output.status.code(), told.as_str()), (Some(2), expected.as_str()));
+    assert!(model.asked.lock().unwrap().is_empty());
+    let (output, model) =
+        odd(&folder, &["plain"], &format!("{messages}{}", statement(&told)), &["Hello."], &["Hi"]);
+    assert_eq!(out(&output), "Hello.\n");
+    assert!(model.shown(0).contains("Hi"));
+    let (output, _) = odd(&folder, &["plain"], &messages, &["Hello."], &["--method", "everything", "Hi"]);
+    assert_eq!(out(&output), "Hello.\n");
+}
+
+#[test]
+fn a_reply_that_a_rule_forbids_is_withheld() {
+    let folder = folder("withheld");
+    let rule = "raise \"no passwords\" if:\n    (m: Message)\n    m.role == \"assistant\"\n    \"hunter2\" in m.content\n";
+    let policy = format!("{ODD}{rule}");
+    let (output, _) = odd(&folder, &["plain"], &policy, &["It is hunter2."], &["--labels", "Hi"]);
+    assert_eq!((output.status.code(), out(&output).as_str()), (Some(1), ""));
+    let told = err(&output);
+    assert!(told.contains("note: something that the model said is withheld: no passwords\n"), "{told}");
+    assert!(!told.contains("hunter2"), "{told}");
+}
+
+#[test]
+fn the_help_shows_how() {
+    let output = flowgate(&folder("help"), &["run", "--help"], "");
+    for part in
+        ["--policy examples/run/policy.flow", "\"mcpServers\"", "tool.server == \"mail\"", "Exit codes:"]
+    {
+        assert!(out(&output).contains(part), "{}", out(&output));
+    }
+}
+
+/// A process that ends with its test.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn servers_may_be_elsewhere() {
+    let folder = folder("http");
+    let mut server = Command::new("python3")
+        .arg(format!("{DOUBLES}/streamable.py"))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut address = String::new();
+    BufReader::new(server.stdout.take().unwrap()).read_line(&mut address).unwrap();
+    let _server = Ended(server);
+    let policy = file(&folder, "policy.flow", ODD);
+    let attempt = |path: &str, key: &str| {
+        let model = Model::new(&["odd__do {}", "Done."]);
+        let entry = json!({"url": format!("{}{path}", address.trim()), "headers": {"Authorization": format!("Bearer {key}")}});
+        let config = file(&folder, "servers.json", &json!({"mcpServers": {"odd": entry}}).to_string());
+        let arguments =
+            ["run", "--policy", &policy, "--config", &config, "--url", &model.url, "--model", "m", "Do it."];
+        (flowgate(&folder, &arguments, ""), model)
+    };
+    let (output, model) = attempt("/mcp", "${MODEL_KEY}");
+    assert_eq!(out(&output), "Done.\n", "{}", err(&output));
+    assert!(model.shown(1).contains("done over http"), "{}", model.shown(1));
+    for (path, key, expected) in [
+        ("/mcp", "wrong", "it wants to know who asks (401); give it a key in `headers`"),
+        ("/elsewhere", "s3cret", "it sends us elsewhere (302); write that address as `url`"),
+        ("/mcp", "\n", "the header `Authorization` has characters that no header has"),
+    ] {
+        let (output, _) = attempt(path, key);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(err(&output).contains(expected), "{}", err(&output));
+        assert!(!err(&output).contains("s3cret"), "{}", err(&output));
+    }
+}
+
+/// Runs the example at a terminal; `steps` are what to wait for, and what to type then.
+fn at_terminal(folder: &Path, model: &Model, steps: &Value) -> (Option<i32>, String) {
+    let output = Command::new("python3")
+        .arg(format!("{DOUBLES}/terminal.py"))
+        .arg(steps.to_string())
+        .arg(env!("CARGO_BIN_EXE_flowgate"))
+        .args(example(model, &["--color", "never"]))
+        .env("OUTBOX", folder.join("outbox"))
+        .output()
+        .unwrap();
+    (output.status.code(), format!("{}{}", out(&output), err(&output)).replace("\r\n", "\n"))
+}
+
+#[test]
+#[cfg(unix)]
+fn a_person_at_the_terminal_decides() {
+    let folder = folder("terminal");
+    let send = r#"mail__send_mail {"to": "bob\u202e@example.org", "subject": "News", "body": "\u001b[2J"}"#;
+    let script = [
+        FETCH,
+        "look {\"regions\": [\"h1\"]}",
+        send,
+        "Sent.",
+        FETCH,
+        "look {\"regions\": [\"h1\"]}",
+        send,
+        "Not sent.",
+    ];
+    let model = Model::new(&script);
+    let steps = json!([
+        ["› ", "Tell Bob\n"],
+        ["[y/N/?] ", "?\n"],
+        ["nothing else is allowed by it", ""],
+        ["[y/N/?] ", "y\n"],
+        ["Sent.", ""],
+        ["› ", "Again\n"],
+        ["[y/N/?] ", "\n"],
+        ["Not sent.", ""],
+        ["› ", "\u{4}"],
+    ]);
+    let (code, shown) = at_terminal(&folder, &model, &steps);
+    assert_eq!((code, outbox(&folder).len()), (Some(0), 1), "{shown}");
+    for part in [
+        "    {\n      \"to\": \"bob\\u202e@example.org\",\n      \"subject\": \"News\",\n      \"body\": \"\\u001b[2J\"\n    }\n",
+        "may be led to it by #5 content in the answer of web/fetch (untrusted)\n      “Otters are back",
+        "Not sent.",
+    ] {
+        assert!(shown.contains(part), "{part}\nis not in\n{shown}");
+    }
+    assert!(!shown.contains('\u{202e}') && !shown.contains("\u{1b}[2J"), "{shown}");
+}
+
+#[test]
+#[cfg(unix)]
+fn ctrl_c_stops_a_turn_and_twice_the_chat() {
+    let folder = folder("interrupt");
+    let model = Model::new(&["wait", "Here I am.", "wait"]);
+    let steps = json!([
+        ["› ", "Hello\n"],
+        ["the model writes", "\u{3}"],
+        ["the turn was stopped", ""],
+        ["› ", "Are you there?\n"],
+        ["Here I am.", ""],
+        ["› ", "Again\n"],
+        ["the model writes", "\u{3}"],
+        ["being stopped", ""],
+        ["› ", "\u{3}"],
+        ["Ctrl-C again quits", "\u{3}"],
+    ]);
+    let (code, shown) = at_terminal(&folder, &model, &steps);
+    assert_eq!(code, Some(130), "{shown}");
+    assert!(
+        model.shown(1).contains("Hello") && model.shown(1).contains("Are you there?"),
+        "{}",
+        model.shown(1)
+    );
+}
