@@ -353,6 +353,9 @@ pub(crate) struct RunArgs {
     /// Say after each step what it carried and what was hidden, and at the end what the turn took.
     #[arg(long)]
     pub(crate) labels: bool,
+    /// What earlier chats of this account wrote to stores: read from this file, and kept in it.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) stores: Option<PathBuf>,
     /// Write what happens to this file, for `flowgate check`.
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,

@@ -67,6 +67,14 @@ pub trait Observer {
     fn asking(&mut self, _view: &View) {}
     /// The model has answered.
     fn answered(&mut self, _completion: &Completion) {}
+    /// A call is about to run. What must be known before it does, such as what the stores carry that it writes to, is
+    /// kept now.
+    ///
+    /// # Errors
+    /// If it cannot be kept: then the call does not run.
+    fn before_run(&mut self, _conversation: &Conversation) -> Result<(), String> {
+        Ok(())
+    }
     /// A call runs.
     fn running(&mut self, _call: &Authorized) {}
     /// A tool has answered.
@@ -167,9 +175,15 @@ impl Agent<'_> {
                     return self.stop(conversation, Error::Cancelled);
                 }
                 Need::Run(call) => {
-                    self.observer.running(&call);
-                    let answer = self.tools.run(call);
-                    self.observer.ran(&answer);
+                    let answer = match self.observer.before_run(conversation) {
+                        Ok(()) => {
+                            self.observer.running(&call);
+                            let answer = self.tools.run(call);
+                            self.observer.ran(&answer);
+                            answer
+                        }
+                        Err(problem) => ToolAnswer::error(format!("the call did not run: {problem}")),
+                    };
                     conversation.ran(answer);
                 }
             }

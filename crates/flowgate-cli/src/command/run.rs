@@ -5,6 +5,7 @@ mod chat;
 mod notes;
 mod patient;
 mod shell;
+mod stores;
 mod trace;
 mod watch;
 
@@ -30,6 +31,7 @@ use approver::{Person, Sources};
 use chat::Chat;
 use patient::Patient;
 use shell::Shell;
+use stores::StoresFile;
 use trace::TraceFile;
 use watch::Watch;
 
@@ -44,6 +46,7 @@ pub(crate) fn run(options: &RunArgs, output: &mut Output) -> Result<u8, InputErr
     let trace =
         options.trace.as_deref().map(|path| TraceFile::create(path).map_err(|error| at(path, &error)));
     let trace = trace.transpose()?;
+    let stores = options.stores.as_deref().map(StoresFile::open).transpose()?;
 
     let monitor = || {
         let mut monitor = Monitor::new(Arc::clone(&policy));
@@ -70,7 +73,11 @@ pub(crate) fn run(options: &RunArgs, output: &mut Output) -> Result<u8, InputErr
         .map_err(|error| InputError(format!("the system gives no random bytes: {error}")))?;
     let settings = Settings::new(options.method(), DigestKey::new(key));
     let full = |error| InputError(format!("the session cannot begin: {error}"));
-    let mut conversation = Conversation::new(monitor(), offered, settings).map_err(full)?;
+    let mut session = monitor();
+    if let Some(stores) = &stores {
+        stores.recall(&mut session)?;
+    }
+    let mut conversation = Conversation::new(session, offered, settings).map_err(full)?;
     let source = policy_source(&options.policy)?;
     let notes = notes::Notes { policy: &policy, source: &source, method: options.method() };
     notes.hidden_tools(&conversation, &shell);
@@ -100,7 +107,7 @@ pub(crate) fn run(options: &RunArgs, output: &mut Output) -> Result<u8, InputErr
         filler: Patient { model, shell: Arc::clone(&shell), what: "the model fills a slot" },
         tools: &toolbox,
         person: Person { shell: &shell, policy: &policy, name: &name, sources: Arc::clone(&sources) },
-        watch: Watch::new(Arc::clone(&shell), options.labels, trace, sources),
+        watch: Watch::new(Arc::clone(&shell), options.labels, trace, stores, sources),
         shell: &shell,
     };
     let code = match &options.prompt {

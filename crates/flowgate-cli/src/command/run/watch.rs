@@ -12,6 +12,7 @@ use flowgate_lm::chat::Completion;
 
 use super::approver::Sources;
 use super::shell::Shell;
+use super::stores::StoresFile;
 use super::trace::TraceFile;
 use crate::{report, visible};
 
@@ -21,6 +22,7 @@ pub(super) struct Watch {
     /// Whether to say what each step carries.
     pub(super) labels: bool,
     pub(super) trace: Option<TraceFile>,
+    pub(super) stores: Option<StoresFile>,
     pub(super) sources: Sources,
     step: Option<Step>,
     events: usize,
@@ -34,8 +36,14 @@ struct Step {
 }
 
 impl Watch {
-    pub(super) fn new(shell: Arc<Shell>, labels: bool, trace: Option<TraceFile>, sources: Sources) -> Self {
-        Self { shell, labels, trace, sources, step: None, events: 0 }
+    pub(super) fn new(
+        shell: Arc<Shell>,
+        labels: bool,
+        trace: Option<TraceFile>,
+        stores: Option<StoresFile>,
+        sources: Sources,
+    ) -> Self {
+        Self { shell, labels, trace, stores, sources, step: None, events: 0 }
     }
 
     /// Takes note of what has happened.
@@ -79,6 +87,14 @@ impl Watch {
 }
 
 impl Observer for Watch {
+    fn before_run(&mut self, conversation: &Conversation) -> Result<(), String> {
+        let kept = self.stores.as_mut().map_or(Ok(()), |stores| stores.keep(conversation));
+        if let Err(problem) = &kept {
+            self.shell.error(problem);
+        }
+        kept
+    }
+
     fn stands(&mut self, conversation: &Conversation) {
         self.follow(conversation);
     }
