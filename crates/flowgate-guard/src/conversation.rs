@@ -216,7 +216,11 @@ impl Conversation {
         let message = Message { role: "user".to_owned(), content };
         let (event, _) = self.monitor.push_raised(Entry::from(Body::Message(message)), label)?;
         self.items.push(Item::Said(event));
+        let below = self.base;
         self.base = self.base.join(&label);
+        if self.base != below {
+            self.monitor.enter(&below, &self.base.clone());
+        }
         self.begin();
         Ok(event)
     }
@@ -309,6 +313,11 @@ impl Conversation {
 
     fn generate(&mut self) -> Option<Need> {
         let level = self.levels.last().copied()?;
+        if self.turn.spent.messages >= self.settings.messages {
+            self.levels.clear();
+            self.end_level(Some(Ended::Steps));
+            return None;
+        }
         if level.steps >= self.settings.steps {
             self.end_level(Some(Ended::Steps));
             return None;
@@ -347,6 +356,8 @@ impl Conversation {
 
     /// The join of the labels of what is needed; of all that is hidden, if nobody knows what is.
     fn needed(&mut self, names: &Names, answer: Option<&[String]>) -> Label {
+        // A name that nobody gave is no answer.
+        let answer = answer.filter(|needed| needed.iter().all(|name| names.get(name).is_some()));
         let is_needed = |name: &String| answer.is_none_or(|needed| needed.contains(name));
         // The choice is one among the labels, and among the sets of regions.
         self.turn.spent.bits += self.monitor.policy().space().bits().min(names.len());

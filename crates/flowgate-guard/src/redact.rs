@@ -10,6 +10,7 @@
 use std::ops::Range;
 
 use flowgate::label::Label;
+use flowgate::trace::located::{self, Form};
 use flowgate::trace::{Content, Document, Event, EventId, NodeId, Step};
 use serde_json::Value;
 
@@ -172,7 +173,8 @@ impl Redactor<'_> {
         }
         match &node.text {
             Some(text) if self.is_spelled(id) => {
-                let is_literal = text.trim_start().starts_with(['[', '{', '(']);
+                let is = |form| located::locate(text, Some(form)).is_ok();
+                let is_literal = is(Form::Json) || is(Form::Python);
                 Some(Value::String(if is_literal {
                     self.spell(id, text, schema, names)
                 } else {

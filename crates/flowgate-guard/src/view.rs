@@ -209,7 +209,7 @@ fn is_block(value: &Value) -> bool {
 fn part(block: &Value) -> Part {
     let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
     // A placeholder in place of an image is no image.
-    let shown = |text: &String| !text.starts_with("[hidden ");
+    let shown = |text: &String| !text.starts_with("[hidden ") && !text.starts_with("<<REGION_");
     let found = match block.get("type").and_then(Value::as_str) {
         Some("text") => text(block.get("text")).map(Part::Text),
         Some("image_url") => {

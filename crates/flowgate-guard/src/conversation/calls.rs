@@ -311,7 +311,10 @@ impl Conversation {
             let event = self.monitor.trace().event(region.event)?;
             let document = &event.document;
             let node = (0..document.nodes().len()).find(|node| document.path(*node) == region.path)?;
-            let value = document.to_value(node);
+            // Of a list or a map, only the structure brought the label in; what it holds may carry more.
+            let is_text = matches!(document.node(node)?.content, trace::Content::Scalar(_));
+            let value =
+                if is_text { document.to_value(node) } else { Value::String("(the structure)".to_owned()) };
             let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
             let text = text.chars().take(EXCERPT).collect();
             Some(Excerpt { region: region.clone(), label: label.clone(), text })

@@ -97,6 +97,9 @@ pub struct Settings {
     pub sampling: Sampling,
     /// How many messages a model may write on one level of a turn.
     pub steps: usize,
+    /// How many messages a model may write in one turn, all levels together. This limit can be felt below: what happens above
+    /// spends it, too.
+    pub messages: usize,
     /// How many levels may stand on one another.
     pub levels: usize,
     /// How many calls one message may hold; the others are refused.
@@ -111,6 +114,15 @@ impl Settings {
     /// The usual settings with a key of the caller's.
     pub fn new(method: Method, key: DigestKey) -> Self {
         let sampling = Sampling::default();
-        Self { method, sampling, steps: 30, levels: 8, calls: 64, expires: Duration::from_secs(600), key }
+        Self {
+            method,
+            sampling,
+            steps: 30,
+            messages: 200,
+            levels: 8,
+            calls: 64,
+            expires: Duration::from_secs(600),
+            key,
+        }
     }
 }

@@ -302,7 +302,10 @@ impl Space {
         let (all, none) = (bits.iter().all(|bit| *bit), bits.iter().all(|bit| !bit));
         let names = |set: bool| {
             let known = roster.names(index).iter().zip(&bits).filter(|(_, bit)| **bit == set);
-            known.map(|(name, _)| shown(name)).collect::<Vec<_>>().join(", ")
+            let mut known: Vec<String> = known.map(|(name, _)| shown(name)).collect();
+            // The order in which a session met them is its own business.
+            known.sort();
+            known.join(", ")
         };
         Some(match &dimension.kind {
             Kind::Order(lattice) => lattice.element(&bits).unwrap_or("?").to_owned(),

@@ -6,7 +6,9 @@ use crate::label::{Bound, Dims, Kind, Label, Partial, Roster, Space};
 use crate::policy::Action;
 use crate::policy::pattern::PatternId;
 use crate::policy::plan::{Ex, LabelPlan, LabelStatement, Op, Plan, Query, Target, TargetStep, Type};
-use crate::trace::{Body, Document, Entry, EventId, Influence, NodeId, Place, Status, Step, Tool, Trace};
+use crate::trace::{
+    Body, Content, Document, Entry, EventId, Influence, NodeId, Place, Status, Step, Tool, Trace,
+};
 
 use super::attribution::Attribution;
 
@@ -137,6 +139,10 @@ impl Monitor {
             Body::Message(_) | Body::Call(_) => {}
         }
         let is_error = matches!(&entry.body, Body::Output(output) if output.is_error);
+        if is_error {
+            // A tool's error text is top unless a statement speaks of it, whatever the default is.
+            base = plan.space.top();
+        }
         let is_declared = call.is_some() || matches!(entry.body, Body::Message(_) | Body::Tool(_));
         let document = Document::new(&entry.body, base);
         if document.defect.is_some() {
@@ -209,6 +215,12 @@ impl Monitor {
                         }
                     }
                     raised |= self.grant(space, id, grants);
+                    if let Some(event) = self.trace.event_mut(id) {
+                        let most = greatest(space, &statement.label);
+                        for node in instead_of_structure(&event.document, statement) {
+                            raised |= event.document.raise_subtree(node, &most);
+                        }
+                    }
                     failed
                 };
                 if let Some(mut reason) = reason {
@@ -433,6 +445,68 @@ impl Monitor {
     }
 }
 
+/// The most that a statement could grant.
+fn greatest(space: &Space, label: &LabelPlan) -> Label {
+    let fixed = label.fixed.unwrap_or(Partial::NONE);
+    let computed = space.restrict(&space.top(), label.dims.without(fixed.dims));
+    fixed.label.join(&computed)
+}
+
+/// Texts that stand where the statement speaks of something inside: a list that was declared, and that cannot be read as
+/// one. Nobody can tell any more which part of the text the statement means, so it speaks of all of it.
+fn instead_of_structure(document: &Document, statement: &LabelStatement) -> Vec<NodeId> {
+    let variables = &statement.query.variables;
+    // From the event down: the ways to the rows, and from there to the region.
+    let mut steps: Vec<TargetStep> = Vec::new();
+    let mut root = statement.target.root;
+    let mut ways: Vec<Vec<TargetStep>> = vec![statement.target.steps.clone()];
+    while root != 0 {
+        let domain = variables.iter().find(|variable| variable.slot == root).and_then(|v| v.domain.as_ref());
+        let Some((next, way)) = domain.and_then(way_of) else { return vec![0] };
+        ways.push(vec![TargetStep::Each]);
+        ways.push(way);
+        root = next;
+    }
+    ways.into_iter().rev().for_each(|way| steps.extend(way));
+    let is_text = |node: NodeId| {
+        document
+            .node(node)
+            .is_some_and(|node| matches!(&node.content, Content::Scalar(value) if !value.is_null()))
+    };
+    let (mut nodes, mut found) = (vec![0], Vec::new());
+    for step in &steps {
+        found.extend(nodes.iter().copied().filter(|node| is_text(*node)));
+        nodes = nodes.iter().flat_map(|node| below(document, *node, step)).collect();
+    }
+    // What is said twice in two ways, or is too large, was not taken apart either.
+    if steps.len() > 1 && (document.twins_differ || document.is_oversize) {
+        found.push(0);
+    }
+    found
+}
+
+/// The slot and the path of `row.a.b`.
+fn way_of(domain: &Ex) -> Option<(usize, Vec<TargetStep>)> {
+    match domain {
+        Ex::Slot(slot) => Some((*slot, Vec::new())),
+        Ex::Member(object, name) => {
+            let (slot, mut steps) = way_of(object)?;
+            steps.push(TargetStep::Key(name.clone()));
+            Some((slot, steps))
+        }
+        _ => None,
+    }
+}
+
+/// The nodes that a step of a target leads to.
+fn below(document: &Document, node: NodeId, step: &TargetStep) -> Vec<NodeId> {
+    match step {
+        TargetStep::Key(key) => document.key(node, key).into_iter().collect(),
+        TargetStep::Index(index) => document.child(node, &Step::Index(*index)).into_iter().collect(),
+        TargetStep::Each => document.children(node).collect(),
+    }
+}
+
 /// A frame with the event in slot 0.
 pub(super) fn frame(query: &Query, id: EventId) -> Frame {
     let mut frame = vec![Value::Absent; query.slots.max(1)];
@@ -455,13 +529,7 @@ pub(super) fn region_nodes(trace: &Trace, target: &Target, frame: &Frame, of: Ev
     let Some(document) = trace.event(event).map(|event| &event.document) else { return Vec::new() };
     let mut nodes = vec![root];
     for step in &target.steps {
-        nodes = match step {
-            TargetStep::Key(key) => nodes.iter().filter_map(|node| document.key(*node, key)).collect(),
-            TargetStep::Index(index) => {
-                nodes.iter().filter_map(|node| document.child(*node, &Step::Index(*index))).collect()
-            }
-            TargetStep::Each => nodes.iter().flat_map(|node| document.children(*node)).collect(),
-        };
+        nodes = nodes.iter().flat_map(|node| below(document, *node, step)).collect();
     }
     nodes
 }

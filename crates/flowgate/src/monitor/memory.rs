@@ -41,7 +41,8 @@ impl Monitor {
                 None => json!({"server": server.map(|server| server.to_string()), "label": label}),
             }
         });
-        json!({"declared": declarations(plan), "stores": stores.collect::<Vec<_>>()})
+        let floor = space.to_names(&self.stores.floor(), &self.roster);
+        json!({"declared": declarations(plan), "floor": floor, "stores": stores.collect::<Vec<_>>()})
     }
 
     /// Joins what earlier sessions wrote into the stores of this one.
@@ -70,6 +71,10 @@ impl Monitor {
             }
         }
         self.version += 1;
+        // What every store carries; a record that does not say so is not one of ours.
+        let floor = record.get("floor").ok_or(MemoryError("it does not say what all stores carry"))?;
+        let floor = space.from_names(floor, &mut self.roster);
+        self.stores.raise_all(&floor);
         if is_known {
             read.iter()
                 .for_each(|(declared, server, label)| self.stores.join(*declared, server.as_ref(), label));

@@ -107,6 +107,11 @@ impl Stores {
         self.states.iter().map(|state| (state.declared, state.server.as_ref(), state.label.join(&self.floor)))
     }
 
+    /// What every store carries at least.
+    pub(super) fn floor(&self) -> Label {
+        self.floor
+    }
+
     /// Joins a label into one store.
     pub(super) fn join(&mut self, declared: Option<usize>, server: Option<&Arc<str>>, label: &Label) {
         let index = self.index(declared, server);

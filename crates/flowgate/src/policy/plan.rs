@@ -281,7 +281,7 @@ pub(crate) struct Target {
     pub(crate) capture: Option<(Regex, String)>,
 }
 
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) enum TargetStep {
     Key(Arc<str>),
     Index(usize),
