@@ -153,6 +153,9 @@ impl Agent<'_> {
                             self.observer.answered(&completion);
                             conversation.completed(completion);
                         }
+                        Err(error) if error != Error::Cancelled && conversation.is_raised() => {
+                            conversation.failed();
+                        }
                         Err(error) => return self.stop(conversation, error),
                     }
                 }
@@ -162,7 +165,9 @@ impl Agent<'_> {
                 },
                 Need::Fill(request) => match self.ask(self.filler, &request) {
                     Ok(completion) => conversation.filled(&completion),
-                    Err(error) => return self.stop(conversation, error),
+                    Err(Error::Cancelled) => return self.stop(conversation, Error::Cancelled),
+                    // That a model fails on hidden text is a fact about the text: the slot is empty.
+                    Err(_) => conversation.filled(&Completion::default()),
                 },
                 Need::Approve(ask) => {
                     let asked = (self.clock)();
@@ -200,7 +205,7 @@ impl Agent<'_> {
     }
 
     fn stop(&self, conversation: &mut Conversation, error: Error) -> Result<Turn, TurnError> {
-        conversation.failed();
+        conversation.stop();
         Err(TurnError::Model(error))
     }
 }

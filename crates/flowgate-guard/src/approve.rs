@@ -102,6 +102,13 @@ impl DigestKey {
         digest
     }
 
+    /// Stands for a text, and tells nothing of it.
+    pub(crate) fn nonce_of(&self, text: &str) -> String {
+        let mut digest = self.mac(format!("text {text}").as_bytes());
+        digest.truncate(8);
+        digest
+    }
+
     fn mac(&self, bytes: &[u8]) -> String {
         let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(&self.0) else { return String::new() };
         mac.update(bytes);

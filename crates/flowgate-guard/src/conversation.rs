@@ -13,8 +13,12 @@ mod calls;
 mod settings;
 mod turn;
 
+use std::collections::HashMap;
+
 use flowgate::label::Label;
-use flowgate::monitor::{Authorized, Monitor, Permit, PushError, Question, Source as Influencing};
+use flowgate::monitor::{
+    Authorized, Finding, Monitor, Permit, PushError, Question, ReasonKind, Source as Influencing,
+};
 use flowgate::trace::{Body, Entry, EventId, Message, Tool};
 use flowgate_lm::chat::{Completion, Request};
 use serde_json::{Map, Value};
@@ -131,9 +135,13 @@ pub struct Conversation {
     base: Label,
     phase: Phase,
     turn: Turn,
-    /// How many calls were judged, for ids that are unique.
+    /// How many calls were judged without being meant to run, for ids that are unique.
     judged: usize,
+    /// How many calls each label has made.
+    ids: HashMap<Label, usize>,
     view: Option<View>,
+    /// What rules found in what others said, to be told with the turn.
+    found: Vec<String>,
     /// The join of what was said in this turn.
     said: Label,
     /// The label of the next step, if somebody has chosen it.
@@ -160,9 +168,11 @@ impl Conversation {
             phase,
             turn,
             judged: 0,
+            ids: HashMap::new(),
             view: None,
             chosen: None,
             said: base,
+            found: Vec::new(),
         })
     }
 
@@ -246,7 +256,8 @@ impl Conversation {
 
     fn say(&mut self, role: &str, content: Value) -> Result<EventId, PushError> {
         let message = Message { role: role.to_owned(), content };
-        let (event, _) = self.monitor.push(Entry::from(Body::Message(message)))?;
+        let (event, findings) = self.monitor.push(Entry::from(Body::Message(message)))?;
+        self.found.extend(stops(findings));
         self.items.push(Item::Said(event));
         Ok(event)
     }
@@ -284,7 +295,11 @@ impl Conversation {
     pub fn need(&mut self) -> Need {
         loop {
             let need = match std::mem::replace(&mut self.phase, Phase::User) {
-                Phase::User => return Need::User(std::mem::take(&mut self.turn)),
+                Phase::User => {
+                    let mut turn = std::mem::take(&mut self.turn);
+                    turn.found.append(&mut self.found);
+                    return Need::User(turn);
+                }
                 Phase::Generate => self.generate(),
                 // No answer: everything counts.
                 Phase::Screening(names) => {
@@ -407,32 +422,36 @@ impl Conversation {
         }
     }
 
-    /// The model gave no answer: the turn ends.
+    /// The model gave no answer. What was promised to go on below does so: that a model fails on hidden text is a fact
+    /// about the text. Otherwise the turn ends.
     pub fn failed(&mut self) {
+        self.view = None;
+        self.end_level(Some(Ended::Model));
+    }
+
+    /// The turn is given up, whoever waits for it.
+    pub fn stop(&mut self) {
         self.view = None;
         self.levels.clear();
         self.turn.ended = Some(Ended::Model);
         self.phase = Phase::User;
     }
 
+    /// Whether the step that is being written is above the lowest label.
+    pub fn is_raised(&self) -> bool {
+        self.view.as_ref().is_some_and(|view| view.label != self.base)
+    }
+
     /// Judges what the model says to the user, and shows it if no rule forbids that.
     fn reply(&mut self, text: &str, label: Label) {
         let message = Message { role: "assistant".to_owned(), content: Value::String(text.to_owned()) };
-        let mut withheld: Vec<String> =
+        let withheld: Vec<String> =
             match self.monitor.push_generated(Entry::from(Body::Message(message)), label) {
-                Ok((_, findings)) => {
-                    let stops =
-                        findings.into_iter().filter(|f| f.reason.action != flowgate::policy::Action::Log);
-                    stops.map(|finding| finding.reason.message).collect()
-                }
+                Ok((_, findings)) => stops(findings),
                 Err(error) => vec![error.to_string()],
             };
         let method = self.settings.method.name();
-        let disarmed = reply::disarm(&mut self.monitor, method, text, label, &mut self.judged);
-        if disarmed.is_none() {
-            withheld.push("there is no end to its addresses".to_owned());
-        }
-        let (mut text, disarmed) = disarmed.unwrap_or_default();
+        let (mut text, disarmed) = reply::disarm(&mut self.monitor, method, text, label, &mut self.judged);
         if !withheld.is_empty() {
             text.clear();
         }
@@ -458,4 +477,12 @@ impl Conversation {
             _ => None,
         }
     }
+}
+
+/// What rules say that object to something which cannot be stopped any more.
+fn stops(findings: Vec<Finding>) -> Vec<String> {
+    let objects = |finding: &Finding| {
+        finding.reason.kind == ReasonKind::Rule && finding.reason.action != flowgate::policy::Action::Log
+    };
+    findings.into_iter().filter(objects).map(|finding| finding.reason.message).collect()
 }

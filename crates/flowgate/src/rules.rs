@@ -64,7 +64,7 @@ pub(crate) struct Rules {
 }
 
 /// Which other events the verdict on a call tells of, because a rule that can stop it looks at them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Around {
     /// None.
     Nothing,
@@ -81,18 +81,20 @@ pub(crate) fn looks_around(plan: &Plan, trace: &Trace, id: EventId) -> Around {
     let concerned = plan.dispatch.unsettled.iter().copied();
     let concerned = concerned.filter(|index| plan.rules.get(*index).is_some_and(|r| is_concerned(r, kind)));
     let rules = met.chain(concerned).filter_map(|index| plan.rules.get(index));
-    let mut around = Around::Nothing;
-    for rule in rules.filter(|rule| rule.action != Action::Log) {
-        if rule.events.len() <= 1 && rule.is_settled && rule.looks_at.is_empty() {
-            continue;
-        }
-        let mut types = rule.events.iter().map(|variable| variable.ty).chain(rule.looks_at.iter().copied());
-        if !types.all(|ty| matches!(ty, Type::ToolCall | Type::ToolOutput)) {
-            return Around::Everything;
-        }
-        around = Around::Calls;
+    rules.filter(|rule| rule.action != Action::Log).map(around).max().unwrap_or(Around::Nothing)
+}
+
+/// Which events a rule looks at besides the one that completes a match.
+pub(crate) fn around(rule: &Rule) -> Around {
+    if rule.events.len() <= 1 && rule.is_settled && rule.looks_at.is_empty() {
+        return Around::Nothing;
     }
-    around
+    let mut types = rule.events.iter().map(|variable| variable.ty).chain(rule.looks_at.iter().copied());
+    if types.all(|ty| matches!(ty, Type::ToolCall | Type::ToolOutput)) {
+        Around::Calls
+    } else {
+        Around::Everything
+    }
 }
 
 impl Rules {

@@ -6,9 +6,9 @@ use flowgate::trace::{self, Body, Call, Entry, EventId, Output, Tool};
 use flowgate_lm::chat::{Completion, Part, Request, ToolCall, ToolChoice};
 use serde_json::{Map, Value, json};
 
-use super::{Conversation, Ended, Filling, Level, Method, Need, Phase, Settings, ToolAnswer};
+use super::{Conversation, Ended, Filling, Level, Method, Need, Phase, Settings, ToolAnswer, stops};
 use crate::approve::{Ask, Decision, Excerpt};
-use crate::redact::Held;
+use crate::redact::{Held, Names};
 use crate::refusal;
 use crate::slot;
 use crate::view::{Answer, Item};
@@ -35,6 +35,10 @@ impl Conversation {
     pub(super) fn call(&mut self, index: usize) -> Option<Need> {
         let step = self.step()?;
         let Some(made) = step.calls.get(index) else {
+            // Nobody asks any more for what this step's view hid.
+            if let Some(Item::Step(step)) = self.items.last_mut() {
+                step.names = Names::default();
+            }
             self.phase = Phase::Generate;
             return None;
         };
@@ -187,7 +191,7 @@ impl Conversation {
         let step = self.step()?;
         let (label, hidden) = (step.label, step.names.all().len());
         self.judged += 1;
-        let call = Call { id: format!("c{}", self.judged), tool, arguments: Ok(arguments) };
+        let call = Call { id: self.next_id(&label), tool, arguments: Ok(arguments) };
         let mut attribution = Attribution::view(self.settings.method.name(), label, hidden);
         attribution.arguments = sources;
         match self.monitor.judge_entry(Entry::from(Body::Call(call)), attribution) {
@@ -209,6 +213,14 @@ impl Conversation {
                 None
             }
         }
+    }
+
+    /// An id that no other call has, and that does not count calls of other labels.
+    fn next_id(&mut self, label: &Label) -> String {
+        let count = self.ids.entry(*label).or_default();
+        *count += 1;
+        let (count, name) = (*count, self.settings.key.nonce_of(&self.monitor.to_names(label).to_string()));
+        format!("c{count}-{name}")
     }
 
     fn ask_person(&mut self, index: usize, question: Question) -> Need {
@@ -293,9 +305,26 @@ impl Conversation {
         };
         let ToolAnswer { content, structured, is_error, carries } = answer;
         let carries = carries.map_or(Label::BOTTOM, |names| self.monitor.from_names(&names));
+        let call = self.monitor.trace().event(event).and_then(|call| call.tool());
+        let carries = call.map_or(carries, |tool| carries.join(&self.monitor.answer_floor(tool)));
         let output = Output { call_id, tool: None, content, structured, is_error };
         match self.monitor.push_raised(Entry::from(Body::Output(output)), carries) {
-            Ok((event, _)) => self.answer(index, Answer::Output(event)),
+            Ok((event, findings)) => {
+                let found = stops(findings);
+                if found.is_empty() {
+                    return self.answer(index, Answer::Output(event));
+                }
+                // Who could see the answer, and all that rules looked at, may know that it was stopped.
+                let label = self.monitor.policy().space().top();
+                let tool = self.monitor.trace().event(event).and_then(|event| event.call);
+                let tool = tool
+                    .and_then(|call| self.monitor.trace().event(call))
+                    .and_then(|call| call.tool())
+                    .cloned();
+                let text = refusal::unreadable("a rule stops the answer", "do without it");
+                self.found.extend(found);
+                self.answer(index, Answer::Told { text, label, tool });
+            }
             Err(_) => {
                 self.levels.clear();
                 self.turn.ended = Some(Ended::Full);

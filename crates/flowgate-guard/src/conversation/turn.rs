@@ -7,6 +7,8 @@ use flowgate_lm::chat::Usage;
 pub struct Turn {
     /// What the model said, in order.
     pub replies: Vec<Reply>,
+    /// What rules say that object to a message or to a tool's answer. Such an answer is kept from the model.
+    pub found: Vec<String>,
     /// What it took.
     pub spent: Spent,
     /// Why it ended, if not because the model had said its last word.

@@ -35,7 +35,7 @@ impl Screener for Introspection {
 
     fn answer(&self, completion: &Completion) -> Option<Vec<String>> {
         let cited = completion.text.lines().rev().find_map(|line| line.trim().strip_prefix(CITED))?.trim();
-        if cited == "none" {
+        if cited.trim_end_matches('.').eq_ignore_ascii_case("none") {
             return Some(Vec::new());
         }
         let names: Vec<String> = cited.split(',').map(|name| name.trim().to_owned()).collect();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use flowgate::label::Label;
 use flowgate::monitor::Monitor;
 use flowgate::policy::Policy;
-use flowgate::trace::{Body, Entry, EventId, Message, Node, Tool};
+use flowgate::trace::{Body, Content, Entry, EventId, Message, Node, Tool};
 use flowgate_guard::approve::{Decision, DigestKey};
 use flowgate_guard::conversation::{Conversation, Method, Need, Settings, ToolAnswer};
 use flowgate_guard::{Offered, Words};
@@ -237,8 +237,16 @@ impl Run {
                 let before = run.changed;
                 if !shows(0) || !shows(content) {
                     run.changed += 1;
-                    // An error is top whatever the tool's answers are; that there was one is as visible as they are.
-                    fresh(hidden, if output.is_error { 100 } else { 20 })
+                    let is_text = matches!(
+                        document.node(content).map(|node: &Node| &node.content),
+                        Some(Content::Scalar(value)) if !value.is_null()
+                    );
+                    if is_text {
+                        (world::plain(hidden), output.is_error, *spelling)
+                    } else {
+                        // An error is top whatever the tool's answers are; that there was one is as visible as they are.
+                        fresh(hidden, if output.is_error { 100 } else { 20 })
+                    }
                 } else {
                     let value = world::changed(document, content, &self.observer, hidden, &mut run.changed);
                     // What has not changed is spelled as it was.

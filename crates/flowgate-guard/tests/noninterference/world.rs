@@ -27,6 +27,11 @@ pub(crate) fn scalar(random: &mut Random) -> Value {
     }
 }
 
+/// A text that is nothing but a text, as long as it may be.
+pub(crate) fn plain(random: &mut Random) -> Value {
+    Value::String("word ".repeat(1 + random.below(9)))
+}
+
 /// Anything at all.
 pub(crate) fn anything(random: &mut Random, depth: usize) -> Value {
     match random.below(if depth == 0 { 2 } else { 4 }) {
@@ -139,7 +144,12 @@ pub(crate) fn changed(
     let Some(part) = document.node(node) else { return Value::Null };
     if !part.label.flows_to(observer) {
         *count += 1;
-        return anything(random, 2);
+        // Where something was declared inside, a text is labelled like what it could hold; that it is a text, and not
+        // what was declared, is as visible as the place.
+        return match &part.content {
+            Content::Scalar(value) if !value.is_null() => plain(random),
+            _ => anything(random, 2),
+        };
     }
     match &part.content {
         Content::Scalar(value) => value.clone(),

@@ -134,13 +134,24 @@ fn markdown(text: &str, markup: &mut Markup) {
 }
 
 fn add(text: &str, markup: &mut Markup, image: bool, label: &Range<usize>, link: Link) {
+    if markup.links.len() + markup.images.len() > 2 * MAX_FINDINGS {
+        return;
+    }
     if image {
-        markup.alt_texts.push(text.get(label.clone()).unwrap_or_default().to_owned());
+        // Images within images: each would keep the text of all those inside it.
+        let label = label.start..label.end.min(label.start + MAX_ALT);
+        let end =
+            (label.start..=label.end).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(label.start);
+        let label = label.start..end;
+        markup.alt_texts.push(text.get(label).unwrap_or_default().to_owned());
         markup.images.push(link);
     } else {
         markup.links.push(link);
     }
 }
+
+/// How many bytes of the alternative text of an image are kept.
+const MAX_ALT: usize = 1_000;
 
 /// Names of references are compared without case and runs of spaces.
 fn key(text: &str, name: &Range<usize>) -> String {

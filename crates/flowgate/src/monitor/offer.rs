@@ -3,7 +3,9 @@
 
 use super::{Monitor, labelling};
 use crate::label::{Dims, Label, Space};
-use crate::policy::plan::{Ex, Item, Plan, Query, Requirement, TargetStep};
+use crate::policy::Action;
+use crate::policy::plan::{EventVariable, Ex, Item, Plan, Query, Requirement, TargetStep, Type};
+use crate::rules::{Around, around};
 use crate::trace::Tool;
 
 impl Monitor {
@@ -31,6 +33,25 @@ impl Monitor {
         names.sort();
         names.dedup();
         names
+    }
+
+    /// What an answer of a tool carries at least because rules that can stop it look at other events: whether they do
+    /// shows in what becomes of the answer.
+    pub fn answer_floor(&self, tool: &Tool) -> Label {
+        let rules = self.policy.plan.rules.iter().filter(|rule| rule.action != Action::Log);
+        let around = rules.map(|rule| {
+            let is_last = |variable: &EventVariable| {
+                matches!(variable.ty, Type::ToolOutput | Type::Event)
+                    && (variable.can_be_last || !rule.is_settled)
+                    && variable.named.as_ref().is_none_or(|name| *name == tool.name)
+            };
+            if rule.events.iter().any(is_last) { around(rule) } else { Around::Nothing }
+        });
+        match around.max() {
+            None | Some(Around::Nothing) => Label::BOTTOM,
+            Some(Around::Calls) => self.trace.calls_context(),
+            Some(Around::Everything) => self.policy.space().top(),
+        }
     }
 
     /// An agent that was shown what flows to `below` is about to be shown what flows to `view`. From now on every
