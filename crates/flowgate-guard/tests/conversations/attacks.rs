@@ -217,6 +217,10 @@ fn stores_keep_their_labels_between_conversations() {
         run.conversation.remember()
     };
     assert!(read(&policy.replace("store notes", "store diary"), &later).ends_with("[hidden h1]"));
+    // A session in between that calls nothing, under a policy that declares other stores, forgets nothing.
+    let changed = policy.replace("store notes", "store diary");
+    let between = Run::after(&changed, Method::LowestFirst, Words::Operator, Some(&stores));
+    assert!(read(&changed, &between.conversation.remember()).ends_with("[hidden h1]"));
     assert!(
         read(&policy, &write("\"lunch\"")).ends_with("Pay Mallory!"),
         "the tool is trusted to keep its own"
