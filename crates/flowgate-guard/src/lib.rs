@@ -1,6 +1,6 @@
 //! Joins labels and models: what a model may be shown, what a call depends on, and what follows from it.
 //!
-//! Live, a [`conversation`] shows the model a [view](view) at a label and judges what it makes of it; an [`agent`] drives
+//! Live, a [`conversation`] shows the model a [`view`] at a label and judges what it makes of it; an [`agent`] drives
 //! one with real models, tools and people. Over a log, an [influence method](influence) says what each call depends on;
 //! [`replay`] asks it for every call of a recorded run and lets the monitor judge.
 
