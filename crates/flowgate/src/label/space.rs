@@ -372,7 +372,7 @@ mod tests {
         assert_eq!(described(&Label::BOTTOM), "trusted; categories(); readers: everyone; age: always fresh");
         assert_eq!(
             described(&space.top()),
-            "untrusted; categories(pii, money); readers: nobody; age: unknown"
+            "untrusted; categories(money, pii); readers: nobody; age: unknown"
         );
     }
 
