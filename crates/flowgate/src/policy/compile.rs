@@ -136,7 +136,7 @@ impl<'a> Compiler<'a> {
         message: impl Into<String>,
         help: impl Into<String>,
     ) -> Compiled<T> {
-        self.error(code, span, message).help = Some(help.into());
+        self.diagnostics.push(Diagnostic::error(code, span.clone(), message).help(help));
         Err(Broken)
     }
 

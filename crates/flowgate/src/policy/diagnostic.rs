@@ -84,7 +84,7 @@ pub struct Diagnostic {
 impl Diagnostic {
     /// An error.
     pub fn error(code: &'static str, span: Span, message: impl Into<String>) -> Self {
-        Self { code, severity: Severity::Error, span, message: message.into(), help: None }
+        Self { code, severity: Severity::Error, span, message: one_line(message.into()), help: None }
     }
 
     /// A warning.
@@ -95,7 +95,7 @@ impl Diagnostic {
     /// The same finding with advice.
     #[must_use]
     pub fn help(mut self, help: impl Into<String>) -> Self {
-        self.help = Some(help.into());
+        self.help = Some(one_line(help.into()));
         self
     }
 
@@ -109,7 +109,8 @@ impl Diagnostic {
     /// ```
     pub fn render(&self, source: &str) -> String {
         let (number, column) = self.position(source);
-        let line = source.lines().nth(number - 1).unwrap_or_default();
+        let shown = |c: char| if is_unprintable(c) && c != '\t' { char::REPLACEMENT_CHARACTER } else { c };
+        let line: String = source.lines().nth(number - 1).unwrap_or_default().chars().map(shown).collect();
         let spanned = source.get(self.span.clone()).and_then(|text| text.lines().next()).unwrap_or_default();
         let room = line.chars().count().saturating_sub(column - 1).max(1);
         let marks = "^".repeat(spanned.trim_end().chars().count().clamp(1, room));
@@ -144,6 +145,22 @@ impl fmt::Display for Diagnostic {
             None => Ok(()),
         }
     }
+}
+
+/// `text` with what would break its line, move a terminal's cursor or turn the reading direction written as an
+/// escape: names in a message come from the policy, and a policy may come from anywhere.
+fn one_line(text: String) -> String {
+    if !text.contains(is_unprintable) {
+        return text;
+    }
+    let escaped = |c: char| {
+        if is_unprintable(c) { c.escape_unicode().to_string() } else { c.to_string() }
+    };
+    text.chars().map(escaped).collect()
+}
+
+fn is_unprintable(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// The known name nearest to `name`, if one is near enough to be a slip of the pen.
@@ -198,6 +215,15 @@ mod tests {
         {
             assert_eq!(nearest(name, known), expected, "{name}");
         }
+    }
+
+    #[test]
+    fn messages_are_one_line_whatever_names_they_quote() {
+        let diagnostic = Diagnostic::error("x", 0..3, "no group `a\nb`").help("write `\u{1b}[2J\u{202e}`");
+        assert_eq!(
+            diagnostic.render("a\u{1b}\tb"),
+            "   1 | a\u{fffd}\tb\n     | ^^\nerror: no group `a\\u{a}b` [x]\nhelp: write `\\u{1b}[2J\\u{202e}`\n"
+        );
     }
 
     #[test]
