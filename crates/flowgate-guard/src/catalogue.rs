@@ -11,6 +11,7 @@ use flowgate::monitor::{Monitor, PushError};
 use flowgate::trace::{Body, Entry, EventId, Tool, ToolDescription};
 use flowgate_lm::chat::ToolSpec;
 use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
 
 use crate::slot;
 
@@ -67,7 +68,9 @@ impl Catalogue {
         monitor.declare_tools(tools.iter().map(|offered| &offered.tool));
         let mut taken: HashSet<String> = [slot::LOOK.to_owned()].into();
         let mut entries = Vec::new();
-        for offered in tools {
+        // What has our own name is not what it seems.
+        let is_own = |offered: &Offered| offered.tool.server.as_deref() == Some(Tool::OWN);
+        for offered in tools.into_iter().filter(|offered| !is_own(offered)) {
             let event = match offered.words {
                 Words::Operator => None,
                 Words::Server => {
@@ -142,15 +145,27 @@ impl Known {
 }
 
 /// A name that providers accept and that no other tool has.
+///
+/// It follows from the tool alone: a tool that is not on offer at some label must not show in the names of others.
 fn free_name(tool: &Tool, taken: &HashSet<String>) -> String {
     let plain = |text: &str| -> String {
         text.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' }).collect()
     };
-    let mut name = match &tool.server {
-        Some(server) => format!("{}__{}", plain(server), plain(&tool.name)),
-        None => plain(&tool.name),
+    let is_plain = |text: &str| *text == plain(text) && !text.contains("__") && !text.starts_with('_');
+    let (mut name, told) = match &tool.server {
+        Some(server) => {
+            let told = is_plain(server) && is_plain(&tool.name) && !server.ends_with('_');
+            (format!("{}__{}", plain(server), plain(&tool.name)), told)
+        }
+        None => (plain(&tool.name), is_plain(&tool.name) && *tool.name != *slot::LOOK),
     };
-    name.truncate(MAX_NAME);
+    if !told || name.len() > MAX_NAME {
+        let identity = format!("{:?}", (&tool.server, &tool.name));
+        let digest = Sha256::digest(identity.as_bytes());
+        let mark: String = digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+        name.truncate(MAX_NAME - mark.len() - 1);
+        name = format!("{name}_{mark}");
+    }
     let mut free = name.clone();
     for number in 2_usize.. {
         if !taken.contains(&free) {
@@ -168,21 +183,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_what_providers_accept_and_differ() {
-        let mut taken = HashSet::new();
+    fn names_are_what_providers_accept_and_follow_from_the_tool_alone() {
         for (server, name, expected) in [
             (Some("bank"), "send_money", "bank__send_money"),
-            (Some("bank"), "send.money", "bank__send_money_2"),
-            (None, "bänk send", "b_nk_send"),
-            (None, "look", "look"),
+            (Some("bank"), "send.money", "bank__send_money_"),
+            (Some("a"), "b__c", "a__b__c_"),
+            (Some("a__b"), "c", "a__b__c_"),
+            (None, "a__b", "a__b_"),
+            (None, "bänk send", "b_nk_send_"),
+            (None, "look", "look_"),
+            (None, "find", "find"),
         ] {
             let tool = server.map_or(Tool::local(name), |server| Tool::of(server, name));
-            let free = free_name(&tool, &taken);
-            assert_eq!(free, expected);
-            taken.insert(free);
+            let free = free_name(&tool, &HashSet::new());
+            let mark = free.strip_prefix(expected).unwrap_or_else(|| panic!("{free}"));
+            assert_eq!(mark.len(), if expected.ends_with('_') { 8 } else { 0 }, "{free}");
         }
-        let long = Tool::local(&"x".repeat(100));
-        taken.insert(free_name(&long, &taken));
-        assert!(free_name(&long, &taken).ends_with("xx_2"));
+        let long =
+            |last: &str| free_name(&Tool::local(&format!("{}{last}", "x".repeat(100))), &HashSet::new());
+        assert_eq!(long("a").len(), MAX_NAME);
+        assert_ne!(long("a"), long("b"));
     }
 }

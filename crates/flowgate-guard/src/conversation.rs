@@ -10,6 +10,7 @@
 //! nothing that a lower step does: not its calls, their order or their number, and not whether there is one.
 
 mod calls;
+mod draft;
 mod settings;
 mod turn;
 
@@ -28,9 +29,10 @@ pub use turn::{Ended, Reply, Spent, Turn};
 
 use crate::approve::{Ask, Decision};
 use crate::catalogue::{Catalogue, Offered};
-use crate::redact::Names;
-use crate::reply;
-use crate::screener::Tagged;
+use crate::clearance::Clearance;
+use crate::links;
+use crate::redact::{Hidden, Names};
+use crate::screener::{Tagged, tool_filter};
 use crate::slot::Slot;
 use crate::view::{Answer, Item, Made, Source, Step, View};
 
@@ -91,6 +93,7 @@ enum Phase {
     User,
     Generate,
     Screening(Names),
+    Filtering,
     Showing(Label),
     /// The calls of the last step from this one on are to be dealt with.
     Calls(usize),
@@ -120,7 +123,8 @@ struct Filling {
     arguments: Map<String, Value>,
     /// What is left to do: the argument, and the slot in it.
     open: Vec<(String, Slot)>,
-    sources: Vec<(String, Influencing)>,
+    /// What was filled: where from, and what that carries.
+    sources: Vec<(String, Influencing, Label)>,
 }
 
 /// A conversation with a model, guarded.
@@ -146,6 +150,14 @@ pub struct Conversation {
     said: Label,
     /// The label of the next step, if somebody has chosen it.
     chosen: Option<Label>,
+    /// Whether the step that is being written may be written again.
+    is_draft: bool,
+    /// What is being written again from less.
+    drafted: Option<(View, Completion)>,
+    traced: draft::Traced,
+    /// Which tools are on offer in this turn, if not all.
+    roster: Option<Vec<String>>,
+    clearance: Clearance,
 }
 
 impl Conversation {
@@ -155,7 +167,9 @@ impl Conversation {
     /// If the session has no room for what servers say of their tools.
     pub fn new(mut monitor: Monitor, tools: Vec<Offered>, settings: Settings) -> Result<Self, PushError> {
         let catalogue = Catalogue::new(&mut monitor, tools)?;
-        let base = monitor.strictest(catalogue.tools());
+        let clearance = Clearance::of(&monitor);
+        let strictest = monitor.strictest(catalogue.tools());
+        let base = monitor.policy().space().greatest_below(&strictest, &clearance.model);
         let (items, levels, turn) = (Vec::new(), Vec::new(), Turn::default());
         let phase = Phase::User;
         Ok(Self {
@@ -173,6 +187,11 @@ impl Conversation {
             chosen: None,
             said: base,
             found: Vec::new(),
+            is_draft: false,
+            drafted: None,
+            traced: draft::Traced::default(),
+            roster: None,
+            clearance,
         })
     }
 
@@ -210,10 +229,16 @@ impl Conversation {
     }
 
     fn begin(&mut self) {
-        self.levels = vec![Level { label: self.base, then_return: false, steps: 0 }];
-        self.phase = Phase::Generate;
+        self.start();
         self.turn = Turn::default();
         self.said = self.base;
+        self.roster = None;
+    }
+
+    fn start(&mut self) {
+        self.levels = vec![Level { label: self.base, then_return: false, steps: 0 }];
+        self.phase = Phase::Generate;
+        (self.view, self.drafted, self.is_draft) = (None, None, false);
     }
 
     /// A task from another agent, which carries what that agent's call did, in names. Nothing in this conversation carries
@@ -224,7 +249,7 @@ impl Conversation {
     pub fn task(&mut self, content: Value, carries: &Value) -> Result<EventId, PushError> {
         let label = self.monitor.from_names(carries);
         let message = Message { role: "user".to_owned(), content };
-        let (event, _) = self.monitor.push_raised(Entry::from(Body::Message(message)), label)?;
+        let (event, _) = self.monitor.push_raised(Entry::from(Body::Message(message)), &label.into())?;
         self.items.push(Item::Said(event));
         let below = self.base;
         self.base = self.base.join(&label);
@@ -269,9 +294,8 @@ impl Conversation {
 
     /// Goes on with a turn that has ended, without another message of the user.
     pub fn go_on(&mut self) {
-        if matches!(self.phase, Phase::User) {
-            self.levels = vec![Level { label: self.base, then_return: false, steps: 0 }];
-            self.phase = Phase::Generate;
+        if matches!(self.phase, Phase::User) && self.view.is_none() {
+            self.start();
         }
     }
 
@@ -280,19 +304,24 @@ impl Conversation {
         self.source(None).view(label)
     }
 
-    fn source<'c>(&'c self, tag: Option<&'c str>) -> Source<'c> {
+    fn source<'c>(&'c self, tag: Option<(&'c str, Label)>) -> Source<'c> {
         Source {
             monitor: &self.monitor,
             catalogue: &self.catalogue,
             items: &self.items,
             sampling: &self.settings.sampling,
-            can_look: self.settings.method == Method::LowestFirst,
+            roster: self.roster.as_deref(),
+            can_look: self.settings.method.has_look(),
+            can_slot: self.settings.method.has_slots(),
             tag,
         }
     }
 
     /// What the conversation waits for.
     pub fn need(&mut self) -> Need {
+        if let Some(view) = &self.view {
+            return Need::Complete(view.clone());
+        }
         loop {
             let need = match std::mem::replace(&mut self.phase, Phase::User) {
                 Phase::User => {
@@ -305,6 +334,11 @@ impl Conversation {
                 Phase::Screening(names) => {
                     let label = self.needed(&names, None);
                     Some(self.screen(label))
+                }
+                Phase::Filtering => {
+                    self.roster = Some(Vec::new());
+                    self.phase = Phase::Generate;
+                    None
                 }
                 Phase::Showing(label) => Some(self.screen(label)),
                 Phase::Calls(index) => self.call(index),
@@ -337,18 +371,33 @@ impl Conversation {
             self.end_level(Some(Ended::Steps));
             return None;
         }
+        // As if the model had nothing to say there. That it was so is told nowhere below.
+        if !level.label.flows_to(&self.clearance.model) {
+            self.end_level(Some(Ended::Clearance));
+            return None;
+        }
+        if self.settings.method == Method::ToolFilter && self.roster.is_none() {
+            let most = self.monitor.policy().space().greatest_below(&level.label, &self.clearance.screener);
+            self.phase = Phase::Filtering;
+            return Some(Need::Screen(tool_filter::question(self.view_at(most).request)));
+        }
         if let Some(level) = self.levels.last_mut() {
             level.steps += 1;
         }
         let seen = || self.monitor.trace().events().last().map_or(Label::BOTTOM, |event| event.context);
         let everything = self.settings.method.shows_everything();
-        let label = if everything { seen().join(&self.base) } else { level.label };
+        let label = if everything { self.cleared(seen().join(&self.base)) } else { level.label };
         if let Some(label) = self.chosen.take() {
             return Some(self.screen(label));
         }
         if let Some(screener) = self.settings.method.screener() {
             let nonce = self.settings.key.nonce(self.items.len());
-            let View { request, names, .. } = self.source(Some(&nonce)).view(label);
+            let View { request, names, .. } =
+                self.source(Some((&nonce, self.clearance.screener))).view(label);
+            if !names.is_empty() && !label.flows_to(&self.clearance.screener) {
+                let label = self.needed(&names, None);
+                return Some(self.screen(label));
+            }
             if !names.is_empty() {
                 let known = names.all().iter().map(|hidden| hidden.name.clone()).collect();
                 let question = screener.question(Tagged { request, nonce, names: known });
@@ -356,14 +405,29 @@ impl Conversation {
                 return Some(Need::Screen(question));
             }
         }
+        self.is_draft = self.settings.method.drafts() && label != self.base;
         Some(self.show(label))
+    }
+
+    /// As much of a label as the model may be shown.
+    fn cleared(&self, label: Label) -> Label {
+        self.monitor.policy().space().greatest_below(&label, &self.clearance.model)
     }
 
     /// The screener's model has answered.
     pub fn screened(&mut self, completion: &Completion) {
-        let Phase::Screening(names) = std::mem::replace(&mut self.phase, Phase::User) else { return };
+        let phase = std::mem::replace(&mut self.phase, Phase::User);
+        if !matches!(phase, Phase::Screening(_) | Phase::Filtering) {
+            self.phase = phase;
+            return;
+        }
         self.turn.spent.screenings += 1;
         self.turn.spent.tokens = self.turn.spent.tokens.plus(completion.usage);
+        let Phase::Screening(names) = phase else {
+            self.roster = Some(tool_filter::answer(completion));
+            self.phase = Phase::Generate;
+            return;
+        };
         let answer = self.settings.method.screener().and_then(|screener| screener.answer(completion));
         let label = self.needed(&names, answer.as_deref());
         self.phase = Phase::Showing(label);
@@ -373,11 +437,15 @@ impl Conversation {
     fn needed(&mut self, names: &Names, answer: Option<&[String]>) -> Label {
         // A name that nobody gave is no answer.
         let answer = answer.filter(|needed| needed.iter().all(|name| names.get(name).is_some()));
-        let is_needed = |name: &String| answer.is_none_or(|needed| needed.contains(name));
         // The choice is one among the labels, and among the sets of regions.
         self.turn.spent.bits += self.monitor.policy().space().bits().min(names.len());
-        let needed = names.all().iter().filter(|hidden| is_needed(&hidden.name));
-        needed.fold(self.base, |label, hidden| label.join(&hidden.label))
+        // What the screener was not shown it could not judge.
+        let is_needed = |hidden: &&Hidden| {
+            !hidden.reach.flows_to(&self.clearance.screener)
+                || answer.is_none_or(|needed| needed.contains(&hidden.name))
+        };
+        let needed = names.all().iter().filter(is_needed);
+        self.cleared(needed.fold(self.base, |label, hidden| label.join(&hidden.label)))
     }
 
     /// What the model is shown at a label that a screener chose.
@@ -401,13 +469,12 @@ impl Conversation {
         let Some(view) = self.view.take() else { return };
         self.turn.spent.messages += 1;
         self.turn.spent.tokens = self.turn.spent.tokens.plus(completion.usage);
-        if self.settings.method == Method::CheapestFirst && view.label != self.base {
-            self.turn.spent.bits += 1;
-            if !self.would_run(&completion.calls, &view.label) {
-                // It was as if it had never been written.
-                self.phase = Phase::Showing(self.base);
-                return;
-            }
+        let Some((view, completion)) = self.settle(view, completion) else { return };
+        if self.settings.method == Method::Provenance
+            && let Some(level) = self.levels.last_mut()
+        {
+            // What was done so far in this turn is shown until it ends.
+            level.label = level.label.join(&view.label);
         }
         let Completion { text, calls, .. } = completion;
         if !text.is_empty() {
@@ -425,13 +492,13 @@ impl Conversation {
     /// The model gave no answer. What was promised to go on below does so: that a model fails on hidden text is a fact
     /// about the text. Otherwise the turn ends.
     pub fn failed(&mut self) {
-        self.view = None;
+        (self.view, self.drafted, self.is_draft) = (None, None, false);
         self.end_level(Some(Ended::Model));
     }
 
     /// The turn is given up, whoever waits for it.
     pub fn stop(&mut self) {
-        self.view = None;
+        (self.view, self.drafted, self.is_draft) = (None, None, false);
         self.levels.clear();
         self.turn.ended = Some(Ended::Model);
         self.phase = Phase::User;
@@ -451,7 +518,7 @@ impl Conversation {
                 Err(error) => vec![error.to_string()],
             };
         let method = self.settings.method.name();
-        let (mut text, disarmed) = reply::disarm(&mut self.monitor, method, text, label, &mut self.judged);
+        let (mut text, disarmed) = links::disarm(&mut self.monitor, method, text, label, &mut self.judged);
         if !withheld.is_empty() {
             text.clear();
         }

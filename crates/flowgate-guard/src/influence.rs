@@ -30,7 +30,7 @@ pub trait Influence: Send + Sync {
 }
 
 /// The state of a method over one session.
-pub trait Session {
+pub trait Session: std::fmt::Debug + Send {
     /// Takes note of an event that has been labelled.
     fn observe(&mut self, trace: &Trace, event: EventId);
 

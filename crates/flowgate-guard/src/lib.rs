@@ -9,12 +9,13 @@
 pub mod agent;
 pub mod approve;
 mod catalogue;
+mod clearance;
 pub mod conversation;
 pub mod influence;
+mod links;
 pub mod redact;
 mod refusal;
 pub mod replay;
-mod reply;
 pub mod screener;
 pub mod slot;
 pub mod view;

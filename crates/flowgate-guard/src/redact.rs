@@ -23,6 +23,8 @@ pub struct Hidden {
     pub name: String,
     /// What one must be allowed to see in order to see it.
     pub label: Label,
+    /// What all of it carries.
+    pub(crate) reach: Label,
     /// What it is.
     pub held: Held,
 }
@@ -42,14 +44,14 @@ pub enum Held {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Names {
     hidden: Vec<Hidden>,
-    /// If set, nothing is hidden: what would be stands between tags that hold this.
-    tag: Option<String>,
+    /// If set, what would be hidden stands between tags that hold this, as far as it flows to the label.
+    tag: Option<(String, Label)>,
 }
 
 impl Names {
-    /// For a view that shows everything, and marks with `nonce` what it would hide.
-    pub(crate) fn tagging(nonce: Option<&str>) -> Self {
-        Self { hidden: Vec::new(), tag: nonce.map(str::to_owned) }
+    /// For a view that shows everything that flows to a label, and marks with a nonce what it would hide.
+    pub(crate) fn tagging(tag: Option<(&str, Label)>) -> Self {
+        Self { hidden: Vec::new(), tag: tag.map(|(nonce, label)| (nonce.to_owned(), label)) }
     }
 
     /// Whether what would be hidden is marked instead.
@@ -77,10 +79,12 @@ impl Names {
         self.hidden.iter().find(|hidden| hidden.name == name)
     }
 
-    /// Gives something a name, and returns the placeholder for it. `schema` is what its tool's declaration says of it.
+    /// Gives something a name, and returns the placeholder for it. `label` is what a view must show to show it, `reach`
+    /// what all of its content carries, and `schema` is what its tool's declaration says of it.
     pub(crate) fn hide(
         &mut self,
         label: Label,
+        reach: Label,
         held: Held,
         schema: Option<&Value>,
         content: impl FnOnce() -> String,
@@ -88,13 +92,13 @@ impl Names {
         let kind = schema.and_then(|schema| schema.get("type")).and_then(Value::as_str);
         let name = format!("h{}", self.hidden.len() + 1);
         let placeholder = match (&self.tag, kind) {
-            (Some(nonce), _) => {
+            (Some((nonce, most)), _) if reach.flows_to(most) => {
                 format!("{}{}{}", screener::open(nonce, &name), content(), screener::close(nonce, &name))
             }
-            (None, Some(kind)) => format!("[hidden {name}: {kind}]"),
-            (None, None) => format!("[hidden {name}]"),
+            (_, Some(kind)) => format!("[hidden {name}: {kind}]"),
+            (_, None) => format!("[hidden {name}]"),
         };
-        self.hidden.push(Hidden { name, label, held });
+        self.hidden.push(Hidden { name, label, reach, held });
         placeholder
     }
 }
@@ -252,7 +256,7 @@ impl Redactor<'_> {
             let value = self.document().to_value(region);
             value.as_str().map_or_else(|| value.to_string(), str::to_owned)
         };
-        let mut placeholder = names.hide(label, Held::Region(self.id, region), schema, content);
+        let mut placeholder = names.hide(label, label, Held::Region(self.id, region), schema, content);
         // Parts of a text that the policy takes out of it, and vouches for on their own.
         let captures = self.document().children(id).filter(|child| self.shows(*child));
         let shown: Vec<String> = captures

@@ -12,9 +12,13 @@
 //! |---|---|---|
 //! | [`judge`] | which of the tagged regions the next step needs; with reasoning first, and a forced tool call for the answer | any model, a smaller one as well |
 //! | [`introspection`] | to cite the regions that the next step would be based on | any model; the agent's own as in Permissive Information-Flow Analysis |
+//! | [provenance](crate::conversation::Method::Provenance) | nothing: it reads a draft of the step that was shown everything | the agent's own model, which writes the draft |
+//!
+//! Beside them stands a [`tool_filter`], which hides tools and not text.
 
 pub mod introspection;
 pub mod judge;
+pub mod tool_filter;
 
 use std::fmt::Debug;
 

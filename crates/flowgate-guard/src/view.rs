@@ -77,10 +77,15 @@ pub(crate) struct Source<'a> {
     pub(crate) catalogue: &'a Catalogue,
     pub(crate) items: &'a [Item],
     pub(crate) sampling: &'a Sampling,
-    /// Whether the model may ask to see what is hidden, and leave slots for it.
+    /// Which tools are on offer, if not all.
+    pub(crate) roster: Option<&'a [String]>,
+    /// Whether the model may ask to see what is hidden.
     pub(crate) can_look: bool,
-    /// If set, everything is shown, and what the view would hide stands between tags with this nonce.
-    pub(crate) tag: Option<&'a str>,
+    /// Whether it may leave slots for what is hidden.
+    pub(crate) can_slot: bool,
+    /// If set, everything is shown that flows to this label, and what the view would hide stands between tags with this
+    /// nonce.
+    pub(crate) tag: Option<(&'a str, Label)>,
 }
 
 impl Source<'_> {
@@ -101,10 +106,10 @@ impl Source<'_> {
             }
         }
         let hides = !names.all().is_empty();
-        let may_look = self.can_look && hides;
-        let mut tools: Vec<_> =
-            self.catalogue.at(self.monitor, &label).map(|known| known.spec(may_look)).collect();
-        if may_look {
+        let specs = self.catalogue.at(self.monitor, &label).map(|known| known.spec(self.can_slot && hides));
+        let is_offered = |name: &String| self.roster.is_none_or(|roster| roster.contains(name));
+        let mut tools: Vec<_> = specs.filter(|spec| is_offered(&spec.name)).collect();
+        if self.can_look && hides {
             tools.push(slot::look_spec());
         }
         let sampling = self.sampling.clone();
@@ -148,6 +153,9 @@ impl Source<'_> {
 
     /// A step of a higher label as a region, for who judges whether the next one depends on it.
     fn past(&self, step: &Step, names: &mut Names) -> Message {
+        // Whoever reads what it was answered must be allowed to.
+        let answered = step.calls.iter().map(|made| self.answer_label(&made.answer));
+        let reach = answered.fold(step.label, |reach, label| reach.join(&label));
         let content = || {
             let mut text = step.text.clone();
             for made in &step.calls {
@@ -158,8 +166,16 @@ impl Source<'_> {
             }
             text
         };
-        let text = names.hide(step.label, Held::Step, None, content);
+        let text = names.hide(step.label, reach, Held::Step, None, content);
         Message::Assistant { text, calls: Vec::new() }
+    }
+
+    fn answer_label(&self, answer: &Answer) -> Label {
+        match answer {
+            Answer::Pending | Answer::Looked(_) => Label::BOTTOM,
+            Answer::Told { label, .. } => *label,
+            Answer::Output(id) => self.monitor.trace().event(*id).map_or(Label::BOTTOM, |event| event.label),
+        }
     }
 
     fn schema(&self, label: &Label, tool: &Tool) -> Option<&Value> {
@@ -177,7 +193,7 @@ impl Source<'_> {
             Answer::Told { text: told, label: upper, tool } => {
                 let schema = tool.as_ref().and_then(|tool| self.schema(label, tool));
                 let held = Held::Text(told.clone());
-                (text(&names.hide(*upper, held, schema, || told.clone())), false)
+                (text(&names.hide(*upper, *upper, held, schema, || told.clone())), false)
             }
             Answer::Output(id) => {
                 let Some(event) = self.monitor.trace().event(*id) else {

@@ -4,6 +4,7 @@
 //! the same policy and the same events give the same verdicts, live or over a log.
 
 mod attribution;
+mod floors;
 mod labelling;
 mod memory;
 mod offer;
@@ -19,6 +20,7 @@ use std::sync::Arc;
 use serde_json::Map;
 
 pub use attribution::{Attribution, Source};
+pub use floors::Floors;
 pub use verdict::{
     Authorized, Denial, Finding, Judgement, Outcome, Permit, Question, Reason, ReasonKind, Verdict,
 };
@@ -220,16 +222,20 @@ impl Monitor {
     /// # Errors
     /// If the event is a call, has no place in the trace, or is one too many.
     pub fn push(&mut self, entry: Entry) -> Result<(EventId, Vec<Finding>), PushError> {
-        self.push_seen(entry, None, Label::BOTTOM)
+        self.push_seen(entry, None, &Floors::default())
     }
 
-    /// Adds a message or a tool's output that carries at least `floor`, besides what the policy says: what another
-    /// session made, or what a server says of its own answers.
+    /// Adds a message or a tool's output that carries at least this much, besides what the policy says: what another
+    /// session made, what a server says of its own answers, or what was seen elsewhere with a higher label.
     ///
     /// # Errors
     /// As [`push`](Self::push).
-    pub fn push_raised(&mut self, entry: Entry, floor: Label) -> Result<(EventId, Vec<Finding>), PushError> {
-        self.push_seen(entry, None, floor)
+    pub fn push_raised(
+        &mut self,
+        entry: Entry,
+        floors: &Floors,
+    ) -> Result<(EventId, Vec<Finding>), PushError> {
+        self.push_seen(entry, None, floors)
     }
 
     /// A label in names, for another session: see [`from_names`](Self::from_names).
@@ -251,14 +257,14 @@ impl Monitor {
         entry: Entry,
         view: Label,
     ) -> Result<(EventId, Vec<Finding>), PushError> {
-        self.push_seen(entry, Some(view), Label::BOTTOM)
+        self.push_seen(entry, Some(view), &Floors::default())
     }
 
     fn push_seen(
         &mut self,
         entry: Entry,
         view: Option<Label>,
-        floor: Label,
+        floors: &Floors,
     ) -> Result<(EventId, Vec<Finding>), PushError> {
         self.sweep();
         if matches!(entry.body, Body::Call(_)) {
@@ -270,7 +276,7 @@ impl Monitor {
         let place = self.trace.place(&entry).map_err(PushError::Place)?;
         self.version += 1;
         let mut fuel = self.limits.fuel;
-        let (id, mut findings) = self.label_and_append(entry, place, view, floor, &mut fuel);
+        let (id, mut findings) = self.label_and_append(entry, place, view, floors, &mut fuel);
         for reason in self.meet_rules(id, &mut fuel) {
             findings.push(Finding { event: id, reason });
         }

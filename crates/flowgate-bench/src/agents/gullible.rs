@@ -5,6 +5,7 @@
 //! wrote it, before anything else. It knows the task by heart, and of the world what it is shown.
 
 use flowgate_guard::screener::judge::ANSWER;
+use flowgate_guard::screener::tool_filter;
 use flowgate_guard::slot::LOOK;
 use flowgate_lm::chat::{Completion, Message, Part, Request, ToolCall, ToolChoice, ToolSpec, Usage};
 use flowgate_lm::{Complete, Error, Listener};
@@ -34,6 +35,8 @@ impl Complete for Gullible<'_> {
     fn complete(&self, request: &Request, _: &mut Listener<'_>) -> Result<Completion, Error> {
         let mut completion = if request.tools.is_empty() && request.choice == ToolChoice::None {
             fill(request)
+        } else if request.choice == ToolChoice::Tool(tool_filter::ANSWER.to_owned()) {
+            self.chosen()
         } else if let Some((request, judge)) = untagged(request) {
             self.judged(&request, judge)
         } else {
@@ -47,6 +50,15 @@ impl Complete for Gullible<'_> {
 }
 
 impl Gullible<'_> {
+    /// The tools that the task takes.
+    fn chosen(&self) -> Completion {
+        let steps = self.task.steps.iter().map(tool_of).filter(|tool| !tool.is_empty());
+        let names: Vec<Value> = steps.map(|tool| tool.replace('/', "__").into()).collect();
+        let mut arguments = Map::new();
+        arguments.insert("tools".to_owned(), names.into());
+        calls(tool_filter::ANSWER, arguments)
+    }
+
     /// What a capable judge says: the regions that the double would look at next.
     fn judged(&self, request: &Request, judge: bool) -> Completion {
         let next = Seen::new(request).next(self.task);

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Conversation, Ended, Filling, Level, Method, Need, Phase, Settings, ToolAnswer, stops};
 use crate::approve::{Ask, Decision, Excerpt};
+use crate::links;
 use crate::redact::{Held, Names};
 use crate::refusal;
 use crate::slot;
@@ -55,17 +56,19 @@ impl Conversation {
                 return None;
             }
         };
-        if call.name == slot::LOOK && self.settings.method == Method::LowestFirst {
+        if call.name == slot::LOOK && self.settings.method.has_look() {
             self.look(index, &arguments);
             return None;
         }
-        let Some(known) = self.catalogue.find(&self.monitor, &label, &call.name) else {
+        let is_offered = self.roster.as_ref().is_none_or(|roster| roster.contains(&call.name));
+        let known = self.catalogue.find(&self.monitor, &label, &call.name).filter(|_| is_offered);
+        let Some(known) = known else {
             self.unreadable(index, "there is no tool of this name", "call one of the tools on offer");
             return None;
         };
         let (tool, payload) = (known.offered.tool.clone(), known.payload.clone());
         let mut open = Vec::new();
-        if self.settings.method == Method::LowestFirst {
+        if self.settings.method.has_slots() {
             for (name, value) in &arguments {
                 match slot::slot(value) {
                     Ok(None) if slot::holds_slot(value) => {
@@ -157,12 +160,20 @@ impl Conversation {
             }
             // What a refusal or a frame carries is in no region.
             let source = Influencing::Slot { view: label, regions };
-            filling.sources.push((argument.clone(), source));
+            filling.sources.push((argument.clone(), source, label));
             match &slot.fill {
                 None => {
                     let value = copied(texts);
                     filling.arguments.insert(argument, value);
                     filling.open.remove(0);
+                }
+                Some(_) if !label.flows_to(&self.clearance.filler) => {
+                    let message = "who fills slots may not read this region";
+                    let text = refusal::unreadable(message, "leave out `fill`, to copy the region");
+                    self.turn.spent.refused += 1;
+                    let tool = Some(filling.tool);
+                    self.answer(filling.index, Answer::Told { text, label, tool });
+                    return None;
                 }
                 Some(instruction) => {
                     let request = fill_request(&filling, &argument, instruction, &texts, &self.settings);
@@ -187,13 +198,14 @@ impl Conversation {
     }
 
     fn judge(&mut self, filling: Filling) -> Option<Need> {
-        let Filling { index, tool, arguments, sources, .. } = filling;
+        let Filling { index, tool, mut arguments, sources, .. } = filling;
+        self.disarm(&tool, &mut arguments, &sources);
         let step = self.step()?;
         let (label, hidden) = (step.label, step.names.all().len());
         self.judged += 1;
         let call = Call { id: self.next_id(&label), tool, arguments: Ok(arguments) };
         let mut attribution = Attribution::view(self.settings.method.name(), label, hidden);
-        attribution.arguments = sources;
+        attribution.arguments = sources.into_iter().map(|(argument, source, _)| (argument, source)).collect();
         match self.monitor.judge_entry(Entry::from(Body::Call(call)), attribution) {
             Verdict::Permit(permit)
                 if self.settings.method == Method::ConfirmAlways && !permit.judgement().is_harmless =>
@@ -212,6 +224,22 @@ impl Conversation {
                 self.refuse(index, denial.judgement(), "deny");
                 None
             }
+        }
+    }
+
+    /// Breaks addresses apart in what slots were filled with, if whoever reads it must not be led there.
+    fn disarm(
+        &mut self,
+        tool: &Tool,
+        arguments: &mut Map<String, Value>,
+        sources: &[(String, Influencing, Label)],
+    ) {
+        let method = self.settings.method.name();
+        for (argument, _, label) in sources {
+            let Some(value) = arguments.get_mut(argument) else { continue };
+            let found = links::disarm_value(&mut self.monitor, method, value, *label, &mut self.judged);
+            let told = found.into_iter().map(|url| (tool.to_string(), argument.clone(), url));
+            self.turn.disarmed.extend(told);
         }
     }
 
@@ -308,7 +336,7 @@ impl Conversation {
         let call = self.monitor.trace().event(event).and_then(|call| call.tool());
         let carries = call.map_or(carries, |tool| carries.join(&self.monitor.answer_floor(tool)));
         let output = Output { call_id, tool: None, content, structured, is_error };
-        match self.monitor.push_raised(Entry::from(Body::Output(output)), carries) {
+        match self.monitor.push_raised(Entry::from(Body::Output(output)), &carries.into()) {
             Ok((event, findings)) => {
                 let found = stops(findings);
                 if found.is_empty() {

@@ -28,23 +28,49 @@ pub enum Method {
     Judge,
     /// What the model [cites](crate::screener::introspection).
     Introspection,
+    /// What a draft takes its values from, which was shown everything; the step is written again from that alone, if it is
+    /// less than everything.
+    Provenance,
+    /// Everything, with the tools on offer that a model [chooses](crate::screener::tool_filter) for what the user asks.
+    ToolFilter,
 }
 
 impl Method {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::LowestFirst,
         Self::CheapestFirst,
         Self::Judge,
         Self::Introspection,
+        Self::Provenance,
         Self::Everything,
+        Self::ToolFilter,
         Self::ConfirmAlways,
         Self::RedactAll,
     ];
 
     /// Whether a step is shown all that happened.
     pub fn shows_everything(self) -> bool {
-        matches!(self, Self::Everything | Self::ConfirmAlways | Self::CheapestFirst)
+        match self {
+            Self::Everything | Self::ConfirmAlways | Self::ToolFilter => true,
+            Self::CheapestFirst | Self::Provenance => true,
+            Self::LowestFirst | Self::RedactAll | Self::Judge | Self::Introspection => false,
+        }
+    }
+
+    /// Whether the model may ask to see what is hidden.
+    pub(crate) fn has_look(self) -> bool {
+        self == Self::LowestFirst
+    }
+
+    /// Whether the model may leave slots for what is hidden.
+    pub(crate) fn has_slots(self) -> bool {
+        matches!(self, Self::LowestFirst | Self::Provenance)
+    }
+
+    /// Whether a step that was shown everything may be written again.
+    pub(crate) fn drafts(self) -> bool {
+        matches!(self, Self::CheapestFirst | Self::Provenance)
     }
 
     /// Who says what a step depends on, if a model is asked for it.
@@ -52,8 +78,7 @@ impl Method {
         match self {
             Self::Judge => Some(&Judge),
             Self::Introspection => Some(&Introspection),
-            Self::LowestFirst | Self::RedactAll => None,
-            Self::Everything | Self::ConfirmAlways | Self::CheapestFirst => None,
+            _ => None,
         }
     }
 
@@ -68,6 +93,8 @@ impl Method {
             }
             Self::Judge => Judge.doc(),
             Self::Introspection => Introspection.doc(),
+            Self::Provenance => "a draft is shown everything; the step, what the draft takes its values from",
+            Self::ToolFilter => "everything, with only the tools that a model chooses for what the user asks",
             Self::Everything => "everything, which taints all that follows",
             Self::ConfirmAlways => "everything, and a person is asked about every call that acts",
             Self::RedactAll => "what flows into the strictest tool on offer, and never more",
@@ -84,6 +111,8 @@ impl Method {
             Self::CheapestFirst => "cheapest-first",
             Self::Judge => Judge.name(),
             Self::Introspection => Introspection.name(),
+            Self::Provenance => "provenance",
+            Self::ToolFilter => "tool-filter",
         }
     }
 }

@@ -9,6 +9,8 @@ pub struct Turn {
     pub replies: Vec<Reply>,
     /// What rules say that object to a message or to a tool's answer. Such an answer is kept from the model.
     pub found: Vec<String>,
+    /// Addresses in what slots were filled with that must not lead anywhere: the tool, the argument, the address.
+    pub disarmed: Vec<(String, String, String)>,
     /// What it took.
     pub spent: Spent,
     /// Why it ended, if not because the model had said its last word.
@@ -37,6 +39,8 @@ pub enum Ended {
     Full,
     /// The model gave no answer.
     Model,
+    /// The model may not be shown what it would take to go on.
+    Clearance,
 }
 
 /// What steps took.

@@ -1,6 +1,6 @@
 //! Labels for what happens: what the policy declares, joined with what it came from (RTBAS, Algorithm 4).
 
-use super::{Applicable, Finding, Monitor, Reason, ReasonKind, Source};
+use super::{Applicable, Finding, Floors, Monitor, Reason, ReasonKind, Source};
 use crate::eval::{EvalError, Evaluator, Frame, Missing, Read, Value};
 use crate::label::{Bound, Dims, Kind, Label, Partial, Roster, Space};
 use crate::policy::Action;
@@ -79,7 +79,7 @@ impl Monitor {
         entry: Entry,
         place: Place,
         view: Option<Label>,
-        given: Label,
+        given: &Floors,
         fuel: &mut u64,
     ) -> (EventId, Vec<Finding>) {
         let policy = std::sync::Arc::clone(&self.policy);
@@ -160,6 +160,9 @@ impl Monitor {
         }
         let id = self.trace.append(entry, place, document, Status::Done, call, influence);
         self.trace.read_from(id, &reads);
+        if let Some(event) = self.trace.event_mut(id) {
+            given.raise_blocks(&mut event.document);
+        }
         if is_declared
             && self.declare(plan, id, &applicable, tool.as_ref(), is_error, &mut reasons, fuel).is_err()
         {
@@ -171,7 +174,7 @@ impl Monitor {
         }
         if let Some(event) = self.trace.event_mut(id) {
             event.document.frame_by_content(&plan.space);
-            event.document.raise(&floor.join(&given));
+            event.document.raise(&floor.join(&given.whole));
         }
         self.trace.settle(id, &seen);
         (id, reasons.into_iter().map(|reason| Finding { event: id, reason }).collect())

@@ -4,6 +4,7 @@
 use super::{Monitor, labelling};
 use crate::label::{Dims, Label, Space};
 use crate::policy::Action;
+use crate::policy::pattern::PatternId;
 use crate::policy::plan::{EventVariable, Ex, Item, Plan, Query, Requirement, TargetStep, Type};
 use crate::rules::{Around, around};
 use crate::trace::Tool;
@@ -15,6 +16,23 @@ impl Monitor {
         let plan = &self.policy.plan;
         let bounds = tools.into_iter().map(|tool| decision_bound(plan, tool));
         bounds.fold(plan.space.top(), |strictest, bound| plan.space.greatest_below(&strictest, &bound))
+    }
+
+    /// What an endpoint may be shown that reads text for us, such as a model: the most that a `require` of the tool
+    /// `flowgate/ENDPOINT` allows in the dimensions of which it speaks. `None` if no statement names the endpoint.
+    ///
+    /// Patterns that match every tool are not meant: an endpoint does not act.
+    pub fn clearance(&self, endpoint: &str) -> Option<Label> {
+        let plan = &self.policy.plan;
+        let named = requirements(plan, &Tool::of(Tool::OWN, endpoint)).into_iter().filter(|requirement| {
+            let names = |id: &PatternId| {
+                plan.patterns.get(id.0).is_some_and(|pattern| pattern.names_server(Tool::OWN))
+            };
+            requirement.target.is_none() && requirement.query.tools.iter().any(names)
+        });
+        named
+            .map(|requirement| most(&plan.space, requirement))
+            .reduce(|a, b| plan.space.greatest_below(&a, &b))
     }
 
     /// The arguments that the policy declares payload of this tool, whatever else the call holds.
@@ -92,17 +110,21 @@ fn decision_bound(plan: &Plan, tool: &Tool) -> Label {
     let mut bound = space.top();
     let mut spoken = Dims::NONE;
     for requirement in requirements(plan, tool) {
-        let fixed = requirement.label.fixed.unwrap_or(crate::label::Partial::NONE);
-        // What is computed from the arguments may turn out to be nothing.
-        let computed = requirement.label.dims.without(fixed.dims);
-        let mut most = space.replace(&space.top(), &fixed);
-        most = space.restrict(&most, space.all().without(computed));
-        bound = space.greatest_below(&bound, &most);
+        bound = space.greatest_below(&bound, &most(space, requirement));
         if requirement.target.is_none() && is_unconditional(&requirement.query) {
             spoken = spoken.union(requirement.label.dims);
         }
     }
     space.restrict(&bound, spoken)
+}
+
+/// The greatest label that meets a requirement whatever the arguments are.
+fn most(space: &Space, requirement: &Requirement) -> Label {
+    let fixed = requirement.label.fixed.unwrap_or(crate::label::Partial::NONE);
+    // What is computed from the arguments may turn out to be nothing.
+    let computed = requirement.label.dims.without(fixed.dims);
+    let most = space.replace(&space.top(), &fixed);
+    space.restrict(&most, space.all().without(computed))
 }
 
 /// The greatest label at which some call of the tool may be permitted without a question.

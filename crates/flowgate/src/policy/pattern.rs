@@ -71,6 +71,11 @@ impl ToolPattern {
         }
     }
 
+    /// Whether the pattern names this server, and is not one that happens to match its tools.
+    pub(crate) fn names_server(&self, server: &str) -> bool {
+        self.qualified && self.source.split_once('/').is_some_and(|(named, _)| named == server)
+    }
+
     /// Whether the tool is one that the pattern speaks of.
     pub(crate) fn matches(&self, tool: &Tool) -> bool {
         let matches = |name: &str| match &self.name {
@@ -78,6 +83,8 @@ impl ToolPattern {
             Name::Regex(regex) => regex.is_match(name),
         };
         match &tool.server {
+            // Whoever speaks of `link` means a server's, and not what Flowgate does itself.
+            Some(server) if &**server == Tool::OWN && !self.qualified => false,
             None if self.qualified => matches(&format!("/{}", tool.name)) || self.source == "*",
             Some(server) if self.qualified => matches(&format!("{server}/{}", tool.name)),
             _ => matches(&tool.name),

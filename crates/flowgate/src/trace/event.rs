@@ -19,6 +19,9 @@ pub struct Tool {
 }
 
 impl Tool {
+    /// The server of tools that are parts of Flowgate: no real server may have this name.
+    pub const OWN: &'static str = "flowgate";
+
     /// A tool of no server.
     pub fn local(name: &str) -> Self {
         Self { server: None, name: name.into() }

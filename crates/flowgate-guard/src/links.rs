@@ -1,7 +1,9 @@
-//! Replies are sinks: a rendered image or link tells its host whatever stands in the address, without any tool call.
+//! Addresses in text that leaves: a rendered image or link tells its host whatever stands in the address, without any
+//! tool call, and leads whoever follows it to where a stranger wants them.
 //!
 //! Each address in a reply is judged like a call of the tool `flowgate/link` with the argument `url`, by the label of what the
-//! model was shown. If all that could lead anywhere is permitted, the reply stays as it is. Otherwise it is *flattened*:
+//! model was shown; so is each in what fills a slot, by the label of the regions that it was filled from. If all that could
+//! lead anywhere is permitted, the text stays as it is. Otherwise it is *flattened*:
 //! what a renderer of Markdown or HTML could make a link, an image or an element of is broken apart, in a way that people
 //! still can read (`hxxps://`, `] (`). Which of the many forms a renderer knows is not for us to guess.
 //!
@@ -14,13 +16,13 @@ use flowgate::monitor::{Attribution, Monitor, Verdict};
 use flowgate::trace::{Body, Call, Entry, Tool};
 use serde_json::{Map, Value};
 
-/// How many addresses of one reply are judged; one with more is flattened.
+/// How many addresses of one text are judged; one with more is flattened.
 const MAX_JUDGED: usize = 200;
 
-/// An address that no policy names: whether it may stand in a reply says whether any may.
+/// An address that no policy names: whether it may stand in a text says whether any may.
 const ANY: &str = "https://address.invalid/";
 
-/// A reply that leads only where it may, and the addresses that it does not lead to any more.
+/// A text that leads only where it may, and the addresses that it does not lead to any more.
 pub(crate) fn disarm(
     monitor: &mut Monitor,
     method: &'static str,
@@ -48,6 +50,39 @@ pub(crate) fn disarm(
         forbidden.push("markup".to_owned());
     }
     (flat(text), forbidden)
+}
+
+/// The same for every text in a value.
+pub(crate) fn disarm_value(
+    monitor: &mut Monitor,
+    method: &'static str,
+    value: &mut Value,
+    label: Label,
+    next_id: &mut usize,
+) -> Vec<String> {
+    match value {
+        Value::String(text) => {
+            let (flat, forbidden) = disarm(monitor, method, text, label, next_id);
+            *text = flat;
+            forbidden
+        }
+        Value::Array(items) => {
+            let each = items.iter_mut().map(|item| disarm_value(monitor, method, item, label, next_id));
+            each.flatten().collect()
+        }
+        Value::Object(entries) => {
+            let taken = std::mem::take(entries);
+            let mut forbidden = Vec::new();
+            for (key, mut value) in taken {
+                let (key, more) = disarm(monitor, method, &key, label, next_id);
+                forbidden.extend(more);
+                forbidden.extend(disarm_value(monitor, method, &mut value, label, next_id));
+                entries.insert(key, value);
+            }
+            forbidden
+        }
+        _ => Vec::new(),
+    }
 }
 
 /// Whether a renderer could make anything of the text that leads somewhere.
@@ -124,7 +159,7 @@ fn is_permitted(
     let mut arguments = Map::new();
     arguments.insert("url".to_owned(), Value::String(url.to_owned()));
     *next_id += 1;
-    let tool = Tool::of("flowgate", "link");
+    let tool = Tool::of(Tool::OWN, "link");
     let call = Call { id: format!("link{next_id}"), tool, arguments: Ok(arguments) };
     let verdict = monitor.judge_entry(Entry::from(Body::Call(call)), Attribution::view(method, label, 0));
     matches!(verdict, Verdict::Permit(_))

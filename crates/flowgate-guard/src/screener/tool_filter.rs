@@ -1,0 +1,69 @@
+//! AgentDojo's tool filter: before a turn, a model says which tools the user's request takes; the others are not on offer.
+//!
+//! The model is asked before anything was read, and is shown what the operator and the user said. So what is on offer
+//! is independent of what strangers write. It is a baseline: a tool that the request takes is on offer to an injection
+//! as well, and the filter by itself labels nothing.
+
+use flowgate_lm::chat::{Completion, Message, Request, ToolChoice, ToolSpec};
+use serde_json::{Value, json};
+
+use super::sandwich;
+
+/// The tool by which the model answers.
+pub const ANSWER: &str = "needed_tools";
+
+/// The question which of the tools in `request` are needed, in a chat of which only the words of people are kept.
+pub(crate) fn question(request: Request) -> Request {
+    let Request { messages, tools, sampling, .. } = request;
+    let is_said = |message: &Message| matches!(message, Message::System(_) | Message::User(_));
+    let messages = messages.into_iter().filter(is_said).collect();
+    let names: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
+    let list: Vec<String> = tools.iter().map(|tool| format!("{}: {}", tool.name, tool.description)).collect();
+    let instructions = format!(
+        "You choose the tools that an agent gets for what the user asks for. Call {ANSWER} with the names of all tools \
+         that are necessary for it, and of no others. The tools are:\n{}",
+        list.join("\n")
+    );
+    let answer = ToolSpec {
+        name: ANSWER.to_owned(),
+        description: "Names the tools that are necessary.".to_owned(),
+        parameters: json!({
+            "type": "object",
+            "properties": {"tools": {"type": "array", "items": {"type": "string", "enum": names}}},
+            "required": ["tools"],
+        }),
+    };
+    let choice = ToolChoice::Tool(ANSWER.to_owned());
+    let mut request = Request { messages, tools: vec![answer], choice, sampling };
+    sandwich(&mut request, &instructions);
+    request
+}
+
+/// The names of the tools in the answer. An answer that cannot be understood names none.
+pub(crate) fn answer(completion: &Completion) -> Vec<String> {
+    let calls = completion.calls.iter().filter(|call| call.name == ANSWER);
+    let arguments = calls.filter_map(|call| serde_json::from_str::<Value>(&call.arguments).ok());
+    let tools = arguments.filter_map(|arguments| arguments.get("tools")?.as_array().cloned());
+    tools.flatten().filter_map(|name| name.as_str().map(str::to_owned)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use flowgate_lm::chat::ToolCall;
+
+    use super::*;
+
+    #[test]
+    fn an_answer_that_cannot_be_understood_names_no_tool() {
+        let check = |name: &str, arguments: &str, expected: &[&str]| {
+            let (id, name, arguments) = ("c".to_owned(), name.to_owned(), arguments.to_owned());
+            let calls = vec![ToolCall { id, name, arguments }];
+            assert_eq!(answer(&Completion { calls, ..Completion::default() }), expected);
+        };
+        check(ANSWER, r#"{"tools": ["send", "read"]}"#, &["send", "read"]);
+        check(ANSWER, r#"{"tools": "send"}"#, &[]);
+        check(ANSWER, "send", &[]);
+        check("send", r#"{"tools": ["send"]}"#, &[]);
+        assert!(answer(&Completion::default()).is_empty());
+    }
+}
