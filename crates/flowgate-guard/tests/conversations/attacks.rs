@@ -284,6 +284,28 @@ raise "no passwords" if:
     check(&["It is hunter2."], "", 0);
 }
 
+/// Payload lifts a requirement on what it holds, and not on where it leads: who gets the mail is not to be led to where a
+/// page wants.
+#[test]
+fn links_in_payload_have_a_requirement_of_their_own() {
+    let send = r#"send {"to": "bob", "body": {"$slot": {"regions": ["h1"]}}}"#;
+    let check = |more: &str, page: Value, expected: &str, disarmed: usize| {
+        let mut run = lowest(more);
+        run.answers = vec![("read", page)];
+        let turn = run.turn("Send it to Bob.", &["read {}", send, "Done."]);
+        assert_eq!(run.calls()[1], format!(r#"runs send {{"to":"bob","body":{expected}}}"#));
+        assert_eq!(turn.disarmed.len(), disarmed, "{:?}", turn.disarmed);
+    };
+    let page = || json!("log in at https://evil.example/");
+    check("", page(), r#""log in at hxxps://evil.example/""#, 1);
+    check("", json!("no address"), r#""no address""#, 0);
+    let any = "require top if:\n    (call: ToolCall) is tool:flowgate/link\n";
+    check(any, page(), r#""log in at https://evil.example/""#, 0);
+    // Nobody means the links by the name alone, which a server's tool may have.
+    let named = "require top if:\n    (call: ToolCall) is tool:link\n";
+    check(named, page(), r#""log in at hxxps://evil.example/""#, 1);
+}
+
 struct Stopped;
 
 impl Observer for Stopped {
