@@ -11,6 +11,7 @@
 
 mod calls;
 mod draft;
+mod sent;
 mod settings;
 mod turn;
 

@@ -11,6 +11,7 @@ pub mod approve;
 mod catalogue;
 mod clearance;
 pub mod conversation;
+pub mod history;
 pub mod influence;
 mod links;
 pub mod redact;

@@ -32,6 +32,8 @@ pub struct View {
 pub(crate) enum Item {
     /// What somebody other than the model said.
     Said(EventId),
+    /// The same, which somebody sent who can be seen to send it: only what it says can be hidden.
+    Sent(EventId),
     /// What the model wrote in one step.
     Step(Step),
 }
@@ -96,7 +98,8 @@ impl Source<'_> {
         let mut calls = 0;
         for item in self.items {
             match item {
-                Item::Said(event) => messages.extend(self.said(*event, &label, &mut names)),
+                Item::Said(event) => messages.extend(self.said(*event, false, &label, &mut names)),
+                Item::Sent(event) => messages.extend(self.said(*event, true, &label, &mut names)),
                 Item::Step(step) if !step.label.flows_to(&label) => {
                     if names.is_tagging() {
                         messages.push(self.past(step, &mut names));
@@ -117,10 +120,10 @@ impl Source<'_> {
         View { label, request, names }
     }
 
-    fn said(&self, id: EventId, label: &Label, names: &mut Names) -> Option<Message> {
+    fn said(&self, id: EventId, is_known: bool, label: &Label, names: &mut Names) -> Option<Message> {
         let event = self.monitor.trace().event(id)?;
         let Body::Message(message) = &event.body else { return None };
-        if !names.is_tagging() && !self.monitor.trace().existence(id).flows_to(label) {
+        if !is_known && !names.is_tagging() && !self.monitor.trace().existence(id).flows_to(label) {
             return None;
         }
         let content = parts(&Redactor { id, event, label, schema: None }.content(names));

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod attacks;
+mod histories;
 mod screeners;
 mod script;
 mod turns;
