@@ -142,6 +142,11 @@ impl Described {
 }
 
 impl Server {
+    /// What policies call it.
+    pub(crate) fn name(&self) -> &str {
+        &self.spec.name
+    }
+
     fn held(&self) -> std::sync::MutexGuard<'_, Option<Connection>> {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -72,7 +72,15 @@ pub trait Observer {
     ///
     /// # Errors
     /// If it cannot be kept: then the call does not run.
-    fn before_run(&mut self, _conversation: &Conversation) -> Result<(), String> {
+    fn before_run(&mut self, _conversation: &mut Conversation, _call: &Authorized) -> Result<(), String> {
+        Ok(())
+    }
+    /// A call has run, and its answer is about to be labelled. What others have written to stores meanwhile is known now:
+    /// see [`Conversation::recall`].
+    ///
+    /// # Errors
+    /// If it cannot be: then the answer is not shown to anybody.
+    fn after_run(&mut self, _conversation: &mut Conversation) -> Result<(), String> {
         Ok(())
     }
     /// A call runs.
@@ -142,6 +150,28 @@ impl Agent<'_> {
     /// If the model cannot be asked. What had run until then has run, and stands in the conversation.
     pub fn turn(&mut self, conversation: &mut Conversation, content: Value) -> Result<Turn, TurnError> {
         conversation.user(content).map_err(TurnError::Full)?;
+        self.go_on(conversation)
+    }
+
+    /// One turn on a task that another agent sets, whose call carries this, in names.
+    ///
+    /// # Errors
+    /// As [`turn`](Self::turn).
+    pub fn task(
+        &mut self,
+        conversation: &mut Conversation,
+        content: Value,
+        carries: &Value,
+    ) -> Result<Turn, TurnError> {
+        conversation.task(content, carries).map_err(TurnError::Full)?;
+        self.go_on(conversation)
+    }
+
+    /// Goes on until it is the user's turn.
+    ///
+    /// # Errors
+    /// If the model cannot be asked.
+    pub fn go_on(&mut self, conversation: &mut Conversation) -> Result<Turn, TurnError> {
         loop {
             self.observer.stands(conversation);
             match conversation.need() {
@@ -180,17 +210,26 @@ impl Agent<'_> {
                     return self.stop(conversation, Error::Cancelled);
                 }
                 Need::Run(call) => {
-                    let answer = match self.observer.before_run(conversation) {
-                        Ok(()) => {
-                            self.observer.running(&call);
-                            let answer = self.tools.run(call);
-                            self.observer.ran(&answer);
-                            answer
-                        }
-                        Err(problem) => ToolAnswer::error(format!("the call did not run: {problem}")),
-                    };
+                    let answer = self.run(conversation, call);
                     conversation.ran(answer);
                 }
+            }
+        }
+    }
+
+    fn run(&mut self, conversation: &mut Conversation, call: Authorized) -> ToolAnswer {
+        if let Err(problem) = self.observer.before_run(conversation, &call) {
+            return ToolAnswer::error(format!("the call did not run: {problem}"));
+        }
+        self.observer.running(&call);
+        let answer = self.tools.run(call);
+        match self.observer.after_run(conversation) {
+            Ok(()) => {
+                self.observer.ran(&answer);
+                answer
+            }
+            Err(problem) => {
+                ToolAnswer::error(format!("the call ran, and its answer is kept back: {problem}"))
             }
         }
     }

@@ -19,7 +19,7 @@ use std::collections::HashMap;
 
 use flowgate::label::Label;
 use flowgate::monitor::{
-    Authorized, Finding, Monitor, Permit, PushError, Question, ReasonKind, Source as Influencing,
+    Authorized, Finding, MemoryError, Monitor, Permit, PushError, Question, ReasonKind, Source as Influencing,
 };
 use flowgate::trace::{Body, Entry, EventId, Message, Tool};
 use flowgate_lm::chat::{Completion, Request};
@@ -204,6 +204,14 @@ impl Conversation {
     /// What this account's stores carry, for its next conversation.
     pub fn remember(&self) -> Value {
         self.monitor.remember()
+    }
+
+    /// Joins what others of this account have written to stores since: see [`Monitor::recall`].
+    ///
+    /// # Errors
+    /// If it is no such record.
+    pub fn recall(&mut self, record: &Value) -> Result<(), MemoryError> {
+        self.monitor.recall(record)
     }
 
     /// The lowest label of a step.

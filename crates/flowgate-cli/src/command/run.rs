@@ -6,6 +6,7 @@ mod notes;
 mod patient;
 mod shell;
 mod stores;
+mod team;
 mod trace;
 mod watch;
 
@@ -31,9 +32,10 @@ use approver::{Person, Sources};
 use chat::Chat;
 use patient::Patient;
 use shell::Shell;
-use stores::StoresFile;
+use stores::Stores;
+use team::{Desk, Member};
 use trace::TraceFile;
-use watch::Watch;
+use watch::{Shared, Watch};
 
 /// Runs the command; returns the exit code.
 pub(crate) fn run(options: &RunArgs, output: &mut Output) -> Result<u8, InputError> {
@@ -42,18 +44,20 @@ pub(crate) fn run(options: &RunArgs, output: &mut Output) -> Result<u8, InputErr
     let predicates = options.answering.predicates(&policy, &name)?;
     let model = model(options)?;
     let system = options.system.as_deref().map(system).transpose()?;
-    let specs = options.config.as_deref().map(servers).transpose()?.unwrap_or_default();
+    let (specs, members) = options.config.as_deref().map(servers).transpose()?.unwrap_or_default();
     let trace =
         options.trace.as_deref().map(|path| TraceFile::create(path).map_err(|error| at(path, &error)));
     let trace = trace.transpose()?;
-    let stores = options.stores.as_deref().map(StoresFile::open).transpose()?;
+    let stores = options.stores.as_deref().map(Stores::open).transpose()?.unwrap_or_default();
 
-    let monitor = || {
-        let mut monitor = Monitor::new(Arc::clone(&policy));
-        monitor.set_parameters(&options.parameters.iter().cloned().collect());
+    let parameters = options.parameters.iter().cloned().collect();
+    let judging = Arc::clone(&policy);
+    let monitor: Arc<dyn Fn() -> Monitor + Send + Sync> = Arc::new(move || {
+        let mut monitor = Monitor::new(Arc::clone(&judging));
+        monitor.set_parameters(&parameters);
         monitor.set_predicates(predicates.clone(), Vec::new());
         monitor
-    };
+    });
     let shell = Arc::new(Shell::standard(output.err_color()));
     let runtime =
         Runtime::start().map_err(|error| InputError(format!("no thread can be started: {error}")))?;
@@ -66,7 +70,28 @@ pub(crate) fn run(options: &RunArgs, output: &mut Output) -> Result<u8, InputErr
     };
     let started = start(specs, limits, &runtime, &shell)?;
     let (servers, tools): (Vec<Arc<Server>>, Vec<Vec<Offered>>) = started.into_iter().unzip();
-    let (toolbox, offered) = tools_of(&servers, tools, &shell);
+    let mut offered = listed(tools, &shell);
+    let mut toolbox = tools_of(&servers, &offered, &shell);
+    let shared = Shared::new(stores);
+    let desk = Desk {
+        policy: Arc::clone(&policy),
+        name: name.as_str().into(),
+        monitor: Arc::clone(&monitor),
+        method: options.method(),
+        model: Arc::clone(&model),
+        shell: Arc::clone(&shell),
+        shared: shared.clone(),
+        labels: options.labels,
+    };
+    let agents: Vec<Offered> = members.iter().map(Member::offered).collect();
+    for member in members {
+        let (desk, own) = (desk.clone(), member.tools(&offered));
+        let tools = tools_of(&servers, &own, &shell);
+        toolbox.add(member.offered().tool, move |call: flowgate::monitor::Authorized| {
+            desk.run(&member, &tools, &own, &call)
+        });
+    }
+    offered.extend(agents);
 
     let mut key = [0_u8; 32];
     getrandom::fill(&mut key)
@@ -74,9 +99,7 @@ pub(crate) fn run(options: &RunArgs, output: &mut Output) -> Result<u8, InputErr
     let settings = Settings::new(options.method(), DigestKey::new(key));
     let full = |error| InputError(format!("the session cannot begin: {error}"));
     let mut session = monitor();
-    if let Some(stores) = &stores {
-        stores.recall(&mut session)?;
-    }
+    let knows = shared.stores().recall(&mut session)?;
     let mut conversation = Conversation::new(session, offered, settings).map_err(full)?;
     let source = policy_source(&options.policy)?;
     let notes = notes::Notes { policy: &policy, source: &source, method: options.method() };
@@ -98,7 +121,15 @@ pub(crate) fn run(options: &RunArgs, output: &mut Output) -> Result<u8, InputErr
     }
 
     let sources = Sources::default();
-    let model: Arc<dyn Complete> = model;
+    let person = Person {
+        shell: Arc::clone(&shell),
+        policy: Arc::clone(&policy),
+        name: name.as_str().into(),
+        who: "The model".to_owned(),
+        sources: Arc::clone(&sources),
+    };
+    let mut watch = Watch::new(Arc::clone(&shell), options.labels, trace, shared, sources);
+    watch.knows = knows;
     let mut chat = Chat {
         conversation,
         policy: &policy,
@@ -106,8 +137,8 @@ pub(crate) fn run(options: &RunArgs, output: &mut Output) -> Result<u8, InputErr
         writer: Patient { model: Arc::clone(&model), shell: Arc::clone(&shell), what: "the model writes" },
         filler: Patient { model, shell: Arc::clone(&shell), what: "the model fills a slot" },
         tools: &toolbox,
-        person: Person { shell: &shell, policy: &policy, name: &name, sources: Arc::clone(&sources) },
-        watch: Watch::new(Arc::clone(&shell), options.labels, trace, stores, sources),
+        person,
+        watch,
         shell: &shell,
     };
     let code = match &options.prompt {
@@ -187,11 +218,15 @@ fn system(text: &str) -> Result<String, InputError> {
     }
 }
 
-fn servers(path: &Path) -> Result<Vec<mcp::Spec>, InputError> {
+fn servers(path: &Path) -> Result<(Vec<mcp::Spec>, Vec<Member>), InputError> {
     let text = policy_source(path)?;
     let folder = std::path::absolute(path).ok().and_then(|path| path.parent().map(Path::to_path_buf));
     let read = mcp::read(&text, &folder.unwrap_or_default(), &|name| std::env::var(name).ok());
-    read.map_err(|problem| InputError(format!("{}: {problem}", path.display())))
+    let wrong = |problem: String| InputError(format!("{}: {problem}", path.display()));
+    let specs = read.map_err(wrong)?;
+    let names: Vec<String> = specs.iter().map(|spec| spec.name.clone()).collect();
+    let members = team::read(&text, &names).map_err(wrong)?;
+    Ok((specs, members))
 }
 
 fn start(
@@ -219,33 +254,36 @@ fn start(
     })
 }
 
-/// What can run, and what the model is told of it.
-fn tools_of(
-    servers: &[Arc<Server>],
-    tools: Vec<Vec<Offered>>,
-    shell: &Arc<Shell>,
-) -> (Toolbox, Vec<Offered>) {
-    let (mut toolbox, mut offered) = (Toolbox::new(), Vec::<Offered>::new());
-    for (server, tools) in servers.iter().zip(tools) {
-        for tool in tools {
-            if offered.iter().any(|known| known.tool == tool.tool) {
-                shell.note(&format!(
-                    "{} is listed twice; its first description counts",
-                    visible::line(&tool.tool.to_string())
-                ));
-                continue;
-            }
-            let (server, shell, what) = (Arc::clone(server), Arc::clone(shell), tool.tool.to_string());
-            toolbox.add(tool.tool.clone(), move |call: flowgate::monitor::Authorized| {
-                let working = shell.working(format!("{} runs", visible::line(&what)));
-                let answer = server.call(&call, &|| shell.is_cancelled(), &|remark| shell.note(remark));
-                drop(working);
-                answer
-            });
+/// The tools of all servers, each once.
+fn listed(tools: Vec<Vec<Offered>>, shell: &Shell) -> Vec<Offered> {
+    let mut offered = Vec::<Offered>::new();
+    for tool in tools.into_iter().flatten() {
+        if offered.iter().any(|known| known.tool == tool.tool) {
+            let name = visible::line(&tool.tool.to_string());
+            shell.note(&format!("{name} is listed twice; its first description counts"));
+        } else {
             offered.push(tool);
         }
     }
-    (toolbox, offered)
+    offered
+}
+
+/// What runs these tools.
+fn tools_of(servers: &[Arc<Server>], offered: &[Offered], shell: &Arc<Shell>) -> Toolbox {
+    let mut toolbox = Toolbox::new();
+    for Offered { tool, .. } in offered {
+        let Some(server) = servers.iter().find(|server| tool.server.as_deref() == Some(server.name())) else {
+            continue;
+        };
+        let (server, shell, what) = (Arc::clone(server), Arc::clone(shell), visible::line(&tool.to_string()));
+        toolbox.add(tool.clone(), move |call: flowgate::monitor::Authorized| {
+            let working = shell.working(format!("{what} runs"));
+            let answer = server.call(&call, &|| shell.is_cancelled(), &|remark| shell.note(remark));
+            drop(working);
+            answer
+        });
+    }
+    toolbox
 }
 
 /// Statements that policies need for a chat, where they lack them.

@@ -57,6 +57,9 @@ pub(crate) fn read(
             let problem = "policies cannot name it; use up to 64 letters, digits, `-`, `_` and `.`";
             return Err(at(problem.to_owned()));
         }
+        if name == flowgate::trace::Tool::OWN {
+            return Err(at("policies mean Flowgate itself by this name; give it another".to_owned()));
+        }
         let entry = entry.as_object().ok_or_else(|| at(format!("it is no object; {FORM}")))?;
         if entry.get("disabled") == Some(&Value::Bool(true)) {
             continue;

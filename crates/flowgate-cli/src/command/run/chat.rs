@@ -33,7 +33,7 @@ pub(super) struct Chat<'a> {
     pub(super) writer: Patient,
     pub(super) filler: Patient,
     pub(super) tools: &'a Toolbox,
-    pub(super) person: Person<'a>,
+    pub(super) person: Person,
     pub(super) watch: Watch,
     pub(super) shell: &'a Shell,
 }
@@ -55,6 +55,10 @@ impl Chat<'_> {
         let ended = agent.turn(&mut self.conversation, text.into());
         self.shell.end_turn();
         self.watch.follow(&self.conversation);
+        // What could have been written, and was not, is a part of what the stores carry.
+        if let Err(problem) = self.watch.keep(&mut self.conversation) {
+            self.shell.error(&problem);
+        }
         let (turn, problem) = match ended {
             Ok(turn) => (turn, None),
             Err(TurnError::Model(Error::Cancelled)) => {
@@ -91,10 +95,20 @@ impl Chat<'_> {
                 code = 1;
             }
         }
+        for (tool, argument, url) in &turn.disarmed {
+            self.shell.note(&visible::line(&format!(
+                "an address in `{argument}` of {tool} leads nowhere now, since the policy does not let its text lead there: {url}"
+            )));
+        }
         match turn.ended {
             None | Some(Ended::Model) => {}
             Some(Ended::Steps) => {
                 self.shell.error("the model has written as much as it may in one turn; say `go on`, or ask for less at once");
+                code = 1;
+            }
+            Some(Ended::Clearance) => {
+                self.shell
+                    .error("the policy does not let the model's server see what it would take to go on");
                 code = 1;
             }
             Some(Ended::Full) => {

@@ -1,6 +1,10 @@
-//! What stores carry, in a file between chats. It is written before a call runs: a call that wrote something, and of which
-//! nobody knows, would be read as something better in the next chat.
+//! What stores carry, for everybody who uses them: the chat, the agents that it hands tasks to, and with `--stores` other
+//! chats of the account, at the same time or later.
+//!
+//! What a call may write is kept before it runs, and what others may have written is read before its answer is labelled: so
+//! whoever reads what somebody wrote knows what it carries.
 
+use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -10,77 +14,206 @@ use serde_json::Value;
 
 use crate::input::{InputError, reason};
 
-/// The file.
-pub(super) struct StoresFile {
-    path: PathBuf,
-    /// What stands in it.
+/// What is known of the stores.
+#[derive(Default)]
+pub(super) struct Stores {
+    file: Option<(PathBuf, File)>,
     kept: Option<Value>,
+    /// How often that has changed.
+    version: u64,
 }
 
-impl StoresFile {
+impl Stores {
     /// Reads the file, if there is one yet.
     pub(super) fn open(path: &Path) -> Result<Self, InputError> {
-        let wrong = |problem: String| {
-            InputError(format!(
-                "{}: {problem}; what stores carry is not known then: restore the file, or remove it to begin anew",
-                path.display()
-            ))
-        };
-        let kept = match std::fs::read_to_string(path) {
-            Ok(text) => Some(serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
-            Err(error) => return Err(wrong(reason(&error))),
-        };
-        Ok(Self { path: path.to_owned(), kept })
+        let wrong = |problem: String| InputError(told(path, &problem));
+        let mut lock = path.to_owned().into_os_string();
+        lock.push(".lock");
+        let lock = File::options().create(true).append(true).open(PathBuf::from(lock));
+        let lock = lock.map_err(|error| wrong(reason(&error)))?;
+        let mut stores = Self { file: Some((path.to_owned(), lock)), ..Self::default() };
+        stores.locked(Self::read).map_err(InputError)?;
+        Ok(stores)
     }
 
-    /// Tells a session what earlier ones wrote.
-    pub(super) fn recall(&self, monitor: &mut Monitor) -> Result<(), InputError> {
-        let Some(kept) = &self.kept else { return Ok(()) };
-        monitor.recall(kept).map_err(|error| InputError(format!("{}: {error}", self.path.display())))
-    }
-
-    /// Writes what the stores carry now, if that has changed: to another file first, which takes the place of this one.
-    pub(super) fn keep(&mut self, conversation: &Conversation) -> Result<(), String> {
-        let now = conversation.remember();
-        if self.kept.as_ref() == Some(&now) {
-            return Ok(());
+    /// Tells a session that begins what others wrote. Returns the version that it knows.
+    pub(super) fn recall(&self, monitor: &mut Monitor) -> Result<u64, InputError> {
+        if let Some(kept) = &self.kept {
+            let place =
+                self.file.as_ref().map_or("the stores".to_owned(), |(path, _)| path.display().to_string());
+            monitor.recall(kept).map_err(|error| InputError(format!("{place}: {error}")))?;
         }
-        let mut name = self.path.clone().into_os_string();
-        name.push(".part");
-        let part = PathBuf::from(name);
-        let written = std::fs::File::create(&part).and_then(|mut file| {
-            file.write_all(format!("{now:#}\n").as_bytes())?;
-            file.sync_all()?;
-            std::fs::rename(&part, &self.path)
-        });
-        written.map_err(|error| {
-            format!("what stores carry cannot be kept in {}: {}", self.path.display(), reason(&error))
-        })?;
-        self.kept = Some(now);
+        Ok(self.version)
+    }
+
+    /// Tells a conversation what others wrote since the version that it knows.
+    pub(super) fn renew(&mut self, conversation: &mut Conversation, known: &mut u64) -> Result<(), String> {
+        self.locked(|stores| {
+            stores.read()?;
+            stores.tell(conversation, known)
+        })
+    }
+
+    /// Keeps what the stores carry now, with what others wrote.
+    pub(super) fn keep(&mut self, conversation: &mut Conversation, known: &mut u64) -> Result<(), String> {
+        self.locked(|stores| {
+            stores.read()?;
+            stores.tell(conversation, known)?;
+            let now = conversation.remember();
+            if stores.kept.as_ref() != Some(&now) {
+                stores.write(&now)?;
+                stores.kept = Some(now);
+                stores.version += 1;
+                *known = stores.version;
+            }
+            Ok(())
+        })
+    }
+
+    /// Nobody else reads or writes the file meanwhile.
+    fn locked<T>(&mut self, act: impl FnOnce(&mut Self) -> Result<T, String>) -> Result<T, String> {
+        let lock = |(path, file): &(PathBuf, File)| file.lock().map_err(|error| told(path, &reason(&error)));
+        self.file.as_ref().map_or(Ok(()), lock)?;
+        let acted = act(self);
+        let unlock =
+            |(path, file): &(PathBuf, File)| file.unlock().map_err(|error| told(path, &reason(&error)));
+        self.file.as_ref().map_or(Ok(()), unlock)?;
+        acted
+    }
+
+    fn tell(&self, conversation: &mut Conversation, known: &mut u64) -> Result<(), String> {
+        if *known != self.version
+            && let Some(kept) = &self.kept
+        {
+            conversation.recall(kept).map_err(|error| error.to_string())?;
+        }
+        *known = self.version;
         Ok(())
     }
+
+    fn read(&mut self) -> Result<(), String> {
+        let Some((path, _)) = &self.file else { return Ok(()) };
+        let found: Option<Value> = match std::fs::read_to_string(path) {
+            Ok(text) => Some(serde_json::from_str(&text).map_err(|error| told(path, &error.to_string()))?),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound && self.kept.is_none() => None,
+            Err(error) => return Err(told(path, &reason(&error))),
+        };
+        if found != self.kept {
+            self.kept = found;
+            self.version += 1;
+        }
+        Ok(())
+    }
+
+    /// Writes another file first, which takes the place of this one.
+    fn write(&self, now: &Value) -> Result<(), String> {
+        let Some((path, _)) = &self.file else { return Ok(()) };
+        let mut name = path.clone().into_os_string();
+        name.push(".part");
+        let part = PathBuf::from(name);
+        let written = File::create(&part).and_then(|mut file| {
+            file.write_all(format!("{now:#}\n").as_bytes())?;
+            file.sync_all()?;
+            std::fs::rename(&part, path)
+        });
+        written.map_err(|error| {
+            format!("what stores carry cannot be kept in {}: {}", path.display(), reason(&error))
+        })
+    }
+}
+
+fn told(path: &Path, problem: &str) -> String {
+    format!(
+        "{}: {problem}; what stores carry is not known then: restore the file, or remove it to begin anew",
+        path.display()
+    )
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use flowgate::policy::Policy;
+    use flowgate_guard::approve::DigestKey;
+    use flowgate_guard::conversation::{Method, Settings};
+
     use super::*;
+
+    const POLICY: &str = "\
+lattice integrity: trusted < untrusted
+store notes: written by note, read by recall
+require top if:
+    (call: ToolCall) is tool:note
+";
+
+    fn path(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("flowgate-{name}-{}.json", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        path
+    }
+
+    fn monitor() -> Monitor {
+        Monitor::new(Arc::new(Policy::parse(POLICY).unwrap()))
+    }
+
+    fn conversation() -> Conversation {
+        let settings = Settings::new(Method::Everything, DigestKey::new([1; 32]));
+        Conversation::new(monitor(), Vec::new(), settings).unwrap()
+    }
 
     #[test]
     fn a_file_that_cannot_be_read_is_an_error() {
-        let path = std::env::temp_dir().join(format!("flowgate-stores-{}.json", std::process::id()));
-        assert!(StoresFile::open(&path).is_ok_and(|file| file.kept.is_none()));
+        let path = path("stores");
+        assert!(Stores::open(&path).is_ok_and(|stores| stores.kept.is_none()));
         std::fs::write(&path, "{").unwrap();
-        let error = StoresFile::open(&path).err().unwrap().to_string();
+        let error = Stores::open(&path).err().unwrap().to_string();
         assert!(error.contains("restore the file, or remove it"), "{error}");
         std::fs::write(&path, "{}").unwrap();
-        let policy = flowgate::policy::Policy::parse("lattice integrity: trusted < untrusted\n").unwrap();
-        let mut monitor = Monitor::new(std::sync::Arc::new(policy));
-        let error = StoresFile::open(&path).unwrap().recall(&mut monitor).err().unwrap().to_string();
+        let error = Stores::open(&path).unwrap().recall(&mut monitor()).err().unwrap().to_string();
         assert!(
             error.ends_with("the record of what stores carry cannot be read: it lists no stores"),
             "{error}"
         );
         std::fs::remove_file(&path).unwrap();
+    }
+
+    /// Two chats of one account at the same time: what one keeps, the other learns before it labels an answer.
+    #[test]
+    fn chats_at_the_same_time_know_of_each_other() {
+        let path = path("shared");
+        let untrusted = |conversation: &mut Conversation| {
+            let mut record = conversation.remember();
+            record["stores"] = serde_json::json!([{"store": "notes", "label": {"integrity": "untrusted"}}]);
+            conversation.recall(&record).unwrap();
+            conversation.remember()["stores"].clone()
+        };
+        let (mut one, mut two) = (Stores::open(&path).unwrap(), Stores::open(&path).unwrap());
+        let (mut first, mut second) = (conversation(), conversation());
+        let (mut knows, mut also_knows) = (0, 0);
+        let carried = untrusted(&mut first);
+        second_carries(&second, &carried, false);
+        one.keep(&mut first, &mut knows).unwrap();
+        two.renew(&mut second, &mut also_knows).unwrap();
+        second_carries(&second, &carried, true);
+        // Whoever takes the file away in between takes away what is known.
+        std::fs::remove_file(&path).unwrap();
+        assert!(two.renew(&mut second, &mut also_knows).unwrap_err().contains("is not known then"));
+    }
+
+    fn second_carries(conversation: &Conversation, stores: &Value, expected: bool) {
+        assert_eq!(conversation.remember()["stores"] == *stores, expected, "{}", conversation.remember());
+    }
+
+    /// Without a file, agents of one chat share what they know.
+    #[test]
+    fn agents_of_one_chat_share_what_they_know() {
+        let mut stores = Stores::default();
+        let (mut chat, mut agent) = (conversation(), conversation());
+        let mut record = chat.remember();
+        record["stores"] = serde_json::json!([{"store": "notes", "label": {"integrity": "untrusted"}}]);
+        chat.recall(&record).unwrap();
+        stores.keep(&mut chat, &mut 0).unwrap();
+        stores.renew(&mut agent, &mut 0).unwrap();
+        assert_eq!(agent.remember(), chat.remember());
     }
 }

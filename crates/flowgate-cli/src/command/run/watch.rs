@@ -1,18 +1,20 @@
 //! Follows a turn: the lines of `--labels`, the file of `--trace`, and what the person who decides wants to know of events.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use flowgate::label::Label;
+use flowgate::monitor::Authorized;
 use flowgate::trace::{EventId, Region};
 use flowgate_guard::agent::Observer;
 use flowgate_guard::conversation::{Conversation, Spent};
 use flowgate_guard::slot::LOOK;
 use flowgate_guard::view::View;
 use flowgate_lm::chat::Completion;
+use serde_json::Value;
 
 use super::approver::Sources;
 use super::shell::Shell;
-use super::stores::StoresFile;
+use super::stores::Stores;
 use super::trace::TraceFile;
 use crate::{report, visible};
 
@@ -22,10 +24,32 @@ pub(super) struct Watch {
     /// Whether to say what each step carries.
     pub(super) labels: bool,
     pub(super) trace: Option<TraceFile>,
-    pub(super) stores: Option<StoresFile>,
+    pub(super) shared: Shared,
     pub(super) sources: Sources,
+    /// The version of the stores that the conversation knows.
+    pub(super) knows: u64,
+    /// Whose steps these are, if not the chat's.
+    pub(super) who: Option<String>,
     step: Option<Step>,
     events: usize,
+}
+
+/// What a chat and the agents that it hands tasks to have in common.
+#[derive(Clone, Default)]
+pub(super) struct Shared {
+    stores: Arc<Mutex<Stores>>,
+    /// What the call carries that runs now, in names.
+    pub(super) carried: Arc<Mutex<Value>>,
+}
+
+impl Shared {
+    pub(super) fn new(stores: Stores) -> Self {
+        Self { stores: Arc::new(Mutex::new(stores)), ..Self::default() }
+    }
+
+    pub(super) fn stores(&self) -> MutexGuard<'_, Stores> {
+        self.stores.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// The step that the model writes.
@@ -40,10 +64,10 @@ impl Watch {
         shell: Arc<Shell>,
         labels: bool,
         trace: Option<TraceFile>,
-        stores: Option<StoresFile>,
+        shared: Shared,
         sources: Sources,
     ) -> Self {
-        Self { shell, labels, trace, stores, sources, step: None, events: 0 }
+        Self { shell, labels, trace, shared, sources, knows: 0, who: None, step: None, events: 0 }
     }
 
     /// Takes note of what has happened.
@@ -69,7 +93,8 @@ impl Watch {
             let words = if words.is_empty() { "no labels".to_owned() } else { words };
             let looked = if done.calls.iter().any(|call| call.name == LOOK) { ", looks" } else { "" };
             let line = format!(
-                "step: {words}; {hidden} hidden; {} + {} tokens; {}{looked}",
+                "{}step: {words}; {hidden} hidden; {} + {} tokens; {}{looked}",
+                self.prefix(),
                 done.usage.input,
                 done.usage.output,
                 counted(done.calls.len(), "call"),
@@ -78,21 +103,42 @@ impl Watch {
         }
     }
 
+    /// Keeps what the stores carry now.
+    pub(super) fn keep(&mut self, conversation: &mut Conversation) -> Result<(), String> {
+        self.shared.stores().keep(conversation, &mut self.knows)
+    }
+
     /// What a turn took.
     pub(super) fn sum(&self, spent: &Spent) {
         if self.labels {
-            self.shell.say(&self.shell.paint("2", &summary(spent)));
+            let line = format!("{}{}", self.prefix(), summary(spent));
+            self.shell.say(&self.shell.paint("2", &line));
         }
     }
 }
 
+impl Watch {
+    fn prefix(&self) -> String {
+        self.who.as_ref().map_or_else(String::new, |who| format!("{who}: "))
+    }
+}
+
 impl Observer for Watch {
-    fn before_run(&mut self, conversation: &Conversation) -> Result<(), String> {
-        let kept = self.stores.as_mut().map_or(Ok(()), |stores| stores.keep(conversation));
+    fn before_run(&mut self, conversation: &mut Conversation, call: &Authorized) -> Result<(), String> {
+        let kept = self.keep(conversation);
         if let Err(problem) = &kept {
             self.shell.error(problem);
         }
+        *self.shared.carried.lock().unwrap_or_else(PoisonError::into_inner) = conversation.carried_by(call);
         kept
+    }
+
+    fn after_run(&mut self, conversation: &mut Conversation) -> Result<(), String> {
+        let known = self.shared.stores().renew(conversation, &mut self.knows);
+        if let Err(problem) = &known {
+            self.shell.error(problem);
+        }
+        known
     }
 
     fn stands(&mut self, conversation: &Conversation) {

@@ -1,0 +1,253 @@
+//! Agents that a chat hands tasks to. To its model they are tools, `agents/NAME` with the argument `task`.
+//!
+//! Each task is a conversation of its own, under the same policy, with the same stores and the same person who decides. It
+//! begins at what the call carries, so nothing in it carries less; its answer carries what the agent was shown to write it,
+//! besides what the policy says of the tool.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use flowgate::json::{self, Numbers};
+use flowgate::monitor::{Authorized, Monitor};
+use flowgate::policy::Policy;
+use flowgate::trace::Tool;
+use flowgate_guard::agent::{Agent, Toolbox};
+use flowgate_guard::approve::DigestKey;
+use flowgate_guard::conversation::{Conversation, Method, Settings, ToolAnswer, Turn};
+use flowgate_guard::{Offered, Words};
+use flowgate_lm::Complete;
+use serde_json::{Value, json};
+
+use super::approver::{Person, Sources};
+use super::patient::Patient;
+use super::shell::Shell;
+use super::watch::{Shared, Watch};
+use crate::visible;
+
+/// The server of tools that are agents: no MCP server may have this name where there are some.
+pub(super) const SERVER: &str = "agents";
+
+const FORM: &str =
+    r#"write {"agents": {"NAME": {"description": "...", "instructions": "...", "servers": ["..."]}}}"#;
+
+/// An agent that takes tasks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Member {
+    pub(super) name: String,
+    description: String,
+    instructions: Option<String>,
+    /// The servers whose tools it may call; all, if none are named.
+    servers: Option<Vec<String>>,
+}
+
+/// Reads the `agents` of the file that names the servers.
+///
+/// # Errors
+/// What is wrong, and what to do.
+pub(super) fn read(text: &str, servers: &[String]) -> Result<Vec<Member>, String> {
+    let value = json::parse(text, Numbers::Any).map_err(|error| format!("no strict JSON: {error}"))?;
+    let Some(agents) = value.get("agents") else { return Ok(Vec::new()) };
+    let agents = agents.as_object().ok_or_else(|| format!("`agents` is no object; {FORM}"))?;
+    if servers.iter().any(|server| server == SERVER) {
+        return Err(format!("a server is called `{SERVER}`, as the agents are; give it another name"));
+    }
+    agents.iter().map(|(name, entry)| member(name, entry, servers)).collect()
+}
+
+fn member(name: &str, entry: &Value, servers: &[String]) -> Result<Member, String> {
+    let at = |problem: String| format!("the agent `{}`: {problem}", visible::short(name, 40));
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if name.is_empty() || name.len() > 50 || !name.chars().all(is_plain) {
+        return Err(at("policies cannot name it; use up to 50 letters, digits, `-`, `_` and `.`".to_owned()));
+    }
+    let text = |key: &str| match entry.get(key) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text.clone())),
+        Some(_) => Err(at(format!("its `{key}` is no text; put it in quotation marks"))),
+    };
+    let description = text("description")?;
+    let description = description.ok_or_else(|| {
+        at(format!("it has no `description`, which tells the model what it is for; {FORM}"))
+    })?;
+    let wrong = || at("its `servers` is no list of names; write [\"one\", \"two\"]".to_owned());
+    let named = match entry.get("servers") {
+        None | Some(Value::Null) => None,
+        Some(Value::Array(items)) => {
+            let names = items.iter().map(|item| item.as_str().map(str::to_owned).ok_or_else(wrong));
+            Some(names.collect::<Result<Vec<String>, String>>()?)
+        }
+        Some(_) => return Err(wrong()),
+    };
+    if let Some(unknown) = named.iter().flatten().find(|name| !servers.contains(name)) {
+        return Err(at(format!("there is no server `{}` in `mcpServers`", visible::short(unknown, 40))));
+    }
+    Ok(Member { name: name.to_owned(), description, instructions: text("instructions")?, servers: named })
+}
+
+impl Member {
+    /// What the model is told of it.
+    pub(super) fn offered(&self) -> Offered {
+        Offered {
+            tool: Tool::of(SERVER, &self.name),
+            description: self.description.clone(),
+            parameters: json!({
+                "type": "object",
+                "properties": {"task": {
+                    "type": "string",
+                    "description": "What to do, with all that it takes to know. The agent sees nothing else of this chat.",
+                }},
+                "required": ["task"],
+            }),
+            output: None,
+            words: Words::Operator,
+        }
+    }
+
+    /// Of these tools, those that it may call.
+    pub(super) fn tools(&self, offered: &[Offered]) -> Vec<Offered> {
+        let may = |tool: &Tool| match (&self.servers, &tool.server) {
+            (None, _) => true,
+            (Some(names), Some(server)) => names.iter().any(|name| **name == **server),
+            (Some(_), None) => false,
+        };
+        offered.iter().filter(|known| may(&known.tool)).cloned().collect()
+    }
+}
+
+/// Everything that an agent's conversation takes.
+#[derive(Clone)]
+pub(super) struct Desk {
+    pub(super) policy: Arc<Policy>,
+    /// The name of the policy's file.
+    pub(super) name: Arc<str>,
+    pub(super) monitor: Arc<dyn Fn() -> Monitor + Send + Sync>,
+    pub(super) method: Method,
+    pub(super) model: Arc<dyn Complete>,
+    pub(super) shell: Arc<Shell>,
+    pub(super) shared: Shared,
+    pub(super) labels: bool,
+}
+
+impl Desk {
+    /// Has an agent do the task of a call.
+    pub(super) fn run(
+        &self,
+        member: &Member,
+        tools: &Toolbox,
+        offered: &[Offered],
+        call: &Authorized,
+    ) -> ToolAnswer {
+        let task = call.call().arguments.as_ref().ok().and_then(|arguments| arguments.get("task"));
+        let Some(Value::String(task)) = task else {
+            return ToolAnswer::error("the argument `task` is no text; nothing was done");
+        };
+        self.work(member, tools, offered, task)
+            .unwrap_or_else(|problem| ToolAnswer::error(format!("the agent could not begin: {problem}")))
+    }
+
+    fn work(
+        &self,
+        member: &Member,
+        tools: &Toolbox,
+        offered: &[Offered],
+        task: &str,
+    ) -> Result<ToolAnswer, String> {
+        let mut monitor = (self.monitor)();
+        let carried = self.shared.carried.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let known = self.shared.stores().recall(&mut monitor).map_err(|error| error.to_string())?;
+        let mut key = [0_u8; 32];
+        getrandom::fill(&mut key).map_err(|error| error.to_string())?;
+        let settings = Settings::new(self.method, DigestKey::new(key));
+        let full = |error: flowgate::monitor::PushError| error.to_string();
+        let mut conversation = Conversation::new(monitor, offered.to_vec(), settings).map_err(full)?;
+        if let Some(instructions) = &member.instructions {
+            conversation.system(instructions.as_str().into()).map_err(full)?;
+        }
+        let sources: Sources = Arc::new(Mutex::default());
+        let mut watch =
+            Watch::new(Arc::clone(&self.shell), self.labels, None, self.shared.clone(), Arc::clone(&sources));
+        watch.knows = known;
+        watch.who = Some(member.name.clone());
+        let patient = |what| Patient { model: Arc::clone(&self.model), shell: Arc::clone(&self.shell), what };
+        let (writer, filler) = (patient("the agent's model writes"), patient("the model fills a slot"));
+        let mut person = Person {
+            shell: Arc::clone(&self.shell),
+            policy: Arc::clone(&self.policy),
+            name: Arc::clone(&self.name),
+            who: format!("The agent {}", member.name),
+            sources,
+        };
+        let begun = Instant::now();
+        let mut agent = Agent {
+            model: &writer,
+            screener: &filler,
+            filler: &filler,
+            tools,
+            approver: &mut person,
+            clock: &|| begun.elapsed(),
+            observer: &mut watch,
+        };
+        let ended = agent.task(&mut conversation, task.into(), &carried);
+        watch.follow(&conversation);
+        // What it could have written, and did not, is a part of what the stores carry.
+        watch.keep(&mut conversation)?;
+        Ok(match ended {
+            Ok(turn) => {
+                watch.sum(&turn.spent);
+                answer(&conversation, &turn)
+            }
+            Err(error) => unfinished(&conversation, &error.to_string()),
+        })
+    }
+}
+
+/// What an agent says to who set the task.
+fn answer(conversation: &Conversation, turn: &Turn) -> ToolAnswer {
+    let is_whole = turn.ended.is_none() && turn.replies.iter().all(|reply| reply.withheld.is_empty());
+    let texts: Vec<&str> = turn.replies.iter().map(|reply| reply.text.as_str()).collect();
+    if !is_whole {
+        return unfinished(conversation, &texts.join("\n"));
+    }
+    ToolAnswer { carries: Some(conversation.carried()), ..ToolAnswer::text(texts.join("\n")) }
+}
+
+/// Why a task was not finished can depend on anything that happened.
+fn unfinished(conversation: &Conversation, text: &str) -> ToolAnswer {
+    let monitor = conversation.monitor();
+    let everything = monitor.to_names(&monitor.policy().space().top());
+    let text = format!("the agent did not come to its end: {text}");
+    ToolAnswer { carries: Some(everything), ..ToolAnswer::error(text.trim_end_matches([' ', ':'])) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn agents_are_read_and_problems_named() {
+        let check = |text: &str, expected: Result<&[&str], &str>| {
+            let read = read(text, &["web".to_owned(), "mail".to_owned()]);
+            let names = read.map(|members| members.into_iter().map(|member| member.name).collect::<Vec<_>>());
+            let expected = expected.map(|names| names.iter().map(|name| (*name).to_owned()).collect());
+            assert_eq!(names, expected.map_err(str::to_owned), "{text}");
+        };
+        check(r#"{"mcpServers": {}}"#, Ok(&[]));
+        check(r#"{"agents": {"reader": {"description": "reads", "servers": ["web"]}}}"#, Ok(&["reader"]));
+        check(
+            r#"{"agents": {"reader": {"description": "reads", "servers": ["wep"]}}}"#,
+            Err("the agent `reader`: there is no server `wep` in `mcpServers`"),
+        );
+        check(
+            r#"{"agents": {"reader": {"description": "reads", "servers": "web"}}}"#,
+            Err("the agent `reader`: its `servers` is no list of names; write [\"one\", \"two\"]"),
+        );
+        check(
+            r#"{"agents": {"a b": {"description": "reads"}}}"#,
+            Err("the agent `a b`: policies cannot name it; use up to 50 letters, digits, `-`, `_` and `.`"),
+        );
+        check(r#"{"agents": []}"#, Err(&format!("`agents` is no object; {FORM}")));
+        let missing =
+            format!("the agent `a`: it has no `description`, which tells the model what it is for; {FORM}");
+        check(r#"{"agents": {"a": {}}}"#, Err(&missing));
+    }
+}
