@@ -271,11 +271,13 @@ pub fn table(guards: &[Guard], rows: &[Row]) -> String {
     for kind in Kind::ALL {
         let _ = write!(text, "{:>23}", kind.name());
     }
-    let _ = writeln!(text, "{:>7}{:>9}{:>13}{:>6}", "all", "tokens", "hidden/step", "bits");
+    let _ = writeln!(text, "{:>7}{:>9}{:>8}{:>13}{:>6}", "all", "tokens", "price", "hidden/step", "bits");
     let base = rows.first().cloned().unwrap_or_default();
     let ratio = |this: u64, base: u64| this as f64 / base.max(1) as f64;
     let asked = |row: &Row| row.asked.iter().sum::<u64>();
     let tokens = |row: &Row| row.spent.tokens.input + row.spent.tokens.output;
+    // What is written costs four times what is read, as with the model of RTBAS's Table 4.
+    let price = |row: &Row| row.spent.tokens.input + 4 * row.spent.tokens.output;
     for (guard, row) in guards.iter().zip(rows) {
         let _ = write!(text, "{:<14}", guard.name());
         for (this, base) in row.asked.iter().zip(base.asked) {
@@ -283,9 +285,10 @@ pub fn table(guards: &[Guard], rows: &[Row]) -> String {
         }
         let _ = writeln!(
             text,
-            "{:>7.2}{:>9.2}{:>13.2}{:>6}",
+            "{:>7.2}{:>9.2}{:>8.2}{:>13.2}{:>6}",
             ratio(asked(row), asked(&base)),
             ratio(tokens(row), tokens(&base)),
+            ratio(price(row), price(&base)),
             row.spent.hidden as f64 / row.spent.messages.max(1) as f64,
             row.spent.bits
         );

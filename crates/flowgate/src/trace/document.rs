@@ -412,6 +412,34 @@ mod tests {
         assert!(agreed.key(agreed.key(0, "content").unwrap(), "a").is_some());
         assert!(differ.key(differ.key(0, "content").unwrap(), "a").is_none());
         assert!(output("{\"a\": 1, \"a\": 2}", None).defect.is_some());
+        for (text, value, differ) in [
+            ("null", Value::Null, false),
+            ("4.5", serde_json::json!(4.5), false),
+            ("yes", serde_json::json!("yes"), false),
+            ("yes", serde_json::json!("no"), true),
+            ("4", serde_json::json!([4]), true),
+        ] {
+            assert_eq!(output(text, Some(value)).twins_differ, differ, "{text}");
+        }
+    }
+
+    /// Values that a program hands over need not come from a text, which could not be as deep.
+    #[test]
+    fn what_is_too_deep_stays_whole() {
+        let nest = |depth: usize| (0..depth).fold(Value::Null, |inner, _| Value::Array(vec![inner]));
+        let document = |depth| {
+            let (call_id, tool, is_error) = ("c".to_owned(), None, false);
+            let (content, structured) = (nest(depth), Some(nest(depth)));
+            Document::new(
+                &Body::Output(Output { call_id, tool, content, structured, is_error }),
+                Label::BOTTOM,
+            )
+        };
+        assert!(!document(60).is_oversize);
+        for depth in [70, 500] {
+            let document = document(depth);
+            assert!(document.is_oversize && document.nodes().len() == 3, "{depth}");
+        }
     }
 
     #[test]

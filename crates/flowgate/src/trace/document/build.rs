@@ -40,7 +40,7 @@ impl Document {
             }
         }
         document.close(root);
-        if document.nodes.len() > MAX_NODES {
+        if document.nodes.len() > MAX_NODES || document.is_oversize {
             document.shrink(body, label);
         }
         document
@@ -53,7 +53,12 @@ impl Document {
         let root = self.add(0, Step::Key("".into()), Content::Map, label);
         let (content, key) = match body {
             Body::Message(message) => (message.content.clone(), "content"),
-            Body::Output(output) => (output.content.clone(), "content"),
+            Body::Output(output) => match &output.structured {
+                Some(structured) => {
+                    (Value::Array(vec![output.content.clone(), structured.clone()]), "content")
+                }
+                None => (output.content.clone(), "content"),
+            },
             Body::Call(call) => (Value::Object(call.arguments.clone().unwrap_or_default()), "arguments"),
             Body::Tool(tool) => {
                 (Value::String(format!("{}\n{}", tool.description, tool.schema)), "description")
@@ -120,21 +125,26 @@ impl Document {
     }
 
     fn value(&mut self, parent: NodeId, step: Step, value: &Value, label: Label) {
-        if self.nodes.len() > MAX_NODES {
+        self.nested(parent, step, value, label, 0);
+    }
+
+    fn nested(&mut self, parent: NodeId, step: Step, value: &Value, label: Label, depth: usize) {
+        self.is_oversize |= depth > located::DEPTH_LIMIT;
+        if self.nodes.len() > MAX_NODES || self.is_oversize {
             return;
         }
         match value {
             Value::Array(items) => {
                 let list = self.add(parent, step, Content::List, label);
                 for (index, item) in items.iter().enumerate() {
-                    self.value(list, Step::Index(index), item, label);
+                    self.nested(list, Step::Index(index), item, label, depth + 1);
                 }
                 self.close(list);
             }
             Value::Object(entries) => {
                 let map = self.add(parent, step, Content::Map, label);
                 for (key, value) in entries {
-                    self.value(map, Step::Key(key.as_str().into()), value, label);
+                    self.nested(map, Step::Key(key.as_str().into()), value, label, depth + 1);
                 }
                 self.close(map);
             }
@@ -185,7 +195,17 @@ impl Document {
 
     /// A structured twin that the text does not spell is content of its own.
     fn twin(&mut self, root: NodeId, output: &Output, label: Label) {
-        if let Some(structured) = &output.structured {
+        // A single value is spelled by its text, though there is nothing to take apart.
+        let is_spelled = |structured: &Value| {
+            let text = output.content.as_str().or_else(|| sole_text(&output.content)?.as_str());
+            let is_single = !structured.is_array() && !structured.is_object();
+            let spells = |text| {
+                structured.as_str() == Some(text)
+                    || serde_json::from_str(text).ok().as_ref() == Some(structured)
+            };
+            is_single && text.is_some_and(spells)
+        };
+        if let Some(structured) = output.structured.as_ref().filter(|structured| !is_spelled(structured)) {
             self.twins_differ = true;
             self.value(root, Step::Key("structured".into()), structured, label);
         }
