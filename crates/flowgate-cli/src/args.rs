@@ -326,6 +326,9 @@ pub(crate) struct RunArgs {
     /// The model, as its server calls it.
     #[arg(long, value_name = "NAME")]
     pub(crate) model: Option<String>,
+    /// A smaller model at the same address, to screen and to fill slots.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) small_model: Option<String>,
     /// The address of the model's server, up to the version, such as http://localhost:8080/v1.
     #[arg(long, value_name = "URL")]
     pub(crate) url: Option<String>,

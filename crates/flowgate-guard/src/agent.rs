@@ -196,8 +196,8 @@ impl Agent<'_> {
                 Need::Fill(request) => match self.ask(self.filler, &request) {
                     Ok(completion) => conversation.filled(&completion),
                     Err(Error::Cancelled) => return self.stop(conversation, Error::Cancelled),
-                    // That a model fails on hidden text is a fact about the text: the slot is empty.
-                    Err(_) => conversation.filled(&Completion::default()),
+                    // That a model fails on hidden text is a fact about the text, and known to nobody else.
+                    Err(_) => conversation.unfilled(),
                 },
                 Need::Approve(ask) => {
                     let asked = (self.clock)();

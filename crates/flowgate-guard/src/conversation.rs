@@ -126,6 +126,8 @@ struct Filling {
     open: Vec<(String, Slot)>,
     /// What was filled: where from, and what that carries.
     sources: Vec<(String, Influencing, Label)>,
+    /// Why the call does not run, whatever is judged: that is not known to who may not see what the slots hold.
+    failed: Option<&'static str>,
 }
 
 /// A conversation with a model, guarded.

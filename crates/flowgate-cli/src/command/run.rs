@@ -42,7 +42,9 @@ pub(crate) fn run(options: &RunArgs, output: &mut Output) -> Result<u8, InputErr
     let name = options.policy.display().to_string();
     let policy = Arc::new(load_policy(&options.policy, output)?);
     let predicates = options.answering.predicates(&policy, &name)?;
-    let model = model(options)?;
+    let small = options.small_model.as_ref().map(|small| model(options, Some(small))).transpose()?;
+    let model = model(options, options.model.as_ref())?;
+    let small = small.unwrap_or_else(|| Arc::clone(&model));
     let system = options.system.as_deref().map(system).transpose()?;
     let (specs, members) = options.config.as_deref().map(servers).transpose()?.unwrap_or_default();
     let trace =
@@ -79,6 +81,7 @@ pub(crate) fn run(options: &RunArgs, output: &mut Output) -> Result<u8, InputErr
         monitor: Arc::clone(&monitor),
         method: options.method(),
         model: Arc::clone(&model),
+        small: Arc::clone(&small),
         shell: Arc::clone(&shell),
         shared: shared.clone(),
         labels: options.labels,
@@ -134,8 +137,9 @@ pub(crate) fn run(options: &RunArgs, output: &mut Output) -> Result<u8, InputErr
         conversation,
         policy: &policy,
         method: options.method(),
-        writer: Patient { model: Arc::clone(&model), shell: Arc::clone(&shell), what: "the model writes" },
-        filler: Patient { model, shell: Arc::clone(&shell), what: "the model fills a slot" },
+        writer: Patient { model, shell: Arc::clone(&shell), what: "the model writes" },
+        screener: Patient { model: Arc::clone(&small), shell: Arc::clone(&shell), what: "the model screens" },
+        filler: Patient { model: small, shell: Arc::clone(&shell), what: "the model fills a slot" },
         tools: &toolbox,
         person,
         watch,
@@ -149,9 +153,9 @@ pub(crate) fn run(options: &RunArgs, output: &mut Output) -> Result<u8, InputErr
     Ok(code)
 }
 
-/// The model that is talked to, or its recorded answers.
-fn model(options: &RunArgs) -> Result<Arc<dyn Complete>, InputError> {
-    let remote = match (&options.model, &options.url) {
+/// The model of this name, or its recorded answers.
+fn model(options: &RunArgs, name: Option<&String>) -> Result<Arc<dyn Complete>, InputError> {
+    let remote = match (name, &options.url) {
         (Some(model), Some(url)) => {
             let remote = Remote::new(options.api(), url, model)
                 .map_err(|error| InputError(format!("--url {url}: {error}")))?;
@@ -167,7 +171,7 @@ fn model(options: &RunArgs) -> Result<Arc<dyn Complete>, InputError> {
     if let Some(path) = &options.replay {
         let name = match remote {
             Some(remote) => remote.name().to_owned(),
-            None => recorded_name(path)?,
+            None => recorded_name(path, name.map_or("", String::as_str))?,
         };
         let recorded = Recorded::replay(&name, path);
         return Ok(Arc::new(recorded.map_err(|error| InputError(format!("{}: {error}", path.display())))?));
@@ -195,14 +199,18 @@ fn key(variable: &str) -> Result<String, InputError> {
     })
 }
 
-/// The model whose answers a file has: it stands in each of them.
-fn recorded_name(path: &Path) -> Result<String, InputError> {
+/// The model of this name whose answers a file has, and where it was: that stands in each of them.
+fn recorded_name(path: &Path, name: &str) -> Result<String, InputError> {
     let text = std::fs::read_to_string(path).map_err(|error| at(path, &error))?;
-    let first: Option<serde_json::Value> =
-        text.lines().next().and_then(|line| serde_json::from_str(line).ok());
-    let name = first.as_ref().and_then(|line| line.get("model")).and_then(serde_json::Value::as_str);
-    name.map(str::to_owned).ok_or_else(|| {
-        InputError(format!("{}: it holds no recorded answers; make some with --record", path.display()))
+    let lines = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let mut names = lines.filter_map(|line| line.get("model")?.as_str().map(str::to_owned));
+    let is_meant = |known: &String| name.is_empty() || known.split(" at ").next() == Some(name);
+    names.find(is_meant).ok_or_else(|| {
+        let whose = if name.is_empty() { String::new() } else { format!(" of {name}") };
+        InputError(format!(
+            "{}: it holds no recorded answers{whose}; make some with --record",
+            path.display()
+        ))
     })
 }
 

@@ -30,6 +30,8 @@ fn a_page_is_hidden_and_a_slot_passes_its_summary_on() {
         "trace.jsonl",
         "--key-from",
         "MODEL_KEY",
+        "--small-model",
+        "small",
         prompt,
     ];
     let output = run(&folder, &example(&model, &more), "");
@@ -42,6 +44,7 @@ fn a_page_is_hidden_and_a_slot_passes_its_summary_on() {
     }
     assert!(model.shown(1).contains("[hidden h1]"), "{}", model.shown(1));
     assert!(model.shown(2).contains("IGNORE") && model.tools(2).is_empty(), "only who has no tools reads it");
+    assert_eq!([0, 1, 2, 3].map(|step| model.name(step)), ["double", "double", "small", "double"]);
     assert_eq!(model.tools(0), ["web__fetch", "mail__list_mail", "mail__send_mail"]);
     let told = err(&output);
     assert!(told.contains("step: trusted, public; 0 hidden; 10 + 5 tokens; 1 call\n"), "{told}");
@@ -69,7 +72,11 @@ fn a_page_is_hidden_and_a_slot_passes_its_summary_on() {
     let config = format!("{EXAMPLE}/servers.json");
     let replay = flowgate(
         &folder,
-        &["run", "--policy", &policy, "--config", &config, "--replay", "answers.jsonl", prompt],
+        &[
+            &["run", "--policy", &policy, "--config", &config, "--replay", "answers.jsonl"][..],
+            &["--small-model", "small", prompt],
+        ]
+        .concat(),
         "",
     );
     assert_eq!((replay.status.code(), out(&replay).as_str()), (Some(0), "Bob has it.\n"), "{}", err(&replay));

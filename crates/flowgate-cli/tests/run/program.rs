@@ -8,8 +8,8 @@ use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use flowgate_lm::chat::{Completion, Message, Part, Request, Stop, ToolCall, Usage};
-use flowgate_lm::wire::{Api, Head};
+use flowgate_lm::chat::{Completion, Message, Part, Stop, ToolCall, Usage};
+use flowgate_lm::wire::{Api, Asked, Head};
 use serde_json::Value;
 
 pub(crate) const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/run");
@@ -18,7 +18,7 @@ pub(crate) const DOUBLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/run
 /// A model behind an address that follows a script, and remembers what it was asked.
 pub(crate) struct Model {
     pub(crate) url: String,
-    pub(crate) asked: Arc<Mutex<Vec<Request>>>,
+    pub(crate) asked: Arc<Mutex<Vec<Asked>>>,
 }
 
 impl Model {
@@ -48,15 +48,20 @@ impl Model {
             Message::Assistant { text, calls } => format!("model {text} {calls:?}"),
             Message::Tool { content, .. } => format!("tool {}", text(content)),
         };
-        self.asked.lock().unwrap()[index].messages.iter().map(shown).collect::<Vec<_>>().join("\n")
+        self.asked.lock().unwrap()[index].request.messages.iter().map(shown).collect::<Vec<_>>().join("\n")
+    }
+
+    /// Which model was asked for the `index`-th message.
+    pub(crate) fn name(&self, index: usize) -> String {
+        self.asked.lock().unwrap()[index].model.clone()
     }
 
     pub(crate) fn tools(&self, index: usize) -> Vec<String> {
-        self.asked.lock().unwrap()[index].tools.iter().map(|tool| tool.name.clone()).collect()
+        self.asked.lock().unwrap()[index].request.tools.iter().map(|tool| tool.name.clone()).collect()
     }
 }
 
-fn serve(mut stream: TcpStream, script: &Mutex<VecDeque<String>>, log: &Mutex<Vec<Request>>) {
+fn serve(mut stream: TcpStream, script: &Mutex<VecDeque<String>>, log: &Mutex<Vec<Asked>>) {
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     let (mut line, mut length) = (String::new(), 0);
     loop {
@@ -73,7 +78,7 @@ fn serve(mut stream: TcpStream, script: &Mutex<VecDeque<String>>, log: &Mutex<Ve
     let api = Api::ChatCompletions;
     let asked = api.decode_request(&serde_json::from_slice(&body).unwrap()).unwrap();
     let (stream_wanted, usage) = (asked.stream, asked.usage);
-    log.lock().unwrap().push(asked.request);
+    log.lock().unwrap().push(asked);
     let said = script.lock().unwrap().pop_front().unwrap_or_else(|| "The script is over.".to_owned());
     if said == "wait" {
         std::thread::sleep(Duration::from_secs(120));

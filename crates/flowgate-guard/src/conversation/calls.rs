@@ -94,7 +94,7 @@ impl Conversation {
             }
         }
         let written = arguments.clone();
-        let filling = Filling { index, tool, written, arguments, open, sources: Vec::new() };
+        let filling = Filling { index, tool, written, arguments, open, sources: Vec::new(), failed: None };
         self.phase = Phase::Filling(Box::new(filling));
         None
     }
@@ -168,12 +168,7 @@ impl Conversation {
                     filling.open.remove(0);
                 }
                 Some(_) if !label.flows_to(&self.clearance.filler) => {
-                    let message = "who fills slots may not read this region";
-                    let text = refusal::unreadable(message, "leave out `fill`, to copy the region");
-                    self.turn.spent.refused += 1;
-                    let tool = Some(filling.tool);
-                    self.answer(filling.index, Answer::Told { text, label, tool });
-                    return None;
+                    filling.fail("who fills slots may not read the region");
                 }
                 Some(instruction) => {
                     let request = fill_request(&filling, &argument, instruction, &texts, &self.settings);
@@ -197,16 +192,31 @@ impl Conversation {
         }
     }
 
+    /// A slot could not be filled: the call does not run.
+    pub fn unfilled(&mut self) {
+        if let Phase::Filling(filling) = &mut self.phase {
+            filling.fail("the slot could not be filled");
+        }
+    }
+
     fn judge(&mut self, filling: Filling) -> Option<Need> {
-        let Filling { index, tool, mut arguments, sources, .. } = filling;
+        let Filling { index, tool, mut arguments, sources, failed, .. } = filling;
         self.disarm(&tool, &mut arguments, &sources);
         let step = self.step()?;
         let (label, hidden) = (step.label, step.names.all().len());
         self.judged += 1;
-        let call = Call { id: self.next_id(&label), tool, arguments: Ok(arguments) };
+        let call = Call { id: self.next_id(&label), tool: tool.clone(), arguments: Ok(arguments) };
         let mut attribution = Attribution::view(self.settings.method.name(), label, hidden);
         attribution.arguments = sources.into_iter().map(|(argument, source, _)| (argument, source)).collect();
-        match self.monitor.judge_entry(Entry::from(Body::Call(call)), attribution) {
+        let verdict = self.monitor.judge_entry(Entry::from(Body::Call(call)), attribution);
+        if let Some(problem) = failed {
+            let label = verdict.judgement().decided.join(&label);
+            let text = refusal::unreadable(problem, "leave out `fill`, to copy the region");
+            self.turn.spent.refused += 1;
+            self.answer(index, Answer::Told { text, label, tool: Some(tool) });
+            return None;
+        }
+        match verdict {
             Verdict::Permit(permit)
                 if self.settings.method == Method::ConfirmAlways && !permit.judgement().is_harmless =>
             {
@@ -392,6 +402,16 @@ impl Conversation {
             excerpts,
             digest: self.settings.key.digest(question),
             expires: self.settings.expires,
+        }
+    }
+}
+
+impl Filling {
+    fn fail(&mut self, problem: &'static str) {
+        self.failed = Some(problem);
+        if !self.open.is_empty() {
+            let (argument, _) = self.open.remove(0);
+            self.arguments.insert(argument, Value::Null);
         }
     }
 }

@@ -68,6 +68,24 @@ fn slots_stand_where_the_policy_lets_them() {
     check(r#"{"to": "bob", "body": {"$slot": "h1"}}"#, "a slot is an object with `regions`");
 }
 
+/// Whether a text can be summed up is a fact about the text: a call whose slot cannot be filled does not run, and below
+/// the text nobody can tell.
+#[test]
+fn that_a_slot_cannot_be_filled_is_hidden() {
+    let fill = r#"send {"to": "bob", "body": {"$slot": {"regions": ["h1"], "fill": "in short"}}}"#;
+    let run = |fills_nothing: bool| {
+        let mut run = lowest("");
+        run.fills_nothing = fills_nothing;
+        run.turn("Send it to Bob.", &["read {}", fill, "list {}", "Done."]);
+        run
+    };
+    let (filled, failed) = (run(false), run(true));
+    assert!(filled.log.iter().any(|line| line.starts_with("runs send")));
+    assert!(!failed.log.iter().any(|line| line.starts_with("runs send")), "{:?}", failed.log);
+    assert_eq!(filled.last_view(), failed.last_view());
+    assert!(failed.last_view().contains("[hidden h2"), "{}", failed.last_view());
+}
+
 /// Payload lifts integrity alone: what a slot holds must still be allowed to be read where it goes.
 #[test]
 fn a_slot_carries_no_secret_out() {

@@ -50,6 +50,8 @@ pub(crate) struct Run {
     pub(crate) answers: Vec<(&'static str, Value)>,
     /// What they carry besides what the policy says.
     pub(crate) carries: Option<Value>,
+    /// Whether slots cannot be filled.
+    pub(crate) fills_nothing: bool,
 }
 
 impl Run {
@@ -86,6 +88,7 @@ impl Run {
             excerpts: Vec::new(),
             answers,
             carries: None,
+            fills_nothing: false,
         }
     }
 
@@ -111,6 +114,10 @@ impl Run {
                 Need::Screen(request) => {
                     self.log.push(format!("screens {}", shown(&request)));
                     self.conversation.screened(&written(script.next().unwrap()));
+                }
+                Need::Fill(request) if self.fills_nothing => {
+                    self.log.push(format!("fails to fill {}", shown(&request)));
+                    self.conversation.unfilled();
                 }
                 Need::Fill(request) => {
                     self.log.push(format!("fills {}", shown(&request)));

@@ -31,6 +31,7 @@ pub(super) struct Chat<'a> {
     pub(super) policy: &'a Policy,
     pub(super) method: Method,
     pub(super) writer: Patient,
+    pub(super) screener: Patient,
     pub(super) filler: Patient,
     pub(super) tools: &'a Toolbox,
     pub(super) person: Person,
@@ -45,7 +46,7 @@ impl Chat<'_> {
         self.shell.begin_turn();
         let mut agent = Agent {
             model: &self.writer,
-            screener: &self.filler,
+            screener: &self.screener,
             filler: &self.filler,
             tools: self.tools,
             approver: &mut self.person,

@@ -123,6 +123,8 @@ pub(super) struct Desk {
     pub(super) monitor: Arc<dyn Fn() -> Monitor + Send + Sync>,
     pub(super) method: Method,
     pub(super) model: Arc<dyn Complete>,
+    /// Who screens and fills slots.
+    pub(super) small: Arc<dyn Complete>,
     pub(super) shell: Arc<Shell>,
     pub(super) shared: Shared,
     pub(super) labels: bool,
@@ -168,8 +170,14 @@ impl Desk {
             Watch::new(Arc::clone(&self.shell), self.labels, None, self.shared.clone(), Arc::clone(&sources));
         watch.knows = known;
         watch.who = Some(member.name.clone());
-        let patient = |what| Patient { model: Arc::clone(&self.model), shell: Arc::clone(&self.shell), what };
-        let (writer, filler) = (patient("the agent's model writes"), patient("the model fills a slot"));
+        let patient = |model: &Arc<dyn Complete>, what| Patient {
+            model: Arc::clone(model),
+            shell: Arc::clone(&self.shell),
+            what,
+        };
+        let writer = patient(&self.model, "the agent's model writes");
+        let screener = patient(&self.small, "the model screens");
+        let filler = patient(&self.small, "the model fills a slot");
         let mut person = Person {
             shell: Arc::clone(&self.shell),
             policy: Arc::clone(&self.policy),
@@ -180,7 +188,7 @@ impl Desk {
         let begun = Instant::now();
         let mut agent = Agent {
             model: &writer,
-            screener: &filler,
+            screener: &screener,
             filler: &filler,
             tools,
             approver: &mut person,
