@@ -65,12 +65,28 @@ impl Catalogue {
     /// # Errors
     /// If the session has no room for the descriptions.
     pub(crate) fn new(monitor: &mut Monitor, tools: Vec<Offered>) -> Result<Self, PushError> {
+        let mut catalogue = Self::default();
+        catalogue.update(monitor, tools)?;
+        Ok(catalogue)
+    }
+
+    /// Puts these tools on offer and no others. A description that has changed is told anew.
+    ///
+    /// # Errors
+    /// If the session has no room for the descriptions.
+    pub(crate) fn update(&mut self, monitor: &mut Monitor, tools: Vec<Offered>) -> Result<(), PushError> {
         monitor.declare_tools(tools.iter().map(|offered| &offered.tool));
+        let mut known = std::mem::take(&mut self.entries);
         let mut taken: HashSet<String> = [slot::LOOK.to_owned()].into();
-        let mut entries = Vec::new();
         // What has our own name is not what it seems.
         let is_own = |offered: &Offered| offered.tool.server.as_deref() == Some(Tool::OWN);
         for offered in tools.into_iter().filter(|offered| !is_own(offered)) {
+            if let Some(same) = known.iter().position(|known| known.offered == offered) {
+                let same = known.swap_remove(same);
+                taken.insert(same.name.clone());
+                self.entries.push(same);
+                continue;
+            }
             let event = match offered.words {
                 Words::Operator => None,
                 Words::Server => {
@@ -83,9 +99,9 @@ impl Catalogue {
             let payload = monitor.payload_arguments(&offered.tool);
             let name = free_name(&offered.tool, &taken);
             taken.insert(name.clone());
-            entries.push(Known { offered, name, event, payload });
+            self.entries.push(Known { offered, name, event, payload });
         }
-        Ok(Self { entries })
+        Ok(())
     }
 
     /// The tools that may be offered in a view at `label`.

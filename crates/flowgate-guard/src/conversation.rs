@@ -11,6 +11,7 @@
 
 mod calls;
 mod draft;
+mod handed;
 mod sent;
 mod settings;
 mod turn;
@@ -25,6 +26,7 @@ use flowgate::trace::{Body, Entry, EventId, Message, Tool};
 use flowgate_lm::chat::{Completion, Request};
 use serde_json::{Map, Value};
 
+pub use handed::Handed;
 pub use settings::{Method, Settings};
 pub use turn::{Ended, Reply, Spent, Turn};
 
@@ -140,6 +142,10 @@ pub struct Conversation {
     /// The lowest label, and what was raised on it.
     levels: Vec<Level>,
     base: Label,
+    /// The same in the next turn.
+    lowest: Label,
+    /// What nothing in this conversation carries less than.
+    floor: Label,
     phase: Phase,
     turn: Turn,
     /// How many calls were judged without being meant to run, for ids that are unique.
@@ -182,6 +188,8 @@ impl Conversation {
             items,
             levels,
             base,
+            lowest: base,
+            floor: Label::BOTTOM,
             phase,
             turn,
             judged: 0,
@@ -240,6 +248,7 @@ impl Conversation {
     }
 
     fn begin(&mut self) {
+        self.base = self.lowest.join(&self.floor);
         self.start();
         self.turn = Turn::default();
         self.said = self.base;
@@ -263,11 +272,11 @@ impl Conversation {
         let (event, _) = self.monitor.push_raised(Entry::from(Body::Message(message)), &label.into())?;
         self.items.push(Item::Said(event));
         let below = self.base;
-        self.base = self.base.join(&label);
+        self.floor = self.floor.join(&label);
+        self.begin();
         if self.base != below {
             self.monitor.enter(&below, &self.base.clone());
         }
-        self.begin();
         Ok(event)
     }
 

@@ -60,6 +60,10 @@ pub(crate) struct Made {
 pub(crate) enum Answer {
     /// Nothing yet.
     Pending,
+    /// It runs elsewhere, and has not answered yet.
+    Handed(EventId),
+    /// It ran, and the caller has put this in place of what the tool answered.
+    Rewritten { text: String, label: Label },
     /// It ran, and this is what the tool answered.
     Output(EventId),
     /// It did not run, and the model is told why.
@@ -175,8 +179,8 @@ impl Source<'_> {
 
     fn answer_label(&self, answer: &Answer) -> Label {
         match answer {
-            Answer::Pending | Answer::Looked(_) => Label::BOTTOM,
-            Answer::Told { label, .. } => *label,
+            Answer::Pending | Answer::Handed(_) | Answer::Looked(_) => Label::BOTTOM,
+            Answer::Told { label, .. } | Answer::Rewritten { label, .. } => *label,
             Answer::Output(id) => self.monitor.trace().event(*id).map_or(Label::BOTTOM, |event| event.label),
         }
     }
@@ -188,7 +192,11 @@ impl Source<'_> {
     fn answer(&self, answer: &Answer, label: &Label, names: &mut Names) -> (Vec<Part>, bool) {
         let text = |text: &str| vec![Part::from(text)];
         match answer {
-            Answer::Pending => (text("There is no answer."), true),
+            Answer::Pending | Answer::Handed(_) => (text("There is no answer."), true),
+            Answer::Rewritten { text: now, label: upper } if upper.flows_to(label) => (text(now), false),
+            Answer::Rewritten { text: now, label: upper } => {
+                (text(&names.hide(*upper, *upper, Held::Text(now.clone()), None, || now.clone())), false)
+            }
             Answer::Looked(seen) if seen.flows_to(label) => (text(SHOWN), false),
             Answer::Looked(_) => (text(LOOKED), false),
             Answer::Told { text: told, label: upper, .. } if upper.flows_to(label) => (text(told), true),

@@ -15,7 +15,7 @@ use crate::slot;
 use crate::view::{Answer, Item};
 
 impl Conversation {
-    fn answer(&mut self, index: usize, answer: Answer) {
+    pub(super) fn answer(&mut self, index: usize, answer: Answer) {
         if let Some(Item::Step(step)) = self.items.last_mut()
             && let Some(made) = step.calls.get_mut(index)
         {
@@ -40,7 +40,7 @@ impl Conversation {
             if let Some(Item::Step(step)) = self.items.last_mut() {
                 step.names = Names::default();
             }
-            self.phase = Phase::Generate;
+            self.phase = if self.waits_for_answers() { Phase::User } else { Phase::Generate };
             return None;
         };
         let (label, call) = (step.label, made.call.clone());
@@ -352,16 +352,8 @@ impl Conversation {
                 if found.is_empty() {
                     return self.answer(index, Answer::Output(event));
                 }
-                // Who could see the answer, and all that rules looked at, may know that it was stopped.
-                let label = self.monitor.policy().space().top();
-                let tool = self.monitor.trace().event(event).and_then(|event| event.call);
-                let tool = tool
-                    .and_then(|call| self.monitor.trace().event(call))
-                    .and_then(|call| call.tool())
-                    .cloned();
-                let text = refusal::unreadable("a rule stops the answer", "do without it");
-                self.found.extend(found);
-                self.answer(index, Answer::Told { text, label, tool });
+                let answer = self.stopped(event, found);
+                self.answer(index, answer);
             }
             Err(_) => {
                 self.levels.clear();
@@ -369,6 +361,18 @@ impl Conversation {
                 self.phase = Phase::User;
             }
         }
+    }
+
+    /// What stands in place of an answer that a rule stops.
+    pub(super) fn stopped(&mut self, event: EventId, found: Vec<String>) -> Answer {
+        // Who could see the answer, and all that rules looked at, may know that it was stopped.
+        let label = self.monitor.policy().space().top();
+        let call = self.monitor.trace().event(event).and_then(|event| event.call);
+        let call = call.and_then(|call| self.monitor.trace().event(call));
+        let tool = call.and_then(|call| call.tool()).cloned();
+        let text = refusal::unreadable("a rule stops the answer", "do without it");
+        self.found.extend(found);
+        Answer::Told { text, label, tool }
     }
 
     fn ask(&self, question: &Question) -> Ask {

@@ -8,7 +8,7 @@ use flowgate::trace::{Body, Content, Entry};
 use flowgate_lm::chat::{self, Part};
 use serde_json::{Value, json};
 
-use super::Conversation;
+use super::{Conversation, Phase};
 use crate::history::{Client, History, Known, Sent};
 use crate::view::{Answer, Item};
 
@@ -16,8 +16,8 @@ use crate::view::{Answer, Item};
 enum Stands {
     /// It was known, and is this one.
     Known(usize),
-    /// It is this one of what was sent, and carries at least this.
-    New(usize, Label),
+    /// It is this one of what was sent. It stands in place of what carried this, if it does.
+    New(usize, Option<Label>),
 }
 
 impl Conversation {
@@ -33,6 +33,8 @@ impl Conversation {
         messages: &[chat::Message],
     ) -> Result<Sent, PushError> {
         self.tell(client, history);
+        // Answers to calls of the last message go on with the turn; everything else begins one.
+        let mut is_resumed = self.waits_for_answers();
         let found = history.align(messages);
         let known = history.known().to_vec();
         let gone = known.get(found.gone.clone()).unwrap_or_default();
@@ -51,9 +53,9 @@ impl Conversation {
         let behind = found.instead.end + found.retained.len();
         let stands = (0..found.kept).map(Stands::Known);
         let order = stands
-            .chain(found.instead.map(|index| Stands::New(index, floor)))
+            .chain(found.instead.map(|index| Stands::New(index, Some(floor))))
             .chain(found.retained.map(Stands::Known))
-            .chain((behind..messages.len()).map(|index| Stands::New(index, Label::BOTTOM)));
+            .chain((behind..messages.len()).map(|index| Stands::New(index, None)));
         let mut now: Vec<Known> = Vec::new();
         for stands in order {
             match stands {
@@ -65,20 +67,51 @@ impl Conversation {
                 }
                 Stands::New(index, floor) => {
                     let Some(message) = messages.get(index) else { continue };
-                    let label = self.add(client, message, floor, &mut sent)?;
+                    let is_answer = matches!(message, chat::Message::Tool { .. });
+                    let label = match self.add_answer(message, floor, &mut sent)? {
+                        Some(label) => label,
+                        None => {
+                            is_resumed &= is_answer;
+                            self.add(client, message, floor.unwrap_or(Label::BOTTOM), &mut sent)?
+                        }
+                    };
                     now.push(Known::new(message, label, self.items.len()));
                 }
             }
         }
         history.set(now);
         history.told.1 = self.items.len();
-        self.begin();
+        if is_resumed && !self.levels.is_empty() {
+            self.phase = Phase::Generate;
+        } else {
+            self.begin();
+        }
         Ok(sent)
     }
 
     /// What the caller was answered in this turn, as it got it: it is known from now on.
     pub fn answered_to(&self, history: &mut History, message: &chat::Message) {
         history.push(Known::new(message, self.said, self.items.len()));
+    }
+
+    /// Adds the answer of a tool that ran elsewhere, and returns what it carries; nothing if it answers no call.
+    fn add_answer(
+        &mut self,
+        message: &chat::Message,
+        floor: Option<Label>,
+        sent: &mut Sent,
+    ) -> Result<Option<Label>, PushError> {
+        let chat::Message::Tool { call_id, content, is_error } = message else { return Ok(None) };
+        let texts = content.iter().map(|part| match part {
+            Part::Text(text) => text.clone(),
+            other => block(other).to_string(),
+        });
+        let mut label = self.answered_elsewhere(call_id, content, *is_error)?;
+        if let (None, Some(floor)) = (label, floor) {
+            label = self.answer_rewritten(call_id, &texts.collect::<Vec<_>>().join("\n"), &floor);
+        }
+        sent.new += usize::from(label.is_some());
+        Ok(label)
     }
 
     /// Adds a message that was not known, and returns what it carries.
@@ -184,7 +217,7 @@ impl Conversation {
 }
 
 /// A part that is no text, as a block of a content.
-fn block(part: &Part) -> Value {
+pub(super) fn block(part: &Part) -> Value {
     match part {
         Part::Text(text) => json!({"type": "text", "text": text}),
         Part::ImageUrl(url) => json!({"type": "image_url", "image_url": {"url": url}}),

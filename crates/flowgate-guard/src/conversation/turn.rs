@@ -2,11 +2,15 @@
 
 use flowgate_lm::chat::Usage;
 
+use super::Handed;
+
 /// What a turn came to.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Turn {
     /// What the model said, in order.
     pub replies: Vec<Reply>,
+    /// Calls that may run and that the caller runs itself.
+    pub calls: Vec<Handed>,
     /// What rules say that object to a message or to a tool's answer. Such an answer is kept from the model.
     pub found: Vec<String>,
     /// Addresses in what slots were filled with that must not lead anywhere: the tool, the argument, the address.

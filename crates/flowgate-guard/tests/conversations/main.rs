@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod attacks;
+mod handed;
 mod histories;
 mod screeners;
 mod script;

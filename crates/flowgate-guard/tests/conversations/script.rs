@@ -52,6 +52,8 @@ pub(crate) struct Run {
     pub(crate) carries: Option<Value>,
     /// Whether slots cannot be filled.
     pub(crate) fills_nothing: bool,
+    /// Whether calls run elsewhere.
+    pub(crate) hands_over: bool,
 }
 
 impl Run {
@@ -89,6 +91,7 @@ impl Run {
             answers,
             carries: None,
             fills_nothing: false,
+            hands_over: false,
         }
     }
 
@@ -128,6 +131,10 @@ impl Run {
                     self.log.push(format!("asks {} {}", ask.tool, ask.arguments));
                     self.excerpts.extend(ask.excerpts.into_iter().map(|excerpt| excerpt.text));
                     self.conversation.decided(self.decision);
+                }
+                Need::Run(call) if self.hands_over => {
+                    self.log.push(format!("hands {} {}", call.call().tool, call.arguments_json()));
+                    self.conversation.hand_over(call);
                 }
                 Need::Run(call) => {
                     self.log.push(format!("runs {} {}", call.call().tool, call.arguments_json()));
