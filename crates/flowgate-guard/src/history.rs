@@ -137,12 +137,14 @@ mod tests {
 
     #[test]
     fn what_was_sent_is_compared_with_what_is_known() {
-        let check = |known: &str, sent: &str, expected: (usize, &str, &str, &str)| {
+        let check = |known: &'static str, sent: &'static str, expected: (usize, &str, &str, &str)| {
             let known_messages = messages(known);
             let known_list = known_messages.iter().map(|m| Known::new(m, Label::BOTTOM, 0)).collect();
             let history = History { known: known_list, ..History::default() };
             let found = history.align(&messages(sent));
-            let shown = (found.kept, &known[found.gone], &sent[found.instead], &known[found.retained]);
+            let part = |of: &'static str, range: Range<usize>| of.get(range).unwrap();
+            let shown =
+                (found.kept, part(known, found.gone), part(sent, found.instead), part(known, found.retained));
             assert_eq!(shown, expected, "{known} {sent}");
         };
         // kept, gone, what stands there instead, known messages behind it

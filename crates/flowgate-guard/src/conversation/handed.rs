@@ -35,7 +35,10 @@ impl From<&Authorized> for Handed {
 impl Conversation {
     /// The call that was just [to run](super::Need::Run) runs elsewhere. The turn [ends](super::Turn::calls) when all calls
     /// of the message have been dealt with, and goes on when the answers are [sent](Conversation::sent).
-    #[expect(clippy::needless_pass_by_value, reason = "the evidence is used up: nobody else can run the call")]
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "the evidence is used up: nobody else can run the call"
+    )]
     pub fn hand_over(&mut self, call: Authorized) {
         let Phase::Running { index, event } = self.phase else { return };
         self.said = self.said.join(&self.step().map_or(self.base, |step| step.label));

@@ -278,7 +278,7 @@ mod tests {
         let mut seen = Seen::default();
         seen.add(&text, &json!("high"));
         for start in 0..text.len() - SHORTEST {
-            let quoted = format!("?{}!", &text[start..start + SHORTEST]);
+            let quoted = format!("?{}!", text.get(start..start + SHORTEST).unwrap());
             assert!(seen.spans(&quoted).iter().any(|span| !span.labels.is_empty()), "{quoted}");
         }
     }

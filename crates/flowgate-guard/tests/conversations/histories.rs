@@ -46,7 +46,7 @@ impl Caller {
         let message = assistant(&text.join("\n"));
         run.conversation.answered_to(history, &message);
         chat.push(message);
-        let seen = run.log[from].strip_prefix("sees ").unwrap().to_owned();
+        let seen = run.log.get(from).unwrap().strip_prefix("sees ").unwrap().to_owned();
         (sent, seen)
     }
 
