@@ -423,6 +423,9 @@ pub(crate) struct ServeArgs {
     /// Where to listen; port 0 takes any that is free.
     #[arg(long, default_value = "127.0.0.1:8000", value_name = "ADDRESS:PORT", value_parser = address)]
     pub(crate) listen: std::net::SocketAddr,
+    /// The upstreams and clients of the model routes, in TOML; without it there are none.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
     /// Read policies as invariant-ai 0.3.5 did, and answer 400 or 500 if a rule cannot be evaluated.
     #[arg(long)]
     pub(crate) compat: bool,
@@ -461,6 +464,12 @@ pub(crate) struct ServeArgs {
     /// Size of the compiled policies to keep, in MiB.
     #[arg(long, default_value_t = 64, value_name = "MIB", value_parser = clap::value_parser!(u32).range(0..=4096), help_heading = "Limits")]
     pub(crate) cached_size: u32,
+    /// Turns of agents at the same time.
+    #[arg(long, default_value_t = 256, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=500), help_heading = "Limits")]
+    pub(crate) max_turns: u32,
+    /// Seconds for a turn of an agent, with all that models take for it.
+    #[arg(long, default_value_t = 600, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86400), help_heading = "Limits")]
+    pub(crate) turn_time: u32,
     /// Seconds for the head of a request, and between two requests of a connection.
     #[arg(long, default_value_t = 10, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=3600), help_heading = "Limits")]
     pub(crate) head_time: u32,

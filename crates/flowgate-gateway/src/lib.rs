@@ -13,6 +13,7 @@ pub mod access;
 pub mod ask;
 pub mod limits;
 mod metrics;
+pub mod model_routes;
 pub mod openapi;
 mod policy_api;
 mod reply;

@@ -23,6 +23,10 @@ pub struct Limits {
     pub cached_policies: usize,
     /// Bytes of the compiled policies that are kept.
     pub cached_bytes: usize,
+    /// Turns of agents at the same time.
+    pub turns: usize,
+    /// Time for a turn of an agent, with all that models take for it.
+    pub turn_time: Duration,
     /// Time for the head of a request, and for the pause before the next request of a connection.
     pub head_time: Duration,
     /// Time for a body to arrive.
@@ -47,6 +51,8 @@ impl Default for Limits {
             fuel: flowgate::analysis::Options::default().fuel,
             cached_policies: 256,
             cached_bytes: 64 << 20,
+            turns: 256,
+            turn_time: Duration::from_secs(600),
             head_time: Duration::from_secs(10),
             body_time: Duration::from_secs(20),
             answer_time: Duration::from_secs(30),

@@ -64,6 +64,14 @@ impl Reply {
         self
     }
 
+    /// The same answer with a header whose value was made up here.
+    pub(crate) fn named(mut self, name: &'static str, value: &str) -> Self {
+        if let Ok(value) = HeaderValue::from_str(value) {
+            self.headers.push((HeaderName::from_static(name), value));
+        }
+        self
+    }
+
     /// The same answer, after which the connection ends: what the client still sends is not read.
     pub(crate) fn close(self) -> Self {
         self.header(header::CONNECTION, "close")

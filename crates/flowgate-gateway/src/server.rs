@@ -19,6 +19,7 @@ use tokio::time::{sleep, timeout};
 use crate::access::Access;
 use crate::ask::Asker;
 use crate::limits::Limits;
+use crate::model_routes;
 use crate::service::Service;
 use crate::stalled::Stalled;
 
@@ -28,7 +29,7 @@ const MAX_FIELDS: usize = 64;
 const MAX_HEAD: usize = 32 << 10;
 
 /// What a server is started with.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Config {
     /// Where it listens; port 0 takes any that is free.
     pub listen: SocketAddr,
@@ -38,6 +39,8 @@ pub struct Config {
     pub access: Access,
     /// Who answers predicates that policies declare `extern`.
     pub asker: Asker,
+    /// The model routes, if there are any.
+    pub models: Option<model_routes::config::Config>,
     /// What a client can make it do.
     pub limits: Limits,
 }
@@ -92,14 +95,14 @@ impl Server {
     /// # Errors
     /// If the address cannot be had.
     pub async fn bind(config: Config) -> Result<Self, ServeError> {
-        let Config { listen, dialect, access, asker, limits } = config;
+        let Config { listen, dialect, access, asker, models, limits } = config;
         let failed = |error| ServeError::Listen(listen, error);
         let listener = TcpListener::bind(listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         Ok(Self {
             listener,
             address,
-            service: Arc::new(Service::new(dialect, access, asker, limits.clone())),
+            service: Arc::new(Service::new(dialect, access, asker, models, limits.clone())),
             limits,
         })
     }

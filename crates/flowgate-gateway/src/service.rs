@@ -11,6 +11,7 @@ use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, on};
 use flowgate::policy::Dialect;
+use flowgate_lm::wire::Api;
 use http_body_util::BodyExt;
 use serde::Serialize;
 use tokio::sync::Semaphore;
@@ -20,6 +21,7 @@ use crate::access::Access;
 use crate::ask::Asker;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
+use crate::model_routes::{ModelRoutes, Waiting, config, refusal};
 use crate::openapi;
 use crate::policy_api::PolicyApi;
 use crate::reply::Reply;
@@ -34,10 +36,12 @@ pub(crate) enum Route {
     OpenApi,
     Health,
     Metrics,
+    Model(Api),
+    Models,
 }
 
 /// Every route: what is served, what the description describes, and what a lost client is told.
-pub(crate) const ROUTES: [(Method, &str, Route); 7] = [
+pub(crate) const ROUTES: [(Method, &str, Route); 11] = [
     (Method::POST, "/api/v1/policy/load", Route::Load),
     (Method::POST, "/api/v1/policy/check", Route::Check),
     (Method::POST, "/api/v1/policy/check/batch", Route::Batch),
@@ -45,6 +49,10 @@ pub(crate) const ROUTES: [(Method, &str, Route); 7] = [
     (Method::GET, "/api/v1/gateway/health", Route::Health),
     (Method::GET, "/health", Route::Health),
     (Method::GET, "/metrics", Route::Metrics),
+    (Method::POST, "/v1/chat/completions", Route::Model(Api::ChatCompletions)),
+    (Method::POST, "/v1/responses", Route::Model(Api::Responses)),
+    (Method::POST, "/v1/messages", Route::Model(Api::Messages)),
+    (Method::GET, "/v1/models", Route::Models),
 ];
 
 /// How many times too large a body may be to be received before it is refused.
@@ -70,6 +78,10 @@ pub(crate) struct Service {
     limits: Limits,
     api: Arc<PolicyApi>,
     workers: Workers,
+    /// Not there without a configuration.
+    models: Option<Arc<ModelRoutes>>,
+    /// Turns of agents, which mostly wait for models.
+    turns: Workers,
     /// Bytes of bodies that may still be read.
     bodies: Arc<Semaphore>,
     metrics: Metrics,
@@ -77,11 +89,19 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    pub(crate) fn new(dialect: Dialect, access: Access, asker: Asker, limits: Limits) -> Self {
+    pub(crate) fn new(
+        dialect: Dialect,
+        access: Access,
+        asker: Asker,
+        models: Option<config::Config>,
+        limits: Limits,
+    ) -> Self {
         Self {
             access,
             api: Arc::new(PolicyApi::new(dialect, asker, &limits)),
             workers: Workers::new(limits.workers, limits.queue),
+            models: models.map(|config| Arc::new(ModelRoutes::new(config))),
+            turns: Workers::new(limits.turns, limits.queue),
             bodies: Arc::new(Semaphore::new(limits.bodies.min(Semaphore::MAX_PERMITS))),
             metrics: Metrics::default(),
             connections: AtomicU64::new(0),
@@ -123,7 +143,8 @@ impl Service {
 
     async fn route(&self, route: Route, request: Request) -> Result<Reply, Reply> {
         // That the server is there, and how it is spoken to, is no secret.
-        if !matches!(route, Route::Health | Route::OpenApi) {
+        // Clients of model routes have keys of their own.
+        if !matches!(route, Route::Health | Route::OpenApi | Route::Model(_) | Route::Models) {
             self.access.check(request.headers())?;
         }
         match route {
@@ -133,20 +154,45 @@ impl Service {
             Route::Load => self.work(request, PolicyApi::load).await,
             Route::Check => self.work(request, PolicyApi::check).await,
             Route::Batch => self.work(request, PolicyApi::batch).await,
+            Route::Model(api) => self.turn(api, request).await,
+            Route::Models => self.model_routes(Api::ChatCompletions)?.models(request.headers()),
+        }
+    }
+
+    fn model_routes(&self, api: Api) -> Result<&Arc<ModelRoutes>, Reply> {
+        let message = "this gateway has no model routes: its operator starts it with --config";
+        self.models.as_ref().ok_or_else(|| refusal(api, StatusCode::NOT_FOUND, message))
+    }
+
+    /// One turn of an agent.
+    async fn turn(&self, api: Api, request: Request) -> Result<Reply, Reply> {
+        let routes = Arc::clone(self.model_routes(api)?);
+        let (head, body) = request.into_parts();
+        let received = routes.receive(api, &head.headers)?;
+        let read = self.receive(&head.headers, body).await?;
+        let waiting = Waiting::default();
+        // Dropped when the client goes away or the time is over: then the turn ends as soon as it can.
+        let _gone = waiting.until_dropped();
+        let work = self.turns.run(move || routes.answer(&received, &read.bytes, &waiting));
+        let broken = |status, message: &str| refusal(api, status, message);
+        match timeout(self.limits.turn_time, work).await {
+            Ok(Ok(reply)) => Ok(reply),
+            Ok(Err(Refused::Busy)) => Err(broken(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "the gateway has too much to do: try again in a second",
+            )),
+            Ok(Err(Refused::Broken)) => Err(broken(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "the turn ended unexpectedly, and the conversation begins anew; this is a mistake of the gateway",
+            )),
+            Err(_) => Err(broken(StatusCode::GATEWAY_TIMEOUT, "the turn took too long")),
         }
     }
 
     /// Reads the body and lets a worker answer.
     async fn work(&self, request: Request, answer: fn(&PolicyApi, &[u8]) -> Reply) -> Result<Reply, Reply> {
         let (head, body) = request.into_parts();
-        is_json(&head.headers)?;
-        let held = Arc::clone(&self.bodies).try_acquire_many_owned(0).map_err(|_| busy())?;
-        let mut read = Read { bytes: Vec::new(), held };
-        let limit = self.limits.body_time;
-        timeout(limit, self.read(body, &mut read)).await.map_err(|_| {
-            let detail = format!("the body did not arrive within {} s", limit.as_secs_f32());
-            Reply::detail(StatusCode::REQUEST_TIMEOUT, &detail).close()
-        })??;
+        let read = self.receive(&head.headers, body).await?;
         let api = Arc::clone(&self.api);
         // The worker has the bytes, and gives them back when it is done with them, also if nobody waits any more.
         let work = self.workers.run(move || answer(&api, &read.bytes));
@@ -166,6 +212,19 @@ impl Service {
                 Err(Reply::detail(StatusCode::SERVICE_UNAVAILABLE, &detail).header(header::RETRY_AFTER, "5"))
             }
         }
+    }
+
+    /// A body in JSON, within the limits of size and time.
+    async fn receive(&self, headers: &HeaderMap, body: Body) -> Result<Read, Reply> {
+        is_json(headers)?;
+        let held = Arc::clone(&self.bodies).try_acquire_many_owned(0).map_err(|_| busy())?;
+        let mut read = Read { bytes: Vec::new(), held };
+        let limit = self.limits.body_time;
+        timeout(limit, self.read(body, &mut read)).await.map_err(|_| {
+            let detail = format!("the body did not arrive within {} s", limit.as_secs_f32());
+            Reply::detail(StatusCode::REQUEST_TIMEOUT, &detail).close()
+        })??;
+        Ok(read)
     }
 
     async fn read(&self, mut body: Body, read: &mut Read) -> Result<(), Reply> {

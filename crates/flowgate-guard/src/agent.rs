@@ -32,6 +32,7 @@ impl<F: Fn(Authorized) -> ToolAnswer + Send + Sync> Tool for F {
 #[derive(Default)]
 pub struct Toolbox {
     tools: HashMap<Identity, Box<dyn Tool>>,
+    is_elsewhere: bool,
 }
 
 impl fmt::Debug for Toolbox {
@@ -44,6 +45,11 @@ impl Toolbox {
     /// No tools.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Tools that the caller runs: their calls are [handed over](Conversation::hand_over).
+    pub fn elsewhere() -> Self {
+        Self { is_elsewhere: true, ..Self::default() }
     }
 
     /// Adds a tool.
@@ -208,6 +214,14 @@ impl Agent<'_> {
                 Need::Run(_) if self.observer.is_cancelled() => {
                     conversation.ran(ToolAnswer::error("the turn was stopped, and the call did not run"));
                     return self.stop(conversation, Error::Cancelled);
+                }
+                Need::Run(call) if self.tools.is_elsewhere => {
+                    match self.observer.before_run(conversation, &call) {
+                        Ok(()) => conversation.hand_over(call),
+                        Err(problem) => {
+                            conversation.ran(ToolAnswer::error(format!("the call did not run: {problem}")));
+                        }
+                    }
                 }
                 Need::Run(call) => {
                     let answer = self.run(conversation, call);

@@ -224,6 +224,11 @@ impl Conversation {
         self.monitor.recall(record)
     }
 
+    /// How the model's tokens are chosen from now on.
+    pub fn set_sampling(&mut self, sampling: flowgate_lm::chat::Sampling) {
+        self.settings.sampling = sampling;
+    }
+
     /// The lowest label of a step.
     pub fn base(&self) -> &Label {
         &self.base

@@ -28,10 +28,15 @@ pub struct History {
     pub(crate) before: Option<usize>,
 }
 
+/// Stands for the first messages of a chat, up to one that the model wrote.
+pub type Prefix = [u8; 32];
+
 /// A message that the caller holds.
 #[derive(Debug, Clone)]
 pub(crate) struct Known {
     digest: [u8; 32],
+    /// Whether it is the model's.
+    is_written: bool,
     /// What it carries.
     pub(crate) label: Label,
     /// Where what it stands for ends among the items of the conversation. It begins where the one before ends.
@@ -40,7 +45,8 @@ pub(crate) struct Known {
 
 impl Known {
     pub(crate) fn new(message: &Message, label: Label, until: usize) -> Self {
-        Self { digest: digest(message), label, until }
+        let is_written = matches!(message, Message::Assistant { .. });
+        Self { digest: digest(message), is_written, label, until }
     }
 
     /// The same where its items end elsewhere.
@@ -81,6 +87,16 @@ impl History {
         Self::default()
     }
 
+    /// What a chat has in common with this session that goes on with it, shortest first.
+    pub fn prefixes(&self) -> Vec<Prefix> {
+        prefixes(self.known.iter().map(|known| (known.digest, known.is_written)))
+    }
+
+    /// The same for a chat as it was sent.
+    pub fn prefixes_of(chat: &[Message]) -> Vec<Prefix> {
+        prefixes(chat.iter().map(|message| (digest(message), matches!(message, Message::Assistant { .. }))))
+    }
+
     pub(crate) fn known(&self) -> &[Known] {
         &self.known
     }
@@ -111,6 +127,18 @@ impl History {
         let end = if kept == all { kept } else { end };
         Alignment { kept, gone: kept..all - length, instead: kept..end - length, retained: all - length..all }
     }
+}
+
+fn prefixes(messages: impl Iterator<Item = ([u8; 32], bool)>) -> Vec<Prefix> {
+    let mut before = Sha256::new();
+    let mut prefixes = Vec::new();
+    for (digest, is_written) in messages {
+        before.update(digest);
+        if is_written {
+            prefixes.push(before.clone().finalize().into());
+        }
+    }
+    prefixes
 }
 
 /// Stands for a message, by everything that it says.

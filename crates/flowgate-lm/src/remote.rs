@@ -97,6 +97,13 @@ impl Remote {
         })
     }
 
+    /// The same server, asked for another model.
+    #[must_use]
+    pub fn asked_for(&self, model: &str) -> Self {
+        let name = format!("{model} at {}", self.client.host());
+        Self { model: model.to_owned(), name, ..self.clone() }
+    }
+
     /// With a key, which is sent in the way of the form.
     ///
     /// # Errors

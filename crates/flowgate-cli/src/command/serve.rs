@@ -6,6 +6,7 @@ use std::time::Duration;
 use flowgate::policy::Dialect;
 use flowgate_gateway::access::{Access, Token};
 use flowgate_gateway::limits::Limits;
+use flowgate_gateway::model_routes;
 use flowgate_gateway::server::{Config, Ended, serve};
 
 use crate::args::ServeArgs;
@@ -22,13 +23,22 @@ pub(crate) fn run(options: &ServeArgs, output: &mut Output) -> Result<u8, InputE
         .map_err(|error| InputError(format!("{}: {error}", options.listen)))?;
     let dialect = if options.compat { Dialect::Compat } else { Dialect::Flowgate };
     let asker = options.answering.asker()?;
-    let config = Config { listen: options.listen, dialect, access, asker, limits: limits(options) };
+    let models = options.config.as_deref().map(model_routes).transpose()?;
+    let config = Config { listen: options.listen, dialect, access, asker, models, limits: limits(options) };
     let ended = serve(config, |address| output.note(&format!("listening on http://{address}; Ctrl-C stops")))
         .map_err(|error| InputError(error.to_string()))?;
     if ended == Ended::Cut {
         output.note("some connections were still open; they were cut");
     }
     Ok(0)
+}
+
+/// The upstreams and clients of the model routes.
+fn model_routes(path: &Path) -> Result<model_routes::config::Config, InputError> {
+    let text = policy_source(path)?;
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let read = model_routes::config::read(&text, folder, &|name| std::env::var(name).ok());
+    read.map_err(|error| InputError(format!("{}: {error}", path.display())))
 }
 
 fn token(file: Option<&Path>) -> Result<Option<Token>, InputError> {
@@ -58,6 +68,8 @@ fn limits(options: &ServeArgs) -> Limits {
         fuel: options.fuel,
         cached_policies: number(options.cached_policies),
         cached_bytes: mib(options.cached_size),
+        turns: number(options.max_turns),
+        turn_time: seconds(options.turn_time),
         head_time: seconds(options.head_time),
         body_time: seconds(options.body_time),
         answer_time: seconds(options.answer_time),

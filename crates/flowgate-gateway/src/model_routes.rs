@@ -1,0 +1,188 @@
+//! Model routes: the chats of agents pass the guard on their way to a model.
+//!
+//! An agent points its base address here instead of at a provider, and nothing else about it changes. Whichever form it
+//! speaks, a request becomes a chat, the chat is [taken into](flowgate_guard::conversation::Conversation::sent) the guarded
+//! conversation that it belongs to, and what the model writes is judged before the agent gets any of it. All routes take this
+//! one path, streaming or not.
+//!
+//! * [`config`]: the file that names upstreams and clients.
+//! * [`clients`]: who asks, by their key, and how much they may ask.
+//! * [`sessions`]: which conversation a request belongs to.
+//! * [`turn`]: one request, from what was asked to what is answered.
+
+mod clients;
+pub mod config;
+mod sessions;
+mod turn;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use axum::http::{HeaderMap, StatusCode, header};
+use flowgate_lm::wire::{Api, Asked, Head};
+use serde_json::{Value, json};
+
+use crate::reply::Reply;
+use clients::{Clients, Known};
+use config::Config;
+use sessions::Sessions;
+
+/// The header in which a client names the conversation of a request.
+pub(crate) const CONVERSATION: &str = "x-flowgate-conversation";
+
+/// Everything that model routes share.
+#[derive(Debug)]
+pub(crate) struct ModelRoutes {
+    clients: Clients,
+    sessions: Sessions,
+    answers: AtomicU64,
+}
+
+/// Whether the client still waits. When it is dropped, the turn ends as soon as it can.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Waiting(Arc<AtomicBool>);
+
+impl Waiting {
+    pub(crate) fn has_gone(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Tells the turn when nobody waits any more.
+    pub(crate) fn until_dropped(&self) -> Gone {
+        Gone(Arc::clone(&self.0))
+    }
+}
+
+/// Ends the wait when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Gone(Arc<AtomicBool>);
+
+impl Drop for Gone {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A client's request, not yet read.
+#[derive(Debug)]
+pub(crate) struct Received {
+    pub(crate) api: Api,
+    pub(crate) client: Arc<Known>,
+    /// The key for the upstream, if the client brings its own.
+    pub(crate) key: Option<String>,
+    /// The conversation, if the client names it.
+    pub(crate) conversation: Option<String>,
+}
+
+impl ModelRoutes {
+    pub(crate) fn new(config: Config) -> Self {
+        Self {
+            clients: Clients::new(config.clients),
+            sessions: Sessions::default(),
+            answers: AtomicU64::new(0),
+        }
+    }
+
+    /// Who asks, before anything of the body is read.
+    pub(crate) fn receive(&self, api: Api, headers: &HeaderMap) -> Result<Received, Reply> {
+        let refuse = |status, message: &str| refusal(api, status, message);
+        let (client, key) =
+            self.clients.find(headers).map_err(|why| refuse(StatusCode::UNAUTHORIZED, why))?;
+        if let Err(seconds) = client.take_turn() {
+            let message = format!("this client may not ask more often: wait {seconds} s");
+            return Err(refuse(StatusCode::TOO_MANY_REQUESTS, &message));
+        }
+        let conversation = match headers.get(CONVERSATION).map(|value| value.to_str()) {
+            None => None,
+            Some(Ok(name)) if !name.is_empty() && name.len() <= 128 => Some(name.to_owned()),
+            Some(_) => {
+                let message = format!("`{CONVERSATION}` is 1 to 128 plain characters");
+                return Err(refuse(StatusCode::BAD_REQUEST, &message));
+            }
+        };
+        Ok(Received { api, client, key, conversation })
+    }
+
+    /// Answers a request; waits for models, and so runs beside the sockets.
+    pub(crate) fn answer(&self, received: &Received, body: &[u8], waiting: &Waiting) -> Reply {
+        let api = received.api;
+        let bad = |message: &str| refusal(api, StatusCode::BAD_REQUEST, message);
+        let body = std::str::from_utf8(body).map_err(|_| bad("the body is no UTF-8"));
+        let body = body.and_then(|body| {
+            flowgate::json::parse(body, flowgate::json::Numbers::Any)
+                .map_err(|error| bad(&format!("the body is no strict JSON: {error}")))
+        });
+        let body = match body {
+            Ok(body) => body,
+            Err(refusal) => return refusal,
+        };
+        let asked = match api.decode_request(&body) {
+            Ok(asked) => asked,
+            Err(error) => {
+                return bad(&format!("this gateway does not pass on what it does not understand: {error}"));
+            }
+        };
+        match self.turn(received, &asked, waiting) {
+            Ok(reply) => reply,
+            Err(turn::Failure { status, message }) => refusal(api, status, &message),
+        }
+    }
+
+    fn turn(&self, received: &Received, asked: &Asked, waiting: &Waiting) -> Result<Reply, turn::Failure> {
+        let client = &received.client;
+        let found = self.sessions.find(client, received.conversation.as_deref(), &asked.request.messages);
+        let mut session = found.lock(|| turn::begin(client))?;
+        let done = turn::run(client, &mut session, asked, received.key.as_deref(), waiting);
+        self.sessions.remember(client, &found, &mut session);
+        let completion = done?;
+        let number = self.answers.fetch_add(1, Ordering::Relaxed);
+        let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+        let id = format!("{}-{created}-{number}", prefix(received.api));
+        let head = Head { id: &id, model: &asked.model, created };
+        let reply = if asked.stream {
+            let events = received.api.encode_stream(&completion, head, asked.usage);
+            let text: String = events.iter().map(flowgate_lm::sse::Event::encode).collect();
+            Reply::document("text/event-stream; charset=utf-8", text)
+        } else {
+            Reply::json(StatusCode::OK, &received.api.encode_response(&completion, head))
+        };
+        Ok(reply.named(CONVERSATION, found.name()))
+    }
+
+    /// The models that a client may ask for.
+    pub(crate) fn models(&self, headers: &HeaderMap) -> Result<Reply, Reply> {
+        let api = if headers.contains_key("x-api-key") { Api::Messages } else { Api::ChatCompletions };
+        let (client, _) =
+            self.clients.find(headers).map_err(|why| refusal(api, StatusCode::UNAUTHORIZED, why))?;
+        let model = |name: &String| match api {
+            Api::Messages => {
+                json!({"type": "model", "id": name, "display_name": name, "created_at": "1970-01-01T00:00:00Z"})
+            }
+            _ => json!({"id": name, "object": "model", "created": 0, "owned_by": client.spec.upstream.name}),
+        };
+        let models: Vec<Value> = client.spec.upstream.models.iter().map(model).collect();
+        let list = match api {
+            Api::Messages => {
+                let end = |model: Option<&Value>| model.and_then(|model| model.get("id")).cloned();
+                json!({"first_id": end(models.first()), "last_id": end(models.last()), "has_more": false, "data": models})
+            }
+            _ => json!({"object": "list", "data": models}),
+        };
+        Ok(Reply::json(StatusCode::OK, &list))
+    }
+}
+
+fn prefix(api: Api) -> &'static str {
+    match api {
+        Api::ChatCompletions => "chatcmpl",
+        Api::Responses => "resp",
+        Api::Messages => "msg",
+    }
+}
+
+/// A refusal in the form of a route.
+pub(crate) fn refusal(api: Api, status: StatusCode, message: &str) -> Reply {
+    let reply = Reply::json(status, &api.encode_error(status.as_u16(), message));
+    if status == StatusCode::TOO_MANY_REQUESTS { reply.header(header::RETRY_AFTER, "1") } else { reply }
+}

@@ -1,0 +1,134 @@
+//! Who asks, by the key that they send, and how much they may ask.
+
+use std::hint::black_box;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::http::HeaderMap;
+use flowgate_guard::history;
+use serde_json::Value;
+
+use super::config::Client;
+
+/// The header for the client's key where `Authorization` holds the upstream's.
+const KEY: &str = "x-flowgate-key";
+
+/// A client, with what is known of it.
+#[derive(Debug)]
+pub(crate) struct Known {
+    pub(crate) spec: Client,
+    /// What stands in its sessions.
+    pub(crate) history: Mutex<history::Client>,
+    /// What the stores of its tenant carry.
+    pub(crate) stores: Arc<Mutex<Option<Value>>>,
+    quota: Mutex<Quota>,
+}
+
+/// A bucket that fills with the minute.
+#[derive(Debug)]
+struct Quota {
+    left: f64,
+    since: Instant,
+}
+
+impl Known {
+    /// Takes one request from the quota.
+    ///
+    /// # Errors
+    /// In how many seconds there is one again.
+    pub(crate) fn take_turn(&self) -> Result<(), u64> {
+        let most = f64::from(self.spec.requests_per_minute);
+        let mut quota = self.quota.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        let filled = now.saturating_duration_since(quota.since).as_secs_f64() * most / 60.0;
+        quota.left = (quota.left + filled).min(most);
+        quota.since = now;
+        if quota.left >= 1.0 {
+            quota.left -= 1.0;
+            return Ok(());
+        }
+        let wait = Duration::from_secs_f64((1.0 - quota.left) * 60.0 / most);
+        Err(wait.as_secs() + 1)
+    }
+}
+
+/// All clients.
+#[derive(Debug)]
+pub(crate) struct Clients(Vec<Arc<Known>>);
+
+impl Clients {
+    pub(crate) fn new(clients: Vec<Client>) -> Self {
+        let mut tenants: Vec<(String, Arc<Mutex<Option<Value>>>)> = Vec::new();
+        let known = clients.into_iter().map(|spec| {
+            let shared =
+                tenants.iter().find(|(name, _)| *name == spec.tenant).map(|(_, stores)| Arc::clone(stores));
+            let stores = shared.unwrap_or_else(|| {
+                let stores = Arc::default();
+                tenants.push((spec.tenant.clone(), Arc::clone(&stores)));
+                stores
+            });
+            let history = history::Client {
+                is_interactive: spec.interactive,
+                pinned: spec.pinned.clone(),
+                ..history::Client::default()
+            };
+            let quota = Quota { left: f64::from(spec.requests_per_minute), since: Instant::now() };
+            Arc::new(Known { spec, history: Mutex::new(history), stores, quota: Mutex::new(quota) })
+        });
+        Self(known.collect())
+    }
+
+    /// The client whose key a request has, and the key for the upstream, if the client brings it.
+    ///
+    /// # Errors
+    /// What is wrong with the key.
+    pub(crate) fn find(&self, headers: &HeaderMap) -> Result<(Arc<Known>, Option<String>), &'static str> {
+        let one = |name: &str| {
+            let mut values = headers.get_all(name).iter();
+            match (values.next(), values.next()) {
+                (None, _) => Ok(None),
+                (Some(value), None) => {
+                    value.to_str().map(Some).map_err(|_| "a key has characters that no key has")
+                }
+                // Whoever reads the other one would let somebody else in.
+                (Some(_), Some(_)) => Err("a key is sent twice"),
+            }
+        };
+        let bearer = |text: &'_ str| {
+            let (scheme, key) = text.split_once(' ')?;
+            scheme.eq_ignore_ascii_case("bearer").then(|| key.trim().to_owned())
+        };
+        let provider = match (one("authorization")?, one("x-api-key")?) {
+            (Some(_), Some(_)) => return Err("a key is sent twice"),
+            (Some(text), None) => Some(bearer(text).ok_or("send the key as `Authorization: Bearer KEY`")?),
+            (None, key) => key.map(str::to_owned),
+        };
+        let own = one(KEY)?.map(str::to_owned);
+        let (key, upstream) = match own {
+            Some(own) => (own, provider),
+            None => (
+                provider.ok_or("this gateway asks for a key: send the one that its operator gave you")?,
+                None,
+            ),
+        };
+        let client = self
+            .0
+            .iter()
+            .fold(None, |found, client| if is_same(&client.spec.key.0, &key) { Some(client) } else { found });
+        let client = client.ok_or("this gateway does not know the key")?;
+        if client.spec.upstream.pass_key && upstream.is_none() {
+            return Err("send the provider's key as usual, and the gateway's in `x-flowgate-key`");
+        }
+        Ok((Arc::clone(client), upstream.filter(|_| client.spec.upstream.pass_key)))
+    }
+}
+
+/// Compares in a time that depends on the length of `given` only.
+fn is_same(expected: &str, given: &str) -> bool {
+    let padded = expected.bytes().chain(std::iter::repeat(0));
+    let mut difference = u8::from(given.len() != expected.len());
+    for (given, expected) in given.bytes().zip(padded) {
+        difference |= black_box(given ^ expected);
+    }
+    black_box(difference) == 0
+}

@@ -1,0 +1,351 @@
+//! The file that names upstreams and clients, in TOML.
+//!
+//! ```toml
+//! [upstreams.local]
+//! url = "http://localhost:8080/v1"
+//! models = ["qwen3"]
+//!
+//! [clients.assistant]
+//! key-from = "ASSISTANT_KEY"      # the variable of the environment that holds the key it sends
+//! upstream = "local"
+//! policy = "mail.flow"
+//! interactive = true              # a person types what it sends as the user's
+//! ```
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use flowgate::policy::Policy;
+use flowgate_guard::conversation::Method;
+use flowgate_guard::history::Template;
+use flowgate_lm::Remote;
+use flowgate_lm::wire::Api;
+use serde::Deserialize;
+
+/// Everything that model routes are started with.
+#[derive(Debug, Default)]
+pub struct Config {
+    /// The clients, by name.
+    pub clients: Vec<Client>,
+}
+
+/// A client, and what is done with its requests.
+#[derive(Debug)]
+pub struct Client {
+    /// What it is called in messages to the operator.
+    pub name: String,
+    /// The key that it sends.
+    pub key: Secret,
+    /// Whose data it handles: clients of one tenant share what stores carry.
+    pub tenant: String,
+    /// The policy that it is held to.
+    pub policy: Arc<Policy>,
+    /// Where its requests go.
+    pub upstream: Arc<Upstream>,
+    /// Who screens and fills slots; the model that was asked for, if nobody is named.
+    pub small_model: Option<String>,
+    /// What each step is shown.
+    pub method: Method,
+    /// Whether a person types what it sends as the user's.
+    pub interactive: bool,
+    /// Messages that the operator knows.
+    pub pinned: Vec<Template>,
+    /// How many requests it may make in a minute.
+    pub requests_per_minute: u32,
+    /// How many conversations are kept for it.
+    pub sessions: usize,
+}
+
+/// A provider, or a server of local models.
+#[derive(Debug)]
+pub struct Upstream {
+    /// What it is called.
+    pub name: String,
+    /// The server, with the key that is held here, if one is.
+    pub remote: Remote,
+    /// Whether clients bring their own keys for it.
+    pub pass_key: bool,
+    /// The models that may be asked for; any, if none are named.
+    pub models: Vec<String>,
+}
+
+/// A key. Not shown by `Debug`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(pub(crate) String);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
+
+/// What is wrong with the file: one line, with its place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigError(String);
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    upstreams: BTreeMap<String, UpstreamSpec>,
+    #[serde(default)]
+    clients: BTreeMap<String, ClientSpec>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct UpstreamSpec {
+    url: String,
+    #[serde(default)]
+    api: ApiSpec,
+    key_from: Option<String>,
+    key_file: Option<PathBuf>,
+    #[serde(default)]
+    pass_key: bool,
+    #[serde(default)]
+    models: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum ApiSpec {
+    #[default]
+    ChatCompletions,
+    Responses,
+    Messages,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct ClientSpec {
+    key_from: Option<String>,
+    key_file: Option<PathBuf>,
+    tenant: Option<String>,
+    policy: PathBuf,
+    upstream: String,
+    small_model: Option<String>,
+    method: Option<String>,
+    #[serde(default)]
+    interactive: bool,
+    #[serde(default)]
+    pinned: Vec<String>,
+    #[serde(default = "requests_per_minute")]
+    requests_per_minute: u32,
+    #[serde(default = "sessions")]
+    sessions: u32,
+}
+
+fn requests_per_minute() -> u32 {
+    600
+}
+
+fn sessions() -> u32 {
+    1_000
+}
+
+/// The shortest key of a client: what is shorter can be guessed.
+const MIN_KEY: usize = 16;
+
+/// Reads the file. Paths in it start at `folder`, `environment` gives variables.
+///
+/// # Errors
+/// What is wrong, and where.
+pub fn read(
+    text: &str,
+    folder: &Path,
+    environment: &dyn Fn(&str) -> Option<String>,
+) -> Result<Config, ConfigError> {
+    let file: File = toml::from_str(text).map_err(|error| {
+        let line = error
+            .span()
+            .map_or(0, |span| text.get(..span.start).map_or(0, |before| before.matches('\n').count()));
+        let message = error.message().lines().next().unwrap_or_default();
+        ConfigError(format!("line {}: {message}", line + 1))
+    })?;
+    let reader = Reader { folder, environment };
+    let mut upstreams = BTreeMap::new();
+    for (name, spec) in file.upstreams {
+        let upstream =
+            reader.upstream(&name, spec).map_err(|why| ConfigError(format!("upstreams.{name}: {why}")))?;
+        upstreams.insert(name, Arc::new(upstream));
+    }
+    let mut clients: Vec<Client> = Vec::new();
+    for (name, spec) in file.clients {
+        let at = |why: String| ConfigError(format!("clients.{name}: {why}"));
+        let client = reader.client(&name, spec, &upstreams).map_err(at)?;
+        if let Some(other) = clients.iter().find(|other| other.key == client.key) {
+            return Err(at(format!("its key is that of {}; give each client its own", other.name)));
+        }
+        clients.push(client);
+    }
+    if clients.is_empty() {
+        return Err(ConfigError(
+            "it names no client: write [clients.NAME] with key-from, upstream and policy".to_owned(),
+        ));
+    }
+    Ok(Config { clients })
+}
+
+struct Reader<'a> {
+    folder: &'a Path,
+    environment: &'a dyn Fn(&str) -> Option<String>,
+}
+
+impl Reader<'_> {
+    fn upstream(&self, name: &str, spec: UpstreamSpec) -> Result<Upstream, String> {
+        let api = match spec.api {
+            ApiSpec::ChatCompletions => Api::ChatCompletions,
+            ApiSpec::Responses => Api::Responses,
+            ApiSpec::Messages => Api::Messages,
+        };
+        let mut remote = Remote::new(api, &spec.url, "").map_err(|error| format!("url: {error}"))?;
+        let key = self.key(spec.key_from.as_deref(), spec.key_file.as_deref())?;
+        match (&key, spec.pass_key) {
+            (Some(_), true) => {
+                return Err(
+                    "it has a key and `pass-key`: either the key is held here, or clients bring theirs"
+                        .to_owned(),
+                );
+            }
+            (Some(key), false) => remote = remote.key(key).map_err(|error| error.to_string())?,
+            (None, _) => {}
+        }
+        Ok(Upstream { name: name.to_owned(), remote, pass_key: spec.pass_key, models: spec.models })
+    }
+
+    fn client(
+        &self,
+        name: &str,
+        spec: ClientSpec,
+        upstreams: &BTreeMap<String, Arc<Upstream>>,
+    ) -> Result<Client, String> {
+        let key = self.key(spec.key_from.as_deref(), spec.key_file.as_deref())?;
+        let key = key.ok_or("it has no key: write key-from = \"VARIABLE\" or key-file = \"FILE\"")?;
+        if key.len() < MIN_KEY {
+            return Err(format!("its key can be guessed: use at least {MIN_KEY} characters"));
+        }
+        let upstream = upstreams.get(&spec.upstream).cloned().ok_or_else(|| {
+            let known: Vec<&str> = upstreams.keys().map(String::as_str).collect();
+            format!("there is no upstream `{}`; there are: {}", spec.upstream, known.join(", "))
+        })?;
+        let path = self.folder.join(&spec.policy);
+        let source = self.text(&path)?;
+        let policy = Policy::parse(&source).map_err(|errors| {
+            let first = errors.first().map(|error| {
+                let (line, column) = error.position(&source);
+                format!(":{line}:{column}: {}", error.message)
+            });
+            format!("{}{}", path.display(), first.unwrap_or_default())
+        })?;
+        let method = match spec.method.as_deref() {
+            None => Method::LowestFirst,
+            Some(name) => Method::ALL.into_iter().find(|method| method.name() == name).ok_or_else(|| {
+                let names: Vec<&str> = Method::ALL.iter().map(|method| method.name()).collect();
+                format!("there is no method `{name}`; there are: {}", names.join(", "))
+            })?,
+        };
+        Ok(Client {
+            name: name.to_owned(),
+            key: Secret(key),
+            tenant: spec.tenant.unwrap_or_else(|| name.to_owned()),
+            policy: Arc::new(policy),
+            upstream,
+            small_model: spec.small_model,
+            method,
+            interactive: spec.interactive,
+            pinned: spec.pinned.iter().map(|form| Template::new(form)).collect(),
+            requests_per_minute: spec.requests_per_minute.max(1),
+            sessions: usize::try_from(spec.sessions).unwrap_or(usize::MAX).max(1),
+        })
+    }
+
+    fn key(&self, variable: Option<&str>, file: Option<&Path>) -> Result<Option<String>, String> {
+        let key = match (variable, file) {
+            (Some(_), Some(_)) => return Err("it has `key-from` and `key-file`; leave one out".to_owned()),
+            (Some(name), None) => (self.environment)(name)
+                .ok_or_else(|| format!("the variable {name} is not set; set it to the key"))?,
+            (None, Some(file)) => self.text(&self.folder.join(file))?,
+            (None, None) => return Ok(None),
+        };
+        Ok(Some(key.trim().to_owned()))
+    }
+
+    fn text(&self, path: &Path) -> Result<String, String> {
+        std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UPSTREAM: &str = "[upstreams.local]\nurl = \"http://localhost:8080/v1\"\n";
+    const CLIENT: &str = "[clients.a]\nkey-from = \"KEY\"\nupstream = \"local\"\npolicy = \"p.flow\"\n";
+
+    fn error_of(text: &str) -> String {
+        let folder = std::env::temp_dir().join(format!("flowgate-config-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("p.flow"), "lattice integrity: trusted < untrusted\n").unwrap();
+        std::fs::write(folder.join("bad.flow"), "lattice integrity: trusted <\n").unwrap();
+        let environment = |name: &str| match name {
+            "KEY" => Some("0123456789abcdef".to_owned()),
+            "SHORT" => Some("hunter2".to_owned()),
+            _ => None,
+        };
+        let read = read(text, &folder, &environment);
+        read.map_or_else(
+            |error| error.to_string().replace(&folder.display().to_string(), "DIR"),
+            |_| String::new(),
+        )
+    }
+
+    #[test]
+    fn problems_are_named_with_their_place() {
+        let check = |text: String, expected: &str| assert_eq!(error_of(&text), expected, "{text}");
+        check(format!("{UPSTREAM}{CLIENT}"), "");
+        check(
+            UPSTREAM.to_owned(),
+            "it names no client: write [clients.NAME] with key-from, upstream and policy",
+        );
+        check(
+            format!("{UPSTREAM}{CLIENT}polcy = \"x\"\n"),
+            "line 7: unknown field `polcy`, expected one of `key-from`, `key-file`, `tenant`, `policy`, `upstream`, `small-model`, `method`, `interactive`, `pinned`, `requests-per-minute`, `sessions`",
+        );
+        check(CLIENT.to_owned(), "clients.a: there is no upstream `local`; there are: ");
+        check(
+            format!("{UPSTREAM}{}", CLIENT.replace("KEY", "OTHER")),
+            "clients.a: the variable OTHER is not set; set it to the key",
+        );
+        check(
+            format!("{UPSTREAM}{}", CLIENT.replace("KEY", "SHORT")),
+            "clients.a: its key can be guessed: use at least 16 characters",
+        );
+        check(
+            format!("{UPSTREAM}{}", CLIENT.replace("p.flow", "bad.flow")),
+            "clients.a: DIR/bad.flow:1:29: expected an element, found the end of the line",
+        );
+        check(
+            format!("{UPSTREAM}{CLIENT}method = \"lowest\"\n"),
+            "clients.a: there is no method `lowest`; there are: lowest-first, cheapest-first, judge, introspection, \
+             provenance, everything, tool-filter, confirm-always, redact-all",
+        );
+        check(
+            format!("{UPSTREAM}{CLIENT}{}", CLIENT.replace("clients.a", "clients.b")),
+            "clients.b: its key is that of a; give each client its own",
+        );
+        check(
+            format!("{UPSTREAM}pass-key = true\nkey-from = \"KEY\"\n{CLIENT}"),
+            "upstreams.local: it has a key and `pass-key`: either the key is held here, or clients bring theirs",
+        );
+    }
+}

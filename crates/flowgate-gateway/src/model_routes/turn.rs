@@ -1,0 +1,250 @@
+//! One request, from what was asked to what is answered.
+
+use std::fmt::Write as _;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use axum::http::StatusCode;
+use flowgate::monitor::{Authorized, Monitor, PushError};
+use flowgate::trace::Tool;
+use flowgate_guard::agent::{Agent, Observer, Toolbox, TurnError};
+use flowgate_guard::approve::{Deny, DigestKey};
+use flowgate_guard::conversation::{Conversation, Ended, Settings, Turn};
+use flowgate_guard::history::History;
+use flowgate_guard::{Offered, Words};
+use flowgate_lm::chat::{Completion, Message, Request, Stop, ToolCall, ToolChoice, ToolSpec};
+use flowgate_lm::wire::Asked;
+use flowgate_lm::{Complete, Error, Listener};
+
+use super::Waiting;
+use super::clients::Known;
+use super::sessions::{Held, Session};
+
+/// Why a request is not answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Failure {
+    pub(crate) status: StatusCode,
+    pub(crate) message: String,
+}
+
+impl Failure {
+    fn new(status: StatusCode, message: impl Into<String>) -> Self {
+        Self { status, message: message.into() }
+    }
+}
+
+impl From<PushError> for Failure {
+    fn from(error: PushError) -> Self {
+        Self::new(
+            StatusCode::BAD_REQUEST,
+            format!("the conversation has no room for more, begin a new one: {error}"),
+        )
+    }
+}
+
+/// A conversation of a client, with nothing in it.
+pub(crate) fn begin(client: &Known) -> Result<Session, Failure> {
+    let broken = |message: String| Failure::new(StatusCode::INTERNAL_SERVER_ERROR, message);
+    let mut key = [0_u8; 32];
+    getrandom::fill(&mut key).map_err(|_| broken("the system gives no random bytes".to_owned()))?;
+    let settings = Settings::new(client.spec.method, DigestKey::new(key));
+    let monitor = Monitor::new(std::sync::Arc::clone(&client.spec.policy));
+    let conversation = Conversation::new(monitor, Vec::new(), settings)?;
+    Ok(Session { conversation, history: History::new() })
+}
+
+/// Takes a chat into its conversation, and has the model write until it is the client's turn.
+pub(crate) fn run(
+    client: &Known,
+    held: &mut Held<'_>,
+    asked: &Asked,
+    key: Option<&str>,
+    waiting: &Waiting,
+) -> Result<Completion, Failure> {
+    let Some(session) = held.get() else {
+        return Err(Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "the conversation is not there"));
+    };
+    let upstream = &client.spec.upstream;
+    if !upstream.models.is_empty() && !upstream.models.contains(&asked.model) {
+        let message =
+            format!("this client may not ask for the model; it may ask for: {}", upstream.models.join(", "));
+        return Err(Failure::new(StatusCode::NOT_FOUND, message));
+    }
+    let mut remote = upstream.remote.asked_for(&asked.model);
+    if let Some(key) = key {
+        remote =
+            remote.key(key).map_err(|error| Failure::new(StatusCode::UNAUTHORIZED, error.to_string()))?;
+    }
+    let small = remote.asked_for(client.spec.small_model.as_deref().unwrap_or(&asked.model));
+
+    recall(client, &mut session.conversation)?;
+    session.conversation.offer(asked.request.tools.iter().map(offered).collect())?;
+    session.conversation.set_sampling(asked.request.sampling.clone());
+    {
+        let mut known = client.history.lock().unwrap_or_else(PoisonError::into_inner);
+        session.conversation.sent(&mut known, &mut session.history, &asked.request.messages)?;
+    }
+    let model = Chosen { model: &remote, choice: &asked.request.choice, is_first: AtomicBool::new(true) };
+    let begun = Instant::now();
+    let mut watch = Watch { client, waiting };
+    let mut agent = Agent {
+        model: &model,
+        screener: &small,
+        filler: &small,
+        tools: &Toolbox::elsewhere(),
+        approver: &mut Deny,
+        clock: &|| begun.elapsed(),
+        observer: &mut watch,
+    };
+    let turn = agent.go_on(&mut session.conversation).map_err(|error| match error {
+        TurnError::Model(error) => of_model(&error),
+        TurnError::Full(error) => error.into(),
+    })?;
+    let completion = completion(&turn);
+    let message = Message::Assistant { text: completion.text.clone(), calls: completion.calls.clone() };
+    session.conversation.answered_to(&mut session.history, &message);
+    Ok(completion)
+}
+
+/// What the client gets of a turn.
+fn completion(turn: &Turn) -> Completion {
+    let mut text = String::new();
+    for reply in &turn.replies {
+        let part = match reply.withheld.as_slice() {
+            [] => reply.text.clone(),
+            rules => format!("[withheld by a rule: {}]", rules.join("; ")),
+        };
+        let _ = write!(text, "{}{part}", if text.is_empty() { "" } else { "\n\n" });
+    }
+    if turn.ended == Some(Ended::Clearance) {
+        let note = "[the policy does not let the model's server see what it would take to go on]";
+        let _ = write!(text, "{}{note}", if text.is_empty() { "" } else { "\n\n" });
+    }
+    let call = |call: &flowgate_guard::conversation::Handed| {
+        let (id, name, arguments) = (call.id.clone(), call.tool.name.to_string(), call.arguments.clone());
+        ToolCall { id, name, arguments }
+    };
+    let calls: Vec<ToolCall> = turn.calls.iter().map(call).collect();
+    let stop = match (calls.is_empty(), turn.ended) {
+        (false, _) => Stop::Calls,
+        (true, Some(Ended::Steps | Ended::Full)) => Stop::Length,
+        (true, _) => Stop::End,
+    };
+    Completion { text, calls, stop, usage: turn.spent.tokens, ..Completion::default() }
+}
+
+/// A tool of the client's, as it describes it. Whether that is to be believed, the policy says.
+fn offered(tool: &ToolSpec) -> Offered {
+    Offered {
+        tool: Tool::local(&tool.name),
+        description: tool.description.clone(),
+        parameters: tool.parameters.clone(),
+        output: None,
+        words: Words::Server,
+    }
+}
+
+fn recall(client: &Known, conversation: &mut Conversation) -> Result<(), Failure> {
+    let stores = client.stores.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(record) = stores.as_ref() else { return Ok(()) };
+    let broken = |error: flowgate::monitor::MemoryError| {
+        Failure::new(StatusCode::INTERNAL_SERVER_ERROR, format!("what stores carry is not known: {error}"))
+    };
+    conversation.recall(record).map_err(broken)
+}
+
+/// A model of which the client says in its first message whether it calls a tool.
+struct Chosen<'a> {
+    model: &'a dyn Complete,
+    choice: &'a ToolChoice,
+    is_first: AtomicBool,
+}
+
+impl Complete for Chosen<'_> {
+    fn name(&self) -> &str {
+        self.model.name()
+    }
+
+    fn complete(&self, request: &Request, listener: &mut Listener<'_>) -> Result<Completion, Error> {
+        let is_there = match self.choice {
+            ToolChoice::Tool(name) => request.tools.iter().any(|tool| tool.name == *name),
+            ToolChoice::Any => !request.tools.is_empty(),
+            ToolChoice::Auto | ToolChoice::None => true,
+        };
+        // A second message answers a refusal, and may have to say so.
+        if !self.is_first.swap(false, Ordering::Relaxed) || !is_there {
+            return self.model.complete(request, listener);
+        }
+        self.model.complete(&Request { choice: self.choice.clone(), ..request.clone() }, listener)
+    }
+}
+
+/// Keeps what a tenant's stores carry, and stops when the client has gone.
+struct Watch<'a> {
+    client: &'a Known,
+    waiting: &'a Waiting,
+}
+
+impl Observer for Watch<'_> {
+    fn before_run(&mut self, conversation: &mut Conversation, _: &Authorized) -> Result<(), String> {
+        let mut stores = self.client.stores.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(record) = stores.as_ref() {
+            conversation.recall(record).map_err(|error| error.to_string())?;
+        }
+        *stores = Some(conversation.remember());
+        Ok(())
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.waiting.has_gone()
+    }
+}
+
+/// An error of the model's server, without what it says of keys and addresses.
+fn of_model(error: &Error) -> Failure {
+    let status = match error {
+        Error::Busy { .. } => StatusCode::TOO_MANY_REQUESTS,
+        Error::Timeout => StatusCode::GATEWAY_TIMEOUT,
+        Error::OverBudget(_) => StatusCode::PAYMENT_REQUIRED,
+        Error::Rejected { status: 400 | 404 | 413 | 422, .. } => StatusCode::BAD_REQUEST,
+        Error::Unsupported(_) => StatusCode::BAD_REQUEST,
+        _ => StatusCode::BAD_GATEWAY,
+    };
+    Failure::new(status, error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use flowgate_guard::conversation::Reply;
+
+    use super::*;
+
+    #[test]
+    fn a_turn_is_one_message() {
+        let reply = |text: &str, withheld: &[&str]| Reply {
+            text: text.to_owned(),
+            label: Vec::new(),
+            withheld: withheld.iter().map(|rule| (*rule).to_owned()).collect(),
+            disarmed: Vec::new(),
+        };
+        let check = |turn: Turn, text: &str, stop: Stop| {
+            let completion = completion(&turn);
+            assert_eq!((completion.text.as_str(), completion.stop), (text, stop));
+        };
+        check(Turn::default(), "", Stop::End);
+        let replies = vec![reply("one", &[]), reply("", &["no secrets"]), reply("two", &[])];
+        check(
+            Turn { replies, ..Turn::default() },
+            "one\n\n[withheld by a rule: no secrets]\n\ntwo",
+            Stop::End,
+        );
+        check(Turn { ended: Some(Ended::Steps), ..Turn::default() }, "", Stop::Length);
+        let ended = Some(Ended::Clearance);
+        check(
+            Turn { ended, ..Turn::default() },
+            "[the policy does not let the model's server see what it would take to go on]",
+            Stop::End,
+        );
+    }
+}
