@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::super::fields::{Fields, Known, NOT_SUPPORTED};
-use super::super::{Asked, WireError, image_at};
+use super::super::{Asked, WireError, image_at, is_plain};
 use crate::chat::{Message, Part, Request, Sampling, ToolCall, ToolChoice, ToolSpec};
 
 const REQUEST: Known = Known {
@@ -114,6 +114,9 @@ fn read_part(block: &Fields<'_>) -> Result<Part, WireError> {
                 }
                 "base64" => {
                     source.only(&BASE64)?;
+                    if !is_plain(source.text("media_type")?) {
+                        return source.wrong("media_type", "is no plain media type");
+                    }
                     Ok(Part::ImageData {
                         media_type: source.text("media_type")?.to_owned(),
                         data: source.text("data")?.to_owned(),
@@ -283,6 +286,16 @@ mod tests {
             r#"{"type":"image","source":{"type":"file","file_id":"f"}}"#,
             "`messages[0].content[0].source.type` is not supported",
         );
+        // It must also be an address, for other forms.
+        for media_type in ["", "image/png;x", "a,b"] {
+            block(
+                "user",
+                &format!(
+                    r#"{{"type":"image","source":{{"type":"base64","media_type":"{media_type}","data":""}}}}"#
+                ),
+                "`messages[0].content[0].source.media_type` is no plain media type",
+            );
+        }
         block(
             "assistant",
             r#"{"type":"tool_use","id":"i","name":"f","input":"x"}"#,
