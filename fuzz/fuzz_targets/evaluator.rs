@@ -2,6 +2,8 @@
 
 #![no_main]
 
+mod fixed;
+
 #[path = "../../crates/flowgate/tests/generate/mod.rs"]
 mod generate;
 

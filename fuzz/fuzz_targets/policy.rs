@@ -2,6 +2,8 @@
 
 #![no_main]
 
+mod fixed;
+
 use std::sync::Arc;
 
 use flowgate::monitor::{Attribution, Limits, Monitor};

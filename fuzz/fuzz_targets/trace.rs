@@ -2,6 +2,8 @@
 
 #![no_main]
 
+mod fixed;
+
 use std::sync::{Arc, LazyLock};
 
 use flowgate::monitor::{Attribution, Monitor};

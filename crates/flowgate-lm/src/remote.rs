@@ -241,8 +241,12 @@ impl Chat<'_, '_> {
                 // Whoever goes away in the middle of an answer may be back.
                 return decoder.finish().map_err(Failure::passing);
             }
-            for event in splitter.feed(bytes)? {
-                decoder.feed(&event, &mut hear)?;
+            for event in splitter.feed(bytes) {
+                // What comes after the answer is no part of it.
+                if decoder.is_done() {
+                    break;
+                }
+                decoder.feed(&event?, &mut hear)?;
             }
         }
         Ok(decoder.finish()?)

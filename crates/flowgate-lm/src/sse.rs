@@ -55,16 +55,25 @@ pub struct Splitter {
 }
 
 impl Splitter {
-    /// Takes the next bytes and returns the events that end in them. What never ends in an empty line is no event.
+    /// Takes the next bytes and gives the events that end in them, one by one: what is wrong with a later event does not
+    /// take back an earlier one. What never ends in an empty line is no event. Bytes that are not asked for are lost.
     ///
-    /// # Errors
-    /// If an event is longer than [`MAX_EVENT`], or no UTF-8.
-    pub fn feed(&mut self, bytes: &[u8]) -> Result<Vec<Event>, Error> {
-        let mut events = Vec::new();
+    /// An event that is longer than [`MAX_EVENT`], or no UTF-8, is an error, and the last item.
+    pub fn feed<'s>(&'s mut self, bytes: &'s [u8]) -> impl Iterator<Item = Result<Event, Error>> + 's {
         let mut rest = bytes;
+        std::iter::from_fn(move || {
+            let next = self.next(&mut rest);
+            if next.is_err() {
+                rest = &[];
+            }
+            next.transpose()
+        })
+    }
+
+    fn next(&mut self, rest: &mut &[u8]) -> Result<Option<Event>, Error> {
         while let Some((&first, tail)) = rest.split_first() {
             if std::mem::take(&mut self.after_return) && first == b'\n' {
-                rest = tail;
+                *rest = tail;
                 continue;
             }
             let end = rest.iter().position(|byte| matches!(byte, b'\r' | b'\n')).unwrap_or(rest.len());
@@ -74,12 +83,15 @@ impl Splitter {
                 return Err(Error::TooLong(MAX_EVENT));
             }
             self.line.extend_from_slice(piece);
+            *rest = next;
             let Some((&ended, tail)) = next.split_first() else { break };
             self.after_return = ended == b'\r';
-            events.extend(self.end_of_line()?);
-            rest = tail;
+            *rest = tail;
+            if let Some(event) = self.end_of_line()? {
+                return Ok(Some(event));
+            }
         }
-        Ok(events)
+        Ok(None)
     }
 
     fn end_of_line(&mut self) -> Result<Option<Event>, Error> {
@@ -119,7 +131,9 @@ mod tests {
         let mut splitter = Splitter::default();
         let mut events = Vec::new();
         for piece in pieces {
-            events.extend(splitter.feed(piece)?);
+            for event in splitter.feed(piece) {
+                events.push(event?);
+            }
         }
         Ok(events)
     }
@@ -144,17 +158,25 @@ mod tests {
     }
 
     #[test]
+    fn what_came_before_an_error_has_come() {
+        let mut splitter = Splitter::default();
+        let events: Vec<_> = splitter.feed(b"data: a\n\ndata: \xff\n\ndata: b\n\n").collect();
+        assert_eq!(events, [Ok(Event::new("", "a")), Err(Error::Malformed("the stream is no UTF-8"))]);
+    }
+
+    #[test]
     fn limits() {
+        let last = |splitter: &mut Splitter, bytes: &[u8]| splitter.feed(bytes).last().transpose();
         assert_eq!(split([&b"data: \xff\n"[..]]).unwrap_err(), Error::Malformed("the stream is no UTF-8"));
         let piece = vec![b'x'; 1 << 20];
         let mut splitter = Splitter::default();
-        let ended = std::iter::repeat_with(|| splitter.feed(&piece)).take(32).find_map(Result::err);
+        let ended = std::iter::repeat_with(|| last(&mut splitter, &piece)).take(32).find_map(Result::err);
         assert_eq!(ended, Some(Error::TooLong(MAX_EVENT)), "a line");
         let mut line = b"data: ".to_vec();
         line.extend(&piece);
         line.push(b'\n');
         let mut splitter = Splitter::default();
-        let ended = std::iter::repeat_with(|| splitter.feed(&line)).take(32).find_map(Result::err);
+        let ended = std::iter::repeat_with(|| last(&mut splitter, &line)).take(32).find_map(Result::err);
         assert_eq!(ended, Some(Error::TooLong(MAX_EVENT)), "many lines");
     }
 

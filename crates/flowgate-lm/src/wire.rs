@@ -278,7 +278,7 @@ fn image_url(part: &Part) -> Option<String> {
 fn image_at(url: &str) -> Result<Part, &'static str> {
     if let Some(rest) = url.strip_prefix("data:") {
         let (media_type, data) = rest.split_once(";base64,").ok_or("is not in base64")?;
-        if media_type.is_empty() || media_type.contains([';', ',']) {
+        if !is_plain(media_type) {
             return Err("has no plain media type");
         }
         return Ok(Part::ImageData { media_type: media_type.to_owned(), data: data.to_owned() });
@@ -287,6 +287,11 @@ fn image_at(url: &str) -> Result<Part, &'static str> {
         return Ok(Part::ImageUrl(url.to_owned()));
     }
     Err("is neither an address in the web nor data")
+}
+
+/// Whether a media type can stand in an address.
+fn is_plain(media_type: &str) -> bool {
+    !media_type.is_empty() && !media_type.contains([';', ','])
 }
 
 /// Adds what a conversation in which text and calls are items of their own says: calls belong to what was said last.

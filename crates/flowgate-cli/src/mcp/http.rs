@@ -171,17 +171,15 @@ fn events(mut reader: ureq::BodyReader<'static>, most: usize) -> BoxStream<'stat
                 }
             };
             read = read.saturating_add(bytes.len());
-            let split =
-                if read > most { Err(broken("the stream is too long")) } else { Ok(splitter.feed(bytes)) };
-            let events = match split.and_then(|split| split.map_err(|_| broken("the stream cannot be read")))
-            {
-                Ok(events) => events,
-                Err(error) => {
-                    let _ = sender.blocking_send(Err(error));
+            if read > most {
+                let _ = sender.blocking_send(Err(broken("the stream is too long")));
+                return;
+            }
+            for event in splitter.feed(bytes) {
+                let Ok(event) = event else {
+                    let _ = sender.blocking_send(Err(broken("the stream cannot be read")));
                     return;
-                }
-            };
-            for event in events {
+                };
                 let named = (!event.name.is_empty()).then_some(event.name);
                 let event = Sse { event: named, data: Some(event.data), id: None, retry: None };
                 // Nobody listens any more.

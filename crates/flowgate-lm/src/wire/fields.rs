@@ -1,8 +1,10 @@
-//! The fields of a request: each is known, or refused by its name.
+//! Fields: of a request, where each is known, or refused by its name; of an answer, where what has another kind than it
+//! should says nothing.
 
 use serde_json::{Map, Value};
 
 use super::WireError;
+use crate::Error;
 
 /// An object of a request, and where it stands.
 #[derive(Debug)]
@@ -86,6 +88,20 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// The object under a key.
+    pub(super) fn object(&self, key: &str) -> Result<Self, WireError> {
+        Self::of(self.get(key).unwrap_or(&Value::Null), self.at(key))
+    }
+
+    /// The objects of a list.
+    pub(super) fn objects<'f>(
+        &'f self,
+        key: &'f str,
+    ) -> Result<impl Iterator<Item = Result<Self, WireError>> + use<'f, 'a>, WireError> {
+        let items = self.list(key)?.iter().enumerate();
+        Ok(items.map(move |(at, item)| Self::of(item, self.at(&format!("{key}[{at}]")))))
+    }
+
     pub(super) fn flag(&self, key: &str) -> Result<bool, WireError> {
         match self.get(key).map(Value::as_bool) {
             Some(Some(flag)) => Ok(flag),
@@ -141,4 +157,30 @@ impl<'a> Fields<'a> {
             Some(_) => self.wrong(key, "is no object"),
         }
     }
+}
+
+/// What stands under a key, if it is not null.
+pub(super) fn said<'v>(value: &'v Value, key: &str) -> Option<&'v Value> {
+    value.get(key).filter(|value| !value.is_null())
+}
+
+/// The text under a key; empty if there is none.
+pub(super) fn text<'v>(value: &'v Value, key: &str) -> &'v str {
+    value.get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The items of the list under a key.
+pub(super) fn list<'v>(value: &'v Value, key: &str) -> Option<&'v [Value]> {
+    value.get(key).and_then(Value::as_array).map(Vec::as_slice)
+}
+
+/// The number under a key, if it counts something.
+pub(super) fn count(value: &Value, key: &str) -> Option<u64> {
+    value.get(key).and_then(Value::as_u64)
+}
+
+/// The name of what is called.
+pub(super) fn called(call: &Value) -> Result<&str, Error> {
+    let name = text(call, "name");
+    if name.is_empty() { Err(Error::Malformed("a call has no name")) } else { Ok(name) }
 }

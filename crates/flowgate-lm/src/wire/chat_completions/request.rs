@@ -136,11 +136,10 @@ pub fn decode_request(body: &Value) -> Result<Asked, WireError> {
     if body.get("messages").is_none() {
         return body.wrong("messages", "is missing");
     }
-    let messages = body.list("messages")?.iter().enumerate();
-    let tools = body.list("tools")?.iter().enumerate();
+    let (messages, tools) = (body.objects("messages")?, body.objects("tools")?);
     let request = Request {
-        messages: messages.map(|(at, item)| read_message(item, at)).collect::<Result<_, _>>()?,
-        tools: tools.map(|(at, item)| read_tool(item, at)).collect::<Result<_, _>>()?,
+        messages: messages.map(|message| read_message(&message?)).collect::<Result<_, _>>()?,
+        tools: tools.map(|tool| read_tool(&tool?)).collect::<Result<_, _>>()?,
         choice: read_choice(&body)?,
         sampling: Sampling {
             max_tokens: new.or(old),
@@ -162,36 +161,33 @@ const ASSISTANT: Known = Known {
 // The call says which tool it was.
 const TOOL: Known = Known { read: &["role", "content", "tool_call_id"], dropped: &["name"], fixed: &[] };
 
-fn read_message(item: &Value, at: usize) -> Result<Message, WireError> {
-    let message = Fields::of(item, format!("messages[{at}]"))?;
+fn read_message(message: &Fields<'_>) -> Result<Message, WireError> {
     match message.text("role")? {
         "system" | "developer" => {
             message.only(&PLAIN)?;
-            Ok(Message::System(read_content(&message)?))
+            Ok(Message::System(read_content(message)?))
         }
         "user" => {
             message.only(&PLAIN)?;
-            Ok(Message::User(read_content(&message)?))
+            Ok(Message::User(read_content(message)?))
         }
         "assistant" => {
             message.only(&ASSISTANT)?;
             let mut text = String::new();
-            for part in read_content(&message)? {
+            for part in read_content(message)? {
                 match part {
                     Part::Text(piece) => text.push_str(&piece),
                     _ => return message.wrong("content", "has an image"),
                 }
             }
             text.push_str(message.optional_text("refusal")?.unwrap_or_default());
-            let calls = message.list("tool_calls")?.iter().enumerate();
-            let calls =
-                calls.map(|(index, item)| read_call(item, message.at(&format!("tool_calls[{index}]"))));
+            let calls = message.objects("tool_calls")?.map(|call| read_call(&call?));
             Ok(Message::Assistant { text, calls: calls.collect::<Result<_, _>>()? })
         }
         "tool" => {
             message.only(&TOOL)?;
             let call_id = message.text("tool_call_id")?.to_owned();
-            Ok(Message::Tool { call_id, content: read_content(&message)?, is_error: false })
+            Ok(Message::Tool { call_id, content: read_content(message)?, is_error: false })
         }
         _ => message.wrong("role", NOT_SUPPORTED),
     }
@@ -201,10 +197,9 @@ const CALL: Known =
     Known { read: &["id", "function", "index"], dropped: &[], fixed: &[("type", &[r#""function""#])] };
 const CALLED: Known = Known { read: &["name", "arguments"], dropped: &[], fixed: &[] };
 
-fn read_call(item: &Value, place: String) -> Result<ToolCall, WireError> {
-    let call = Fields::of(item, place)?;
+fn read_call(call: &Fields<'_>) -> Result<ToolCall, WireError> {
     call.only(&CALL)?;
-    let function = Fields::of(call.get("function").unwrap_or(&Value::Null), call.at("function"))?;
+    let function = call.object("function")?;
     function.only(&CALLED)?;
     Ok(ToolCall {
         id: call.text("id")?.to_owned(),
@@ -219,14 +214,14 @@ const IMAGE: Known = Known { read: &["type", "image_url"], dropped: &[], fixed: 
 const IMAGE_URL: Known = Known { read: &["url"], dropped: &[], fixed: &[("detail", &[r#""auto""#])] };
 
 fn read_content(message: &Fields<'_>) -> Result<Vec<Part>, WireError> {
-    let items = match message.get("content") {
+    match message.get("content") {
         None => return Ok(Vec::new()),
         Some(Value::String(text)) if text.is_empty() => return Ok(Vec::new()),
         Some(Value::String(text)) => return Ok(vec![Part::Text(text.clone())]),
-        Some(_) => message.list("content")?,
-    };
-    let part = |(at, item): (usize, &Value)| {
-        let part = Fields::of(item, message.at(&format!("content[{at}]")))?;
+        Some(_) => {}
+    }
+    let part = |part: Result<Fields<'_>, WireError>| {
+        let part = part?;
         match part.text("type")? {
             "text" => {
                 part.only(&TEXT)?;
@@ -238,14 +233,14 @@ fn read_content(message: &Fields<'_>) -> Result<Vec<Part>, WireError> {
             }
             "image_url" => {
                 part.only(&IMAGE)?;
-                let image = Fields::of(part.get("image_url").unwrap_or(&Value::Null), part.at("image_url"))?;
+                let image = part.object("image_url")?;
                 image.only(&IMAGE_URL)?;
                 image_at(image.text("url")?).or_else(|problem| image.wrong("url", problem))
             }
             _ => part.wrong("type", NOT_SUPPORTED),
         }
     };
-    items.iter().enumerate().map(part).collect()
+    message.objects("content")?.map(part).collect()
 }
 
 const SPEC: Known = Known { read: &["type", "function"], dropped: &[], fixed: &[] };
@@ -253,13 +248,12 @@ const SPEC: Known = Known { read: &["type", "function"], dropped: &[], fixed: &[
 const FUNCTION: Known =
     Known { read: &["name", "description", "parameters"], dropped: &["strict"], fixed: &[] };
 
-fn read_tool(item: &Value, at: usize) -> Result<ToolSpec, WireError> {
-    let tool = Fields::of(item, format!("tools[{at}]"))?;
+fn read_tool(tool: &Fields<'_>) -> Result<ToolSpec, WireError> {
     if tool.text("type")? != "function" {
         return tool.wrong("type", NOT_SUPPORTED);
     }
     tool.only(&SPEC)?;
-    let function = Fields::of(tool.get("function").unwrap_or(&Value::Null), tool.at("function"))?;
+    let function = tool.object("function")?;
     function.only(&FUNCTION)?;
     Ok(ToolSpec {
         name: function.text("name")?.to_owned(),
@@ -283,7 +277,7 @@ fn read_choice(body: &Fields<'_>) -> Result<ToolChoice, WireError> {
         Some(choice) => {
             let choice = Fields::of(choice, "tool_choice")?;
             choice.only(&CHOICE)?;
-            let chosen = Fields::of(choice.get("function").unwrap_or(&Value::Null), "tool_choice.function")?;
+            let chosen = choice.object("function")?;
             chosen.only(&CHOSEN)?;
             Ok(ToolChoice::Tool(chosen.text("name")?.to_owned()))
         }

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::super::assembly::named;
+use super::super::fields::{self, called};
 use super::super::{Head, MAX_CALLS, reported, settled};
 use super::request::call;
 use crate::Error;
@@ -50,18 +51,17 @@ pub(super) fn usage(usage: Usage) -> Value {
 /// # Errors
 /// If it is no answer, or not exactly one.
 pub fn decode_response(body: &Value) -> Result<Completion, Error> {
-    if let Some(error) = body.get("error").filter(|error| !error.is_null()) {
+    if let Some(error) = fields::said(body, "error") {
         return Err(reported(error));
     }
-    let choices = body.get("choices").and_then(Value::as_array);
-    let [choice] = choices.map(Vec::as_slice).ok_or(Error::Malformed("it has no `choices`"))? else {
+    let [choice] = fields::list(body, "choices").ok_or(Error::Malformed("it has no `choices`"))? else {
         return Err(Error::Malformed("it has not exactly one choice"));
     };
     let message = choice.get("message").ok_or(Error::Malformed("its choice has no `message`"))?;
-    let said = |key: &str| message.get(key).and_then(Value::as_str).unwrap_or_default();
+    let said = |key: &str| fields::text(message, key);
     let mut completion = Completion { text: said("content").to_owned(), ..Completion::default() };
     completion.text.push_str(said("refusal"));
-    let calls = message.get("tool_calls").and_then(Value::as_array).map_or(&[] as &[Value], Vec::as_slice);
+    let calls = fields::list(message, "tool_calls").unwrap_or_default();
     if calls.len() > MAX_CALLS {
         return Err(Error::Malformed("it has too many calls"));
     }
@@ -69,7 +69,7 @@ pub fn decode_response(body: &Value) -> Result<Completion, Error> {
         completion.calls.push(read_call(call, index)?);
     }
     completion.stop = stop(choice.get("finish_reason"), !said("refusal").is_empty())?;
-    completion.usage = read_usage(body.get("usage"));
+    completion.usage = read_usage(body.get("usage").unwrap_or(&Value::Null));
     settled(completion)
 }
 
@@ -84,8 +84,8 @@ pub(super) fn stop(finish_reason: Option<&Value>, refused: bool) -> Result<Stop,
     }
 }
 
-pub(super) fn read_usage(usage: Option<&Value>) -> Usage {
-    let count = |key: &str| usage.and_then(|usage| usage.get(key)).and_then(Value::as_u64).unwrap_or(0);
+pub(super) fn read_usage(usage: &Value) -> Usage {
+    let count = |key: &str| fields::count(usage, key).unwrap_or(0);
     Usage { input: count("prompt_tokens"), output: count("completion_tokens") }
 }
 
@@ -94,11 +94,9 @@ fn read_call(call: &Value, index: usize) -> Result<ToolCall, Error> {
         return Err(Error::Malformed("a call is not one of a function"));
     }
     let function = call.get("function").ok_or(Error::Malformed("a call has no `function`"))?;
-    let name = function.get("name").and_then(Value::as_str).filter(|name| !name.is_empty());
-    let id = call.get("id").and_then(Value::as_str).unwrap_or_default();
     Ok(ToolCall {
-        id: named(id, index),
-        name: name.ok_or(Error::Malformed("a call has no name"))?.to_owned(),
+        id: named(fields::text(call, "id"), index),
+        name: called(function)?.to_owned(),
         arguments: arguments(function.get("arguments")),
     })
 }

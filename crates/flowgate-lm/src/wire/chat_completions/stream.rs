@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::super::assembly::Assembly;
+use super::super::fields;
 use super::super::{EARLY, Head, data, pieces, reported, settled};
 use super::response::{arguments, finish_reason, read_usage, stop, usage};
 use crate::chat::{Completion, Stop};
@@ -79,30 +80,30 @@ impl StreamDecoder {
             return if self.done { Ok(()) } else { Err(EARLY) };
         }
         let chunk = data(event)?;
-        if let Some(error) = chunk.get("error").filter(|error| !error.is_null()) {
+        if let Some(error) = fields::said(&chunk, "error") {
             return Err(reported(error));
         }
-        if let Some(cost) = chunk.get("usage").filter(|cost| !cost.is_null()) {
-            self.assembly.completion.usage = read_usage(Some(cost));
+        if let Some(cost) = fields::said(&chunk, "usage") {
+            self.assembly.completion.usage = read_usage(cost);
         }
-        let choices = chunk.get("choices").and_then(Value::as_array);
-        let choice = match choices.map(Vec::as_slice).ok_or(Error::Malformed("a chunk has no `choices`"))? {
-            [] => return Ok(()),
-            [choice] if choice.get("index").is_none_or(|index| index == 0) => choice,
-            _ => return Err(Error::Malformed("it has not exactly one choice")),
-        };
+        let choice =
+            match fields::list(&chunk, "choices").ok_or(Error::Malformed("a chunk has no `choices`"))? {
+                [] => return Ok(()),
+                [choice] if choice.get("index").is_none_or(|index| index == 0) => choice,
+                _ => return Err(Error::Malformed("it has not exactly one choice")),
+            };
         if let Some(delta) = choice.get("delta") {
             self.delta(delta, listener)?;
         }
-        if let Some(reason) = choice.get("finish_reason").filter(|reason| !reason.is_null()) {
+        if let Some(reason) = fields::said(choice, "finish_reason") {
             self.finish = Some(stop(Some(reason), self.refused)?);
         }
         Ok(())
     }
 
     fn delta(&mut self, delta: &Value, listener: &mut Listener<'_>) -> Result<(), Error> {
-        let said = |key: &str| delta.get(key).and_then(Value::as_str).unwrap_or_default();
-        let calls = delta.get("tool_calls").and_then(Value::as_array).map_or(&[] as &[Value], Vec::as_slice);
+        let said = |key: &str| fields::text(delta, key);
+        let calls = fields::list(delta, "tool_calls").unwrap_or_default();
         let says_nothing = said("content").is_empty() && said("refusal").is_empty() && calls.is_empty();
         if self.finish.is_some() && !says_nothing {
             return Err(Error::Malformed("it goes on after its end"));
@@ -115,14 +116,12 @@ impl StreamDecoder {
 
     /// The next piece of a call. Which call it belongs to is never guessed: two calls in one would be a third.
     fn call(&mut self, piece: &Value, listener: &mut Listener<'_>) -> Result<(), Error> {
-        if piece.get("type").is_some_and(|kind| !kind.is_null() && kind != "function") {
+        if fields::said(piece, "type").is_some_and(|kind| kind != "function") {
             return Err(Error::Malformed("a call is not one of a function"));
         }
-        let function = piece.get("function");
-        let id = piece.get("id").and_then(Value::as_str).unwrap_or_default();
-        let name = function.and_then(|function| function.get("name")).and_then(Value::as_str);
-        let name = name.unwrap_or_default();
-        let index = match piece.get("index").filter(|index| !index.is_null()) {
+        let function = piece.get("function").unwrap_or(&Value::Null);
+        let (id, name) = (fields::text(piece, "id"), fields::text(function, "name"));
+        let index = match fields::said(piece, "index") {
             Some(index) => index.as_u64().and_then(|index| usize::try_from(index).ok()),
             // Servers that send each call in one piece may leave the index out.
             None if !name.is_empty() => Some(self.ids.len()),
@@ -141,7 +140,7 @@ impl StreamDecoder {
                 return Err(Error::Malformed("two calls have one index"));
             }
         }
-        let more = arguments(function.and_then(|function| function.get("arguments")));
+        let more = arguments(function.get("arguments"));
         self.assembly.arguments(index, &more, listener)
     }
 

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::super::fields::{Fields, Known, NOT_SUPPORTED};
-use super::super::{Asked, WireError, image_at};
+use super::super::{Asked, WireError, image_at, is_plain};
 use crate::chat::{Message, Part, Request, Sampling, ToolCall, ToolChoice, ToolSpec};
 
 const REQUEST: Known = Known {
@@ -37,17 +37,17 @@ pub fn decode_request(body: &Value) -> Result<Asked, WireError> {
     if body.get("system").is_some() {
         messages.push(Message::System(read_texts(&body, "system")?));
     }
-    for (at, item) in body.list("messages")?.iter().enumerate() {
-        read_message(item, at, &mut messages)?;
+    for message in body.objects("messages")? {
+        read_message(&message?, &mut messages)?;
     }
     let max_tokens = body.tokens("max_tokens")?;
     if max_tokens.is_none() {
         return body.wrong("max_tokens", "is missing");
     }
-    let tools = body.list("tools")?.iter().enumerate();
+    let tools = body.objects("tools")?;
     let request = Request {
         messages,
-        tools: tools.map(|(at, item)| read_tool(item, at)).collect::<Result<_, _>>()?,
+        tools: tools.map(|tool| read_tool(&tool?)).collect::<Result<_, _>>()?,
         choice: read_choice(&body)?,
         sampling: Sampling {
             max_tokens,
@@ -77,8 +77,7 @@ const MESSAGE: Known = Known { read: &["role", "content"], dropped: &[], fixed: 
 
 /// The blocks of a content, which may be a text alone.
 fn blocks<'a>(of: &Fields<'a>, key: &str) -> Result<Vec<Fields<'a>>, WireError> {
-    let block = |(at, item)| Fields::of(item, of.at(&format!("{key}[{at}]")));
-    of.list(key)?.iter().enumerate().map(block).collect()
+    of.objects(key)?.collect()
 }
 
 fn read_texts(of: &Fields<'_>, key: &str) -> Result<Vec<Part>, WireError> {
@@ -106,7 +105,7 @@ fn read_part(block: &Fields<'_>) -> Result<Part, WireError> {
         }
         "image" => {
             block.only(&IMAGE)?;
-            let source = Fields::of(block.get("source").unwrap_or(&Value::Null), block.at("source"))?;
+            let source = block.object("source")?;
             match source.text("type")? {
                 "url" => {
                     source.only(&URL)?;
@@ -114,6 +113,9 @@ fn read_part(block: &Fields<'_>) -> Result<Part, WireError> {
                 }
                 "base64" => {
                     source.only(&BASE64)?;
+                    if !is_plain(source.text("media_type")?) {
+                        return source.wrong("media_type", "is no plain media type");
+                    }
                     Ok(Part::ImageData {
                         media_type: source.text("media_type")?.to_owned(),
                         data: source.text("data")?.to_owned(),
@@ -126,17 +128,16 @@ fn read_part(block: &Fields<'_>) -> Result<Part, WireError> {
     }
 }
 
-fn read_message(item: &Value, at: usize, messages: &mut Vec<Message>) -> Result<(), WireError> {
-    let message = Fields::of(item, format!("messages[{at}]"))?;
+fn read_message(message: &Fields<'_>, messages: &mut Vec<Message>) -> Result<(), WireError> {
     message.only(&MESSAGE)?;
     match message.text("role")? {
-        "user" => read_user(&message, messages),
+        "user" => read_user(message, messages),
         "assistant" => {
             let (mut text, mut calls) = (String::new(), Vec::new());
             if let Some(Value::String(said)) = message.get("content") {
                 text.clone_from(said);
             } else {
-                for block in blocks(&message, "content")? {
+                for block in blocks(message, "content")? {
                     if block.text("type")? == "tool_use" {
                         calls.push(read_call(&block)?);
                     } else if let Part::Text(said) = read_part(&block)? {
@@ -150,7 +151,7 @@ fn read_message(item: &Value, at: usize, messages: &mut Vec<Message>) -> Result<
             Ok(())
         }
         "system" => {
-            messages.push(Message::System(read_texts(&message, "content")?));
+            messages.push(Message::System(read_texts(message, "content")?));
             Ok(())
         }
         _ => message.wrong("role", NOT_SUPPORTED),
@@ -202,8 +203,7 @@ const TOOL: Known = Known {
     fixed: &[],
 };
 
-fn read_tool(item: &Value, at: usize) -> Result<ToolSpec, WireError> {
-    let tool = Fields::of(item, format!("tools[{at}]"))?;
+fn read_tool(tool: &Fields<'_>) -> Result<ToolSpec, WireError> {
     // The provider's own tools have types with a date.
     if tool.optional_text("type")?.is_some_and(|kind| kind != "custom") {
         return tool.wrong("type", NOT_SUPPORTED);
@@ -283,6 +283,16 @@ mod tests {
             r#"{"type":"image","source":{"type":"file","file_id":"f"}}"#,
             "`messages[0].content[0].source.type` is not supported",
         );
+        // It must also be an address, for other forms.
+        for media_type in ["", "image/png;x", "a,b"] {
+            block(
+                "user",
+                &format!(
+                    r#"{{"type":"image","source":{{"type":"base64","media_type":"{media_type}","data":""}}}}"#
+                ),
+                "`messages[0].content[0].source.media_type` is no plain media type",
+            );
+        }
         block(
             "assistant",
             r#"{"type":"tool_use","id":"i","name":"f","input":"x"}"#,

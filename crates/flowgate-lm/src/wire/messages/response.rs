@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::super::assembly::named;
+use super::super::fields::{self, called};
 use super::super::{Head, MAX_CALLS, reported, settled};
 use super::request::tool_use;
 use crate::Error;
@@ -39,13 +40,12 @@ pub(super) fn stop_reason(stop: Stop) -> &'static str {
 /// # Errors
 /// If it is no answer.
 pub fn decode_response(body: &Value) -> Result<Completion, Error> {
-    if let Some(error) = body.get("error").filter(|error| !error.is_null()) {
+    if let Some(error) = fields::said(body, "error") {
         return Err(reported(error));
     }
-    let content = body.get("content").and_then(Value::as_array);
     let mut completion = Completion::default();
-    for block in content.ok_or(Error::Malformed("it has no `content`"))? {
-        let said = |key: &str| block.get(key).and_then(Value::as_str).unwrap_or_default();
+    for block in fields::list(body, "content").ok_or(Error::Malformed("it has no `content`"))? {
+        let said = |key: &str| fields::text(block, key);
         match kind(block)? {
             Block::Text => completion.text.push_str(said("text")),
             Block::Use => {
@@ -53,13 +53,10 @@ pub fn decode_response(body: &Value) -> Result<Completion, Error> {
                 if index >= MAX_CALLS {
                     return Err(Error::Malformed("it has too many calls"));
                 }
-                if said("name").is_empty() {
-                    return Err(Error::Malformed("a call has no name"));
-                }
+                let name = called(block)?.to_owned();
                 let input = block.get("input").filter(|input| input.is_object());
                 let arguments = input.ok_or(Error::Malformed("a call's `input` is no object"))?.to_string();
-                let (id, name) = (named(said("id"), index), said("name").to_owned());
-                completion.calls.push(ToolCall { id, name, arguments });
+                completion.calls.push(ToolCall { id: named(said("id"), index), name, arguments });
             }
             Block::Thought => {}
         }
@@ -80,10 +77,10 @@ pub(super) enum Block {
 
 /// Other kinds of blocks come from tools of the provider's, which nobody offered.
 pub(super) fn kind(block: &Value) -> Result<Block, Error> {
-    match block.get("type").and_then(Value::as_str) {
-        Some("text") => Ok(Block::Text),
-        Some("tool_use") => Ok(Block::Use),
-        Some("thinking" | "redacted_thinking") => Ok(Block::Thought),
+    match fields::text(block, "type") {
+        "text" => Ok(Block::Text),
+        "tool_use" => Ok(Block::Use),
+        "thinking" | "redacted_thinking" => Ok(Block::Thought),
         _ => Err(Error::Malformed("it has a block of an unknown kind")),
     }
 }
@@ -100,7 +97,7 @@ pub(super) fn stop(reason: Option<&Value>) -> Result<Stop, Error> {
 
 /// What is said of the cost, over what was said before. What was read from a cache was read.
 pub(super) fn read_usage(usage: Option<&Value>, before: Usage) -> Usage {
-    let count = |key: &str| usage.and_then(|usage| usage.get(key)).and_then(Value::as_u64);
+    let count = |key: &str| usage.and_then(|usage| fields::count(usage, key));
     let cached = ["cache_creation_input_tokens", "cache_read_input_tokens"];
     let cached = cached.iter().filter_map(|key| count(key)).fold(0_u64, u64::saturating_add);
     let input = count("input_tokens").map_or(before.input, |input| input.saturating_add(cached));

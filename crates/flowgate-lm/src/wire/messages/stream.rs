@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::super::assembly::Assembly;
+use super::super::fields;
 use super::super::{EARLY, Head, arguments_object, data, pieces, reported, settled};
 use super::response::{Block, kind, read_usage, stop, stop_reason};
 use crate::Error;
@@ -92,8 +93,8 @@ impl StreamDecoder {
             return Ok(());
         }
         let body = data(event)?;
-        let name =
-            body.get("type").and_then(Value::as_str).ok_or(Error::Malformed("an event has no type"))?;
+        let name = body.get("type").and_then(Value::as_str);
+        let name = name.ok_or(Error::Malformed("an event has no type"))?;
         let needs_start = matches!(
             name,
             "content_block_start"
@@ -118,8 +119,7 @@ impl StreamDecoder {
             "content_block_stop" => self.end(&body, listener),
             "message_delta" => {
                 let delta = body.get("delta");
-                let reason = delta.and_then(|delta| delta.get("stop_reason"));
-                if let Some(reason) = reason.filter(|reason| !reason.is_null()) {
+                if let Some(reason) = delta.and_then(|delta| fields::said(delta, "stop_reason")) {
                     self.stop = Some(stop(Some(reason))?);
                 }
                 self.assembly.completion.usage =
@@ -144,7 +144,7 @@ impl StreamDecoder {
             return Err(Error::Malformed("the blocks are not in order"));
         }
         let block = body.get("content_block").ok_or(Error::Malformed("a block has no content"))?;
-        let said = |key: &str| block.get(key).and_then(Value::as_str).unwrap_or_default();
+        let said = |key: &str| fields::text(block, key);
         let kind = kind(block)?;
         let mut call = 0;
         match kind {
@@ -168,7 +168,7 @@ impl StreamDecoder {
         let block = self.blocks.get(index(body)?).filter(|block| !block.ended);
         let block = block.ok_or(Error::Malformed("a piece is of no open block"))?;
         let delta = body.get("delta").ok_or(Error::Malformed("a piece has no content"))?;
-        let said = |key: &str| delta.get(key).and_then(Value::as_str).unwrap_or_default();
+        let said = |key: &str| fields::text(delta, key);
         match (said("type"), block.kind) {
             ("text_delta", Block::Text) => self.assembly.text(said("text"), listener),
             ("input_json_delta", Block::Use) => {
@@ -216,7 +216,7 @@ impl StreamDecoder {
 }
 
 fn index(body: &Value) -> Result<usize, Error> {
-    let index = body.get("index").and_then(Value::as_u64).and_then(|index| usize::try_from(index).ok());
+    let index = fields::count(body, "index").and_then(|index| usize::try_from(index).ok());
     index.ok_or(Error::Malformed("a block has no index"))
 }
 

@@ -117,15 +117,15 @@ pub fn decode_request(body: &Value) -> Result<Asked, WireError> {
         None => return body.wrong("input", "is missing"),
         Some(Value::String(text)) => messages.push(Message::User(vec![Part::Text(text.clone())])),
         Some(_) => {
-            for (at, item) in body.list("input")?.iter().enumerate() {
-                read_item(&Fields::of(item, format!("input[{at}]"))?, &mut messages)?;
+            for item in body.objects("input")? {
+                read_item(&item?, &mut messages)?;
             }
         }
     }
-    let tools = body.list("tools")?.iter().enumerate();
+    let tools = body.objects("tools")?;
     let request = Request {
         messages,
-        tools: tools.map(|(at, item)| read_tool(item, at)).collect::<Result<_, _>>()?,
+        tools: tools.map(|tool| read_tool(&tool?)).collect::<Result<_, _>>()?,
         choice: read_choice(&body)?,
         sampling: Sampling {
             max_tokens: body.tokens("max_output_tokens")?,
@@ -198,14 +198,14 @@ const IMAGE: Known =
     Known { read: &["type", "image_url"], dropped: &[], fixed: &[("detail", &[r#""auto""#])] };
 
 fn read_content(item: &Fields<'_>, key: &str) -> Result<Vec<Part>, WireError> {
-    let parts = match item.get(key) {
+    match item.get(key) {
         None => return item.wrong(key, "is missing"),
         Some(Value::String(text)) if text.is_empty() => return Ok(Vec::new()),
         Some(Value::String(text)) => return Ok(vec![Part::Text(text.clone())]),
-        Some(_) => item.list(key)?,
-    };
-    let part = |(at, part): (usize, &Value)| {
-        let part = Fields::of(part, item.at(&format!("{key}[{at}]")))?;
+        Some(_) => {}
+    }
+    let part = |part: Result<Fields<'_>, WireError>| {
+        let part = part?;
         match part.text("type")? {
             "input_text" | "output_text" => {
                 part.only(&TEXT)?;
@@ -222,15 +222,14 @@ fn read_content(item: &Fields<'_>, key: &str) -> Result<Vec<Part>, WireError> {
             _ => part.wrong("type", NOT_SUPPORTED),
         }
     };
-    parts.iter().enumerate().map(part).collect()
+    item.objects(key)?.map(part).collect()
 }
 
 // Whether the server holds the model to the schema does not bind us: whoever runs the call checks its arguments.
 const TOOL: Known =
     Known { read: &["type", "name", "description", "parameters"], dropped: &["strict"], fixed: &[] };
 
-fn read_tool(item: &Value, at: usize) -> Result<ToolSpec, WireError> {
-    let tool = Fields::of(item, format!("tools[{at}]"))?;
+fn read_tool(tool: &Fields<'_>) -> Result<ToolSpec, WireError> {
     if tool.text("type")? != "function" {
         return tool.wrong("type", NOT_SUPPORTED);
     }

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::super::assembly::named;
+use super::super::fields::{self, called};
 use super::super::{Head, MAX_CALLS, reported, settled};
 use crate::Error;
 use crate::chat::{Completion, Stop, ToolCall, Usage};
@@ -117,13 +118,12 @@ pub(super) fn call(head: Head<'_>, index: usize, call: &ToolCall, arguments: &st
 /// # Errors
 /// If it is no answer, or not a finished one.
 pub fn decode_response(body: &Value) -> Result<Completion, Error> {
-    if let Some(error) = body.get("error").filter(|error| !error.is_null()) {
+    if let Some(error) = fields::said(body, "error") {
         return Err(reported(error));
     }
     let mut completion = Completion::default();
     let mut refused = false;
-    let output = body.get("output").and_then(Value::as_array);
-    for item in output.ok_or(Error::Malformed("it has no `output`"))? {
+    for item in fields::list(body, "output").ok_or(Error::Malformed("it has no `output`"))? {
         match kind(item)? {
             Item::Message => refused |= read_message(item, &mut completion.text)?,
             Item::Call => {
@@ -131,32 +131,30 @@ pub fn decode_response(body: &Value) -> Result<Completion, Error> {
                 if index >= MAX_CALLS {
                     return Err(Error::Malformed("it has too many calls"));
                 }
-                let said = |key: &str| item.get(key).and_then(Value::as_str);
-                let name = said("name").filter(|name| !name.is_empty());
                 completion.calls.push(ToolCall {
-                    id: named(said("call_id").unwrap_or_default(), index),
-                    name: name.ok_or(Error::Malformed("a call has no name"))?.to_owned(),
-                    arguments: said("arguments").unwrap_or_default().to_owned(),
+                    id: named(fields::text(item, "call_id"), index),
+                    name: called(item)?.to_owned(),
+                    arguments: fields::text(item, "arguments").to_owned(),
                 });
             }
             Item::Thought => {}
         }
     }
     completion.stop = stop(body, refused, !completion.calls.is_empty())?;
-    let usage = body.get("usage");
-    let count = |key: &str| usage.and_then(|usage| usage.get(key)).and_then(Value::as_u64).unwrap_or(0);
+    let usage = body.get("usage").unwrap_or(&Value::Null);
+    let count = |key: &str| fields::count(usage, key).unwrap_or(0);
     completion.usage = Usage { input: count("input_tokens"), output: count("output_tokens") };
     settled(completion)
 }
 
 fn stop(body: &Value, refused: bool, calls: bool) -> Result<Stop, Error> {
-    let reason = body.get("incomplete_details").and_then(|details| details.get("reason"));
-    match (body.get("status").and_then(Value::as_str), reason.and_then(Value::as_str)) {
-        (Some("completed"), _) if refused => Ok(Stop::Refused),
-        (Some("completed"), _) if calls => Ok(Stop::Calls),
-        (Some("completed"), _) => Ok(Stop::End),
-        (Some("incomplete"), Some("max_output_tokens")) => Ok(Stop::Length),
-        (Some("incomplete"), Some("content_filter")) => Ok(Stop::Refused),
+    let reason = body.get("incomplete_details").map_or("", |details| fields::text(details, "reason"));
+    match (fields::text(body, "status"), reason) {
+        ("completed", _) if refused => Ok(Stop::Refused),
+        ("completed", _) if calls => Ok(Stop::Calls),
+        ("completed", _) => Ok(Stop::End),
+        ("incomplete", "max_output_tokens") => Ok(Stop::Length),
+        ("incomplete", "content_filter") => Ok(Stop::Refused),
         _ => Err(Error::Malformed("its `status` is not known")),
     }
 }
@@ -172,10 +170,10 @@ pub(super) enum Item {
 
 /// Other kinds of items come from tools that nobody offered.
 pub(super) fn kind(item: &Value) -> Result<Item, Error> {
-    match item.get("type").and_then(Value::as_str) {
-        Some("message") => Ok(Item::Message),
-        Some("function_call") => Ok(Item::Call),
-        Some("reasoning") => Ok(Item::Thought),
+    match fields::text(item, "type") {
+        "message" => Ok(Item::Message),
+        "function_call" => Ok(Item::Call),
+        "reasoning" => Ok(Item::Thought),
         _ => Err(Error::Malformed("it has an item of an unknown kind")),
     }
 }
@@ -183,9 +181,8 @@ pub(super) fn kind(item: &Value) -> Result<Item, Error> {
 /// Reads what is said, and whether it is a refusal.
 fn read_message(item: &Value, text: &mut String) -> Result<bool, Error> {
     let mut refused = false;
-    let content = item.get("content").and_then(Value::as_array).map_or(&[] as &[Value], Vec::as_slice);
-    for part in content {
-        let said = |key: &str| part.get(key).and_then(Value::as_str).unwrap_or_default();
+    for part in fields::list(item, "content").unwrap_or_default() {
+        let said = |key: &str| fields::text(part, key);
         match said("type") {
             "output_text" => text.push_str(said("text")),
             "refusal" => {

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::super::assembly::Assembly;
+use super::super::fields;
 use super::super::{EARLY, Head, data, pieces, reported};
 use super::response::{
     Item, call, call_id, decode_response, kind, message, message_id, output, part, response, status,
@@ -105,7 +106,7 @@ impl StreamDecoder {
             return Ok(());
         }
         let body = data(event)?;
-        let text = |key: &str| body.get(key).and_then(Value::as_str).unwrap_or_default();
+        let text = |key: &str| fields::text(&body, key);
         match text("type") {
             "" => Err(Error::Malformed("an event has no type")),
             "response.output_item.added" => self.begin(&body, listener),
@@ -134,8 +135,7 @@ impl StreamDecoder {
     }
 
     fn call(&self, body: &Value) -> Option<usize> {
-        let index = body.get("output_index").and_then(Value::as_u64);
-        let id = body.get("item_id").and_then(Value::as_str).unwrap_or_default();
+        let (index, id) = (fields::count(body, "output_index"), fields::text(body, "item_id"));
         let is_it = |begun: &&Begun| match (index, begun.output_index) {
             (Some(index), Some(known)) => index == known,
             _ => !id.is_empty() && (begun.id == id || begun.call_id == id),
@@ -148,8 +148,8 @@ impl StreamDecoder {
         if kind(item)? != Item::Call {
             return Ok(());
         }
-        let said = |key: &str| item.get(key).and_then(Value::as_str).unwrap_or_default();
-        let output_index = body.get("output_index").and_then(Value::as_u64);
+        let said = |key: &str| fields::text(item, key);
+        let output_index = fields::count(body, "output_index");
         let known = |begun: &Begun| output_index.is_some() && begun.output_index == output_index;
         if self.calls.iter().any(known) {
             return Err(Error::Malformed("two calls have one index"));
@@ -166,7 +166,7 @@ impl StreamDecoder {
         if kind(item)? != Item::Call {
             return Ok(());
         }
-        let said = |key: &str| item.get(key).and_then(Value::as_str).unwrap_or_default();
+        let said = |key: &str| fields::text(item, key);
         let by_id = || {
             let same = |begun: &&Begun| !begun.call_id.is_empty() && begun.call_id == said("call_id");
             self.calls.iter().find(same).map(|begun| begun.call)

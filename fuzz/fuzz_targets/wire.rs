@@ -1,0 +1,233 @@
+//! Whatever a peer sends in one of the wire forms is read or refused, however it is cut. What is read and written again, in
+//! any of the forms, is read as the same.
+
+#![no_main]
+
+mod bytes;
+mod fixed;
+mod json;
+
+use std::fmt::Display;
+use std::ops::ControlFlow;
+
+use bytes::Choices;
+use flowgate_lm::chat::{Completion, Message, Part, Request, ToolCall};
+use flowgate_lm::sse::{Event, Splitter};
+use flowgate_lm::wire::{Api, Head, messages::MAX_TOKENS};
+use flowgate_lm::{Delta, Error};
+use json::edit;
+use libfuzzer_sys::fuzz_target;
+use serde_json::{Map, Value, json};
+
+fuzz_target!(|bytes: &[u8]| {
+    let Some((kind, rest)) = bytes.split_first() else { return };
+    match kind {
+        b'?' => each(request, &serde_json::from_slice(rest).unwrap_or_default()),
+        b'=' => each(response, &serde_json::from_slice(rest).unwrap_or_default()),
+        b'~' => Api::ALL.iter().for_each(|api| stream(*api, rest)),
+        _ => {
+            let mut choices = Choices::new(rest);
+            let mut body =
+                choices.of(&GOOD).map_or(Value::Null, |good| serde_json::from_str(good).expect("good"));
+            while !choices.are_spent() {
+                edit(&mut body, &mut choices);
+            }
+            each(request, &body);
+            each(response, &body);
+            events(body.as_array().unwrap_or(&vec![body.clone()]));
+        }
+    }
+});
+
+/// What is changed here and there: a request, an answer and the events of a stream in each form.
+const GOOD: [Option<&str>; 10] = [
+    None,
+    Some(include_str!("good/chat-request.json")),
+    Some(include_str!("good/chat-response.json")),
+    Some(include_str!("good/chat-events.json")),
+    Some(include_str!("good/responses-request.json")),
+    Some(include_str!("good/responses-response.json")),
+    Some(include_str!("good/responses-events.json")),
+    Some(include_str!("good/messages-request.json")),
+    Some(include_str!("good/messages-response.json")),
+    Some(include_str!("good/messages-events.json")),
+];
+
+fn each(read: fn(Api, &Value), body: &Value) {
+    Api::ALL.iter().for_each(|api| read(*api, body));
+}
+
+fn events(bodies: &[Value]) {
+    let events: String = bodies.iter().map(|body| Event::new("", body.to_string()).encode()).collect();
+    Api::ALL.iter().for_each(|api| stream(*api, format!("~{events}").as_bytes()));
+}
+
+const HEAD: Head<'_> = Head { id: "r1", model: "m", created: 1_700_000_000 };
+
+fn is_one_line(error: &impl Display) {
+    let text = error.to_string();
+    assert!(!text.contains(char::is_control) && text.len() < 500, "{text:?}");
+}
+
+fn request(api: Api, body: &Value) {
+    let asked = match api.decode_request(body) {
+        Ok(asked) => asked,
+        Err(error) => return is_one_line(&error),
+    };
+    for to in Api::ALL {
+        let sent = to.encode_request(&asked.request, &asked.model, asked.stream);
+        let again = to.decode_request(&sent).unwrap_or_else(|error| panic!("{api:?} {to:?} {error}: {sent}"));
+        assert_eq!((&again.model, again.stream), (&asked.model, asked.stream));
+        let [read, meant] = [again.request, asked.request.clone()].map(|request| carried(to, request));
+        assert_eq!(read, meant, "{api:?} {to:?}: {sent}");
+    }
+}
+
+/// What a form can carry of a request.
+fn carried(api: Api, mut request: Request) -> Request {
+    let mut messages: Vec<Message> = Vec::new();
+    let is_text = |part: &Part| matches!(part, Part::Text(_));
+    for mut message in std::mem::take(&mut request.messages) {
+        match &mut message {
+            Message::System(parts) | Message::User(parts) | Message::Tool { content: parts, .. } => {
+                // A text alone that is empty is nothing.
+                if matches!(parts.as_slice(), [Part::Text(text)] if text.is_empty()) {
+                    parts.clear();
+                }
+            }
+            Message::Assistant { .. } => {}
+        }
+        match (api, message, messages.last_mut()) {
+            (Api::Messages, Message::System(parts), None) if parts.is_empty() => {}
+            (Api::Messages, Message::System(parts), Some(Message::System(before)))
+                if parts.iter().all(is_text) =>
+            {
+                before.extend(parts);
+            }
+            (Api::Messages, Message::System(parts), before) => {
+                let leads = before.is_none() && parts.iter().all(is_text);
+                messages.push(if leads { Message::System(parts) } else { Message::User(parts) });
+            }
+            (Api::Messages, Message::Assistant { text, mut calls }, _) => {
+                calls.iter_mut().for_each(with_object);
+                messages.push(Message::Assistant { text, calls });
+            }
+            // Calls belong to what was said last.
+            (
+                Api::Responses,
+                Message::Assistant { text, calls },
+                Some(Message::Assistant { calls: before, .. }),
+            ) if text.is_empty() && !calls.is_empty() => {
+                before.extend(calls);
+            }
+            (Api::ChatCompletions | Api::Responses, Message::Tool { call_id, content, .. }, _) => {
+                messages.push(Message::Tool { call_id, content, is_error: false });
+            }
+            (_, message, _) => messages.push(message),
+        }
+    }
+    request.messages = messages;
+    if api == Api::Messages {
+        request.sampling.max_tokens.get_or_insert(MAX_TOKENS);
+    }
+    if api != Api::ChatCompletions {
+        request.sampling.seed = None;
+    }
+    if api == Api::Responses {
+        request.sampling.stop.clear();
+    }
+    request
+}
+
+/// Arguments where they must be an object.
+fn with_object(call: &mut ToolCall) {
+    let object = match serde_json::from_str(&call.arguments) {
+        Ok(Value::Object(object)) => Value::Object(object),
+        _ if call.arguments.trim().is_empty() => Value::Object(Map::new()),
+        _ => json!({"unparsed": call.arguments}),
+    };
+    call.arguments = object.to_string();
+}
+
+fn response(api: Api, body: &Value) {
+    match api.decode_response(body) {
+        Ok(completion) => survives(&completion, body.to_string().len()),
+        Err(error) => is_one_line(&error),
+    }
+}
+
+/// An answer that was read from so many bytes is no longer than these, and is the same in every form.
+fn survives(completion: &Completion, bytes: usize) {
+    let held = |call: &ToolCall| call.id.len() + call.name.len() + call.arguments.len();
+    let held: usize = completion.text.len() + completion.calls.iter().map(held).sum::<usize>();
+    // Numbers may be printed longer than they were written.
+    assert!(held <= 8 * bytes, "{held} of {bytes}");
+    for to in Api::ALL {
+        let mut meant = completion.clone();
+        if to == Api::Messages {
+            meant.calls.iter_mut().for_each(with_object);
+        }
+        let body = to.encode_response(completion, HEAD);
+        assert_eq!(to.decode_response(&body).as_ref(), Ok(&meant), "{to:?}: {body}");
+        let events: String = to.encode_stream(completion, HEAD, true).iter().map(Event::encode).collect();
+        let mut read =
+            read(to, [events.as_bytes()]).unwrap_or_else(|error| panic!("{to:?} {error}: {events}"));
+        if to == Api::Messages {
+            // In streams the text is the model's.
+            read.calls.iter_mut().for_each(with_object);
+        }
+        assert_eq!(read, meant, "{to:?}: {events}");
+    }
+}
+
+/// A stream does not depend on how it is cut; the first byte says how.
+fn stream(api: Api, bytes: &[u8]) {
+    let Some((&cuts, bytes)) = bytes.split_first() else { return };
+    let whole = read(api, [bytes]);
+    assert_eq!(read(api, pieces(bytes, cuts)), whole, "{api:?} {cuts}");
+    match whole {
+        Ok(completion) => survives(&completion, bytes.len()),
+        Err(error) => is_one_line(&error),
+    }
+}
+
+fn pieces(bytes: &[u8], cuts: u8) -> impl Iterator<Item = &[u8]> {
+    let (mut rest, mut random) = (bytes, u32::from(cuts));
+    std::iter::from_fn(move || {
+        random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        let length = (1 + (random >> 24) as usize % 24).min(rest.len());
+        let (piece, tail) = rest.split_at(length);
+        rest = tail;
+        (!piece.is_empty()).then_some(piece)
+    })
+}
+
+/// Reads a stream as it comes, until it is complete. What was heard is what came out.
+fn read<'a>(api: Api, pieces: impl IntoIterator<Item = &'a [u8]>) -> Result<Completion, Error> {
+    let (mut text, mut calls) = (String::new(), Vec::new());
+    let mut hear = |delta: Delta<'_>| {
+        match delta {
+            Delta::Text(piece) => text.push_str(piece),
+            Delta::Call { index, id, name } => {
+                assert_eq!(index, calls.len());
+                calls.push(ToolCall { id: id.to_owned(), name: name.to_owned(), arguments: String::new() });
+            }
+            Delta::Arguments { index, json } => calls[index].arguments.push_str(json),
+            Delta::Again => panic!("there is one attempt"),
+        }
+        ControlFlow::Continue(())
+    };
+    let mut decoder = api.decoder();
+    let mut splitter = Splitter::default();
+    for piece in pieces {
+        for event in splitter.feed(piece) {
+            // What comes after the answer is no part of it.
+            if !decoder.is_done() {
+                decoder.feed(&event?, &mut hear)?;
+            }
+        }
+    }
+    let completion = decoder.finish()?;
+    assert_eq!((&text, &calls), (&completion.text, &completion.calls));
+    Ok(completion)
+}
