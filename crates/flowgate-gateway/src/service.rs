@@ -125,8 +125,8 @@ impl Service {
             };
             router = router.route(path, on(filter, answer));
         }
-        let unknown = |State(service): State<Arc<Self>>, headers: HeaderMap| async move {
-            service.count("other", service.unknown(&headers)).await
+        let unknown = |State(service): State<Arc<Self>>, headers: HeaderMap, uri: Uri| async move {
+            service.count("other", service.unknown(&headers, uri.path())).await
         };
         let wrong_method = |State(service): State<Arc<Self>>, headers: HeaderMap, uri: Uri| async move {
             service.count("other", service.wrong_method(&headers, uri.path())).await
@@ -260,7 +260,14 @@ impl Service {
         Ok(())
     }
 
-    async fn unknown(&self, headers: &HeaderMap) -> Result<Reply, Reply> {
+    async fn unknown(&self, headers: &HeaderMap, path: &str) -> Result<Reply, Reply> {
+        // A provider's other routes are asked by programs that speak its form.
+        if path.starts_with("/v1/") {
+            let api = if headers.contains_key("x-api-key") { Api::Messages } else { Api::ChatCompletions };
+            let message = "this gateway does not serve this route, and does not pass it on: there are \
+                 /v1/chat/completions, /v1/responses, /v1/messages and /v1/models";
+            return Err(refusal(api, StatusCode::NOT_FOUND, message));
+        }
         self.access.check(headers)?;
         let routes: Vec<String> = ROUTES.iter().map(|(method, path, _)| format!("{method} {path}")).collect();
         let detail = format!("there is no such route; there are {}", routes.join(", "));

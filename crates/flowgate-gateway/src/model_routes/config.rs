@@ -16,11 +16,13 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use flowgate::policy::Policy;
 use flowgate_guard::conversation::Method;
 use flowgate_guard::history::Template;
 use flowgate_lm::Remote;
+use flowgate_lm::remote::Retries;
 use flowgate_lm::wire::Api;
 use serde::Deserialize;
 
@@ -208,7 +210,10 @@ impl Reader<'_> {
             ApiSpec::Responses => Api::Responses,
             ApiSpec::Messages => Api::Messages,
         };
-        let mut remote = Remote::new(api, &spec.url, "").map_err(|error| format!("url: {error}"))?;
+        let remote = Remote::new(api, &spec.url, "").map_err(|error| format!("url: {error}"))?;
+        // The clients of providers try again by themselves.
+        let (first, longest) = (Duration::from_millis(200), Duration::from_secs(2));
+        let mut remote = remote.retries(Retries { times: 1, first, longest });
         let key = self.key(spec.key_from.as_deref(), spec.key_file.as_deref())?;
         match (&key, spec.pass_key) {
             (Some(_), true) => {

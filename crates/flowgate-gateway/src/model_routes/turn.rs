@@ -131,7 +131,7 @@ fn completion(turn: &Turn) -> Completion {
         (true, Some(Ended::Steps | Ended::Full)) => Stop::Length,
         (true, _) => Stop::End,
     };
-    Completion { text, calls, stop, usage: turn.spent.tokens, ..Completion::default() }
+    Completion { text, calls, stop, usage: turn.spent.tokens }
 }
 
 /// A tool of the client's, as it describes it. Whether that is to be believed, the policy says.

@@ -1,0 +1,112 @@
+//! A model's server, as a test double: it answers in all forms, by a function of what it was asked.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+
+use flowgate_lm::chat::{Completion, Message, Part, Request, Stop, ToolCall, Usage};
+use flowgate_lm::wire::{Api, Asked, Head};
+
+/// What the double makes of a request.
+pub(crate) type Mind = dyn Fn(&Request) -> Completion + Send + Sync;
+
+/// A server, and what it was asked.
+pub(crate) struct Upstream {
+    pub(crate) url: String,
+    asked: Arc<Mutex<Vec<(Asked, String)>>>,
+}
+
+impl Upstream {
+    pub(crate) fn new(mind: impl Fn(&Request) -> Completion + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/v1", listener.local_addr().unwrap());
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let (log, mind): (_, Arc<Mind>) = (Arc::clone(&asked), Arc::new(mind));
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (log, mind) = (Arc::clone(&log), Arc::clone(&mind));
+                std::thread::spawn(move || serve(stream.unwrap(), &*mind, &log));
+            }
+        });
+        Self { url, asked }
+    }
+
+    /// Everything that it was shown in all its requests, as text.
+    pub(crate) fn shown(&self) -> Vec<String> {
+        self.asked.lock().unwrap().iter().map(|(asked, _)| text_of(&asked.request)).collect()
+    }
+
+    /// The keys that it was sent.
+    pub(crate) fn keys(&self) -> Vec<String> {
+        self.asked.lock().unwrap().iter().map(|(_, key)| key.clone()).collect()
+    }
+}
+
+fn serve(mut stream: TcpStream, mind: &Mind, log: &Mutex<Vec<(Asked, String)>>) {
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    loop {
+        let mut line = String::new();
+        if reader.read_line(&mut line).unwrap_or(0) == 0 {
+            return;
+        }
+        let path = line.split(' ').nth(1).unwrap_or_default().to_owned();
+        let (mut length, mut key) = (0, String::new());
+        loop {
+            line.clear();
+            if reader.read_line(&mut line).unwrap_or(0) == 0 || line.trim().is_empty() {
+                break;
+            }
+            let (name, value) = line.split_once(':').unwrap();
+            match name.to_ascii_lowercase().as_str() {
+                "content-length" => length = value.trim().parse().unwrap(),
+                "authorization" | "x-api-key" => key = value.trim().to_owned(),
+                _ => {}
+            }
+        }
+        let mut body = vec![0_u8; length];
+        reader.read_exact(&mut body).unwrap();
+        let api = Api::ALL.into_iter().find(|api| path.ends_with(api.path())).unwrap();
+        let asked = api.decode_request(&serde_json::from_slice(&body).unwrap()).unwrap();
+        let completion = mind(&asked.request);
+        let (stream_wanted, usage) = (asked.stream, asked.usage);
+        log.lock().unwrap().push((asked, key));
+        let head = Head { id: "r", model: "double", created: 0 };
+        let (kind, text) = if stream_wanted {
+            let events = api.encode_stream(&completion, head, usage);
+            ("text/event-stream", events.iter().map(|event| event.encode()).collect::<String>())
+        } else {
+            ("application/json", api.encode_response(&completion, head).to_string())
+        };
+        let head =
+            format!("HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n\r\n", text.len());
+        if stream.write_all(format!("{head}{text}").as_bytes()).is_err() {
+            return;
+        }
+    }
+}
+
+/// All text of a chat.
+pub(crate) fn text_of(request: &Request) -> String {
+    let text = |parts: &[Part]| parts.iter().map(|part| format!("{part:?}")).collect::<String>();
+    let shown = |message: &Message| match message {
+        Message::System(parts) => format!("system {}", text(parts)),
+        Message::User(parts) => format!("user {}", text(parts)),
+        Message::Assistant { text, calls } => format!("model {text} {calls:?}"),
+        Message::Tool { content, .. } => format!("tool {}", text(content)),
+    };
+    request.messages.iter().map(shown).collect::<Vec<_>>().join("\n")
+}
+
+pub(crate) fn says(text: &str) -> Completion {
+    Completion { text: text.to_owned(), usage: Usage { input: 10, output: 5 }, ..Completion::default() }
+}
+
+pub(crate) fn calls(calls: &[(&str, &str)]) -> Completion {
+    let call = |(index, (name, arguments)): (usize, &(&str, &str))| ToolCall {
+        id: format!("x{index}"),
+        name: (*name).to_owned(),
+        arguments: (*arguments).to_owned(),
+    };
+    let calls = calls.iter().enumerate().map(call).collect();
+    Completion { calls, stop: Stop::Calls, usage: Usage { input: 10, output: 5 }, ..Completion::default() }
+}
