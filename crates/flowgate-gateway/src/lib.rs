@@ -1,13 +1,14 @@
-//! Flowgate as a service: the policy API over HTTP.
+//! Flowgate as a service: the policy API and model routes over HTTP.
 //!
 //! * [`server`]: sockets: what may connect, for how long, and how the server stops.
 //! * [`limits`]: every bound on what a client can make the server do, in one place.
 //! * [`access`]: who may ask.
 //! * [`ask`]: predicates of policies that a service or a WebAssembly module answers.
+//! * [`model_routes`]: agents of others, guarded by changing their base address.
 //! * [`openapi`]: the description that is served, and that the tests hold against what is served.
 //!
-//! The routes are those of Invariant's policy service, so that its clients work unchanged. A policy is judged by
-//! [`flowgate::analysis`]; nothing here decides anything, and nothing is kept between requests but compiled policies.
+//! The routes of the policy API are those of Invariant's policy service, so that its clients work unchanged. A policy is judged by
+//! [`flowgate::analysis`], a step by [`flowgate_guard::conversation`]; nothing here decides anything.
 
 pub mod access;
 pub mod ask;

@@ -1,4 +1,4 @@
-//! `flowgate serve`: the policy API over HTTP.
+//! `flowgate serve`: the policy API and the model routes over HTTP.
 
 use std::path::Path;
 use std::time::Duration;
