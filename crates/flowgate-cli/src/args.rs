@@ -142,10 +142,11 @@ pub(crate) enum Command {
     #[cfg(feature = "run")]
     #[command(after_help = RUN_HELP)]
     Run(Box<RunArgs>),
-    /// Serve the policy API over HTTP: clients send a trace and a policy, and are told what its rules find.
+    /// Serve over HTTP: model routes that guard agents of others, and the policy API.
     ///
-    /// The routes are those of Invariant's policy service, so that its clients work unchanged. Ctrl-C lets the requests
-    /// that have begun end, and takes no more.
+    /// With --config, agents change the base address of their model's client, and nothing else. The policy API is
+    /// that of Invariant's policy service: clients send a trace and a policy, and are told what its rules find. Ctrl-C lets
+    /// the requests that have begun end, and takes no more.
     #[cfg(feature = "gateway")]
     #[command(after_help = SERVE_HELP)]
     Serve(ServeArgs),
@@ -270,13 +271,25 @@ Exit codes:
 #[cfg(feature = "gateway")]
 const SERVE_HELP: &str = "\
 Examples:
-  flowgate serve                                    on http://127.0.0.1:8000, for this machine
+  flowgate serve --config gateway.toml              guards agents that ask for models here
+  OPENAI_BASE_URL=http://127.0.0.1:8000/v1 OPENAI_API_KEY=$AGENT_KEY python agent.py
+                                                    such an agent (ANTHROPIC_BASE_URL without /v1 does as well)
+  flowgate serve                                    the policy API on http://127.0.0.1:8000, for this machine
   INVARIANT_API_ENDPOINT=http://127.0.0.1:8000 python agent.py
                                                     a client of Invariant's library that asks it
   flowgate serve --compat                           reads policies as invariant-ai 0.3.5 did
   flowgate serve --listen 0.0.0.0:8000 --token-file token.txt
                                                     for other machines; they set INVARIANT_API_KEY to the token
   curl -H 'Content-Type: application/json' -d '{\"policy\": \"raise\"}' http://127.0.0.1:8000/api/v1/policy/load
+
+gateway.toml (docs/gateway.md says more):
+  [upstreams.local]
+  url = \"http://localhost:8080/v1\"
+  [clients.agent]
+  key-from = \"AGENT_KEY\"         # the variable that holds its key
+  upstream = \"local\"
+  policy = \"mail.flow\"
+  interactive = true             # a person types what it sends as the user's
 
 GET /api/openapi.json describes the routes, GET /metrics is for Prometheus, GET /health for whoever restarts it.
 Connections are not encrypted: beyond this machine, put it behind a proxy that speaks TLS.";
