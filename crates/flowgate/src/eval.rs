@@ -265,6 +265,15 @@ impl<'a> Evaluator<'a> {
         reads.iter().fold(Label::BOTTOM, |joined, read| joined.join(&label(read)))
     }
 
+    /// Forgets what was looked at since there were `noted` reads, but for that it was.
+    pub(crate) fn forget(&mut self, noted: usize) {
+        if let Some(touched) = self.touched {
+            let forgotten = self.reads.get(noted..).unwrap_or_default();
+            self.touched = Some(touched.join(&self.label_of(forgotten)));
+        }
+        self.reads.truncate(noted);
+    }
+
     /// Finds all assignments that satisfy `ops`, and calls `found` for each until it says to stop.
     ///
     /// # Errors
@@ -361,11 +370,7 @@ impl<'a> Evaluator<'a> {
         // A branch that fails grants nothing, so what it looked at is forgotten; but that a predicate does not hold
         // is an answer too, which depends on everything that it looked at.
         if !matches!(result, Ok(true)) && self.depth == 0 {
-            if let Some(touched) = self.touched {
-                let forgotten = self.reads.get(noted..).unwrap_or_default();
-                self.touched = Some(touched.join(&self.label_of(forgotten)));
-            }
-            self.reads.truncate(noted);
+            self.forget(noted);
         }
         result
     }

@@ -377,7 +377,8 @@ impl Monitor {
                 let (reads, read_label) = (evaluator.reads.clone(), evaluator.read_label());
                 grants.push(Grant { node, capture, label, reads, read_label });
             }
-            evaluator.reads.truncate(noted);
+            // The label tells what it was computed from, and so does a label that is not granted for what was read.
+            evaluator.forget(noted);
             Ok(false)
         });
         let (missed, looked_at) = (evaluator.missed, evaluator.touched.unwrap_or(plan.space.top()));
