@@ -195,9 +195,23 @@ impl Monitor {
         let space = &plan.space;
         let mut raised = false;
         let mut closed = Dims::NONE;
-        for reading in [false, true] {
+        let statements = || {
             let statements = applicable.labels.iter().filter_map(|index| plan.labels.get(*index));
-            for statement in statements.filter(|s| s.reads == reading && (!is_error || s.mentions_error)) {
+            statements.filter(|statement| !is_error || statement.mentions_error)
+        };
+        // First of all what is raised whatever the values are, so that nothing relies on it before.
+        for statement in statements() {
+            if self.ambiguous(plan, &statement.query, tool).is_none()
+                && let Some(event) = self.trace.event_mut(id)
+            {
+                let most = greatest(space, &statement.label);
+                for node in instead_of_structure(&event.document, statement) {
+                    event.document.raise_subtree(node, &most);
+                }
+            }
+        }
+        for reading in [false, true] {
+            for statement in statements().filter(|s| s.reads == reading) {
                 let reason = if let Some(reason) = self.ambiguous(plan, &statement.query, tool) {
                     // It may have been there to raise what another statement lowers.
                     closed = closed.union(statement.label.dims);
@@ -215,12 +229,6 @@ impl Monitor {
                         }
                     }
                     raised |= self.grant(space, id, grants);
-                    if let Some(event) = self.trace.event_mut(id) {
-                        let most = greatest(space, &statement.label);
-                        for node in instead_of_structure(&event.document, statement) {
-                            raised |= event.document.raise_subtree(node, &most);
-                        }
-                    }
                     failed
                 };
                 if let Some(mut reason) = reason {
