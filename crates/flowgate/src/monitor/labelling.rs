@@ -58,6 +58,13 @@ struct Grant {
 /// What a statement grants, and whether a value that it asks for was missing; or why it cannot be evaluated.
 type Found = Result<(Vec<Grant>, bool), EvalError>;
 
+/// What a statement has looked at, and the join of its labels.
+#[derive(Default)]
+struct Looked {
+    reads: Vec<Read>,
+    label: Label,
+}
+
 /// What comes of a statement.
 #[derive(Default)]
 struct Matches {
@@ -67,7 +74,7 @@ struct Matches {
     unsure: Vec<Grant>,
     /// The regions that it speaks of, matched or not, and what its conditions have looked at: that it does not
     /// apply to a region is told by the label that the region has instead.
-    swayed: (Vec<NodeId>, Label),
+    swayed: (Vec<NodeId>, Looked),
     /// Why it could not be evaluated.
     failed: Option<Reason>,
 }
@@ -221,11 +228,15 @@ impl Monitor {
                     let Matches { grants, unsure, swayed: (nodes, looked_at), failed } = found;
                     if let Some(event) = self.trace.event_mut(id) {
                         for node in nodes {
-                            raised |= event.document.raise_subtree(node, &looked_at);
+                            raised |= event.document.raise_subtree(node, &looked_at.label);
                         }
                         // What applies only if a missing value is taken for `None` may raise, and not lower.
                         for grant in unsure {
                             raised |= event.document.raise_subtree(grant.node, &grant.label.label);
+                        }
+                        // A label that is not granted relies on what was read, too.
+                        for read in looked_at.reads.iter().filter(|read| read.event == id) {
+                            event.document.mark_read(read.node, read.deep);
                         }
                     }
                     raised |= self.grant(space, id, grants);
@@ -264,7 +275,8 @@ impl Monitor {
         let (mut found, mut looked_at) = self.grants(plan, id, statement, Missing::FailsAll, fuel)?;
         if let Ok((_, true)) = found {
             let (more, also) = self.grants(plan, id, statement, Missing::IsNone, fuel)?;
-            looked_at = looked_at.join(&also);
+            looked_at.label = looked_at.label.join(&also.label);
+            looked_at.reads.extend(also.reads);
             match more {
                 Ok((grants, _)) => matches.unsure = grants,
                 Err(problem) => found = Err(problem),
@@ -283,7 +295,7 @@ impl Monitor {
             }
             Err(problem) => {
                 // It may have been there to raise what another statement lowers.
-                looked_at = looked_at.join(&space.restrict(&space.top(), statement.label.dims));
+                looked_at.label = looked_at.label.join(&space.restrict(&space.top(), statement.label.dims));
                 matches.failed = Some(Reason::new(ReasonKind::RuleError, Action::Log, problem.to_string()));
             }
         }
@@ -291,9 +303,11 @@ impl Monitor {
             // Names in labels that are not granted take no room.
             self.roster = known;
         }
-        if looked_at != Label::BOTTOM {
-            matches.swayed = (self.spoken_of(plan, id, statement, fuel)?, looked_at);
-        }
+        let nodes = match looked_at.label {
+            Label::BOTTOM => Vec::new(),
+            _ => self.spoken_of(plan, id, statement, fuel)?,
+        };
+        matches.swayed = (nodes, looked_at);
         Ok(matches)
     }
 
@@ -356,7 +370,7 @@ impl Monitor {
         statement: &LabelStatement,
         missing: Missing,
         fuel: &mut u64,
-    ) -> Result<(Found, Label), EvalError> {
+    ) -> Result<(Found, Looked), EvalError> {
         let Self { trace, roster, parameters, answers, .. } = self;
         let mut evaluator = Evaluator::new(plan, trace, fuel, missing).given(parameters, answers);
         evaluator.touched = Some(Label::BOTTOM);
@@ -389,7 +403,8 @@ impl Monitor {
             evaluator.forget(noted);
             Ok(false)
         });
-        let (missed, looked_at) = (evaluator.missed, evaluator.touched.unwrap_or(plan.space.top()));
+        let label = evaluator.touched.unwrap_or(plan.space.top());
+        let (missed, looked_at) = (evaluator.missed, Looked { reads: evaluator.forgotten, label });
         match result {
             Err(EvalError::Fuel) => Err(EvalError::Fuel),
             result => Ok((result.map(|_| (grants, missed)), looked_at)),
