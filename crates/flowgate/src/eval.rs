@@ -130,6 +130,8 @@ pub(crate) struct Evaluator<'a> {
     pub(crate) reads: Vec<Read>,
     /// While set, the join of everything that was looked at and then forgotten.
     pub(crate) touched: Option<Label>,
+    /// While it is, what that was.
+    pub(crate) forgotten: Vec<Read>,
     /// Whether the query may go through rows without that being noted as looking at the structure around them.
     pub(crate) quiet: bool,
     /// Set while it does.
@@ -184,6 +186,7 @@ impl<'a> Evaluator<'a> {
             candidates: &Everywhere,
             reads: Vec::new(),
             touched: None,
+            forgotten: Vec::new(),
             quiet: false,
             is_quiet: false,
             missed: false,
@@ -263,6 +266,15 @@ impl<'a> Evaluator<'a> {
             })
         };
         reads.iter().fold(Label::BOTTOM, |joined, read| joined.join(&label(read)))
+    }
+
+    /// Forgets what was looked at since there were `noted` reads, but for that it was.
+    pub(crate) fn forget(&mut self, noted: usize) {
+        let forgotten = self.reads.split_off(noted.min(self.reads.len()));
+        if let Some(touched) = self.touched {
+            self.touched = Some(touched.join(&self.label_of(&forgotten)));
+            self.forgotten.extend(forgotten);
+        }
     }
 
     /// Finds all assignments that satisfy `ops`, and calls `found` for each until it says to stop.
@@ -361,11 +373,7 @@ impl<'a> Evaluator<'a> {
         // A branch that fails grants nothing, so what it looked at is forgotten; but that a predicate does not hold
         // is an answer too, which depends on everything that it looked at.
         if !matches!(result, Ok(true)) && self.depth == 0 {
-            if let Some(touched) = self.touched {
-                let forgotten = self.reads.get(noted..).unwrap_or_default();
-                self.touched = Some(touched.join(&self.label_of(forgotten)));
-            }
-            self.reads.truncate(noted);
+            self.forget(noted);
         }
         result
     }

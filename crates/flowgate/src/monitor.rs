@@ -540,11 +540,14 @@ impl Monitor {
             call.decided = judgement.decided;
         }
         let most = offer::most_permitted(&self.policy.plan, &tool);
-        let access = self.access(tool, required.is_harmless);
+        let access = self.access(tool.clone(), required.is_harmless);
         let decision = self.trace.event(event).map_or(Label::BOTTOM, |call| call.document.frame_label());
         if is_view && !judgement.decided.flows_to(&decision) && decision.flows_to(&most) {
-            // Somebody may know that the call was proposed and not whether it runs: what it would write to carries
-            // the label either way. If the decision alone is too much for the tool, it does not run.
+            // Somebody may know that the call was proposed and neither whether it runs nor whether it is harmless: what
+            // it could write to carries the label either way. If the decision alone is too much for the tool, it does
+            // not run.
+            let harmless = offer::is_harmless(&self.policy.plan, &tool);
+            let access = self.access(tool, harmless);
             self.stores.raise(&access.writes, &judgement.decided);
         }
         Examined { judgement, event: Some(event), entry: entry_kept, access, seen }

@@ -1,11 +1,15 @@
 //! Noninterference: what somebody may see does not depend on what they may not see.
 //!
 //! Two runs of one conversation differ only in what does not flow to an observer's label: contents and types, lengths,
-//! rows and keys, whether an answer is an error, whether a memory was retrieved, how many steps were taken above the
-//! label. Policies, tools and texts are random, and the model is as bad as it can be: whatever it sees goes into the
-//! calls that it makes, their order, number and arguments, into looks and slots. Nothing of the first run is
-//! replayed in the second. The sequence of views, calls and questions at or below the label must be the same, byte for
-//! byte.
+//! rows and keys, whether an answer is an error, whether a memory was retrieved, what servers say of their tools, how many
+//! steps were taken above the label. Policies, tools and texts are random, and the model is as bad as it can be: whatever
+//! it sees goes into the calls that it makes, their order, number and arguments, into looks and slots. Nothing of the
+//! first run is replayed in the second. The sequence of views, calls and questions at or below the label must be the same,
+//! byte for byte.
+//!
+//! What a policy releases is no difference, and is the same in both runs: the part of a text that is captured, and that
+//! the text has the form; the value that is endorsed, and how secret it is. A label that depends on the very text it labels
+//! tells something of that text, and random policies have none.
 //!
 //! `FLOWGATE_NONINTERFERENCE_CASES` says how many cases are tried, `FLOWGATE_NONINTERFERENCE_SEED` where to begin.
 
@@ -18,14 +22,24 @@
     reason = "a test"
 )]
 
+mod change;
+mod features;
+mod labels;
+mod model;
+mod observed;
 mod policy;
 mod random;
+mod rules;
 mod run;
+mod space;
+mod tools;
 mod world;
 
 use flowgate_guard::conversation::Method;
 
-use run::{Observed, Run};
+use features::Features;
+use observed::Observed;
+use run::Run;
 
 fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
@@ -38,31 +52,36 @@ struct Tried {
     slots: u64,
     visible: u64,
     differed: u64,
+    features: Features,
 }
 
 /// Runs cases, with labels of steps replayed or not. What must not differ is told with its place.
 fn try_all(method: Method, replay: bool, must_agree: bool) -> (u64, Tried) {
     let cases = number("FLOWGATE_NONINTERFERENCE_CASES", 400);
     let first = number("FLOWGATE_NONINTERFERENCE_SEED", 1);
-    let mut tried = Tried { hid: 0, looked: 0, slots: 0, visible: 0, differed: 0 };
+    let features = Features::default();
+    let mut tried = Tried { hid: 0, looked: 0, slots: 0, visible: 0, differed: 0, features };
+    let (mut seeds, mut first_difference) = (Vec::new(), None);
     for seed in first..first + cases {
         let case = Run::case(seed, method);
         let one = case.first();
         let two = case.second(&one, replay);
         if let Some(difference) = Observed::difference(&one, &two) {
             tried.differed += 1;
-            if must_agree {
+            seeds.push(seed);
+            if first_difference.is_none() && must_agree {
                 if std::env::var("FLOWGATE_NONINTERFERENCE_DUMP").is_ok() {
                     eprintln!("first\n{}second\n{}", one.dump(), two.dump());
                 }
-                let (observer, policy) = (case.observer(), case.policy_text());
-                panic!("seed {seed}, label {observer:?}\n{policy}\n{difference}");
+                let Run { observer, text, .. } = &case;
+                first_difference = Some(format!("seed {seed}, label {observer}\n{text}\n{difference}"));
             }
         }
         tried.hid += u64::from(two.changed > 0);
         tried.looked += u64::from(one.looks > 0);
         tried.slots += u64::from(one.slots > 0);
         tried.visible += u64::from(one.log.len() > 3);
+        tried.features.count(&case, &one);
     }
     let Tried { hid, looked, visible, differed, .. } = tried;
     let how = if replay { ", labels replayed" } else { "" };
@@ -71,6 +90,13 @@ fn try_all(method: Method, replay: bool, must_agree: bool) -> (u64, Tried) {
          {looked}, more than three things were visible in {visible}; the observer could tell the runs apart in {differed}",
         method.name(),
     );
+    eprintln!("{}", tried.features);
+    if let Some(difference) = first_difference {
+        panic!(
+            "{}: what is hidden shows with the seeds {seeds:?}; with the first of them:\n{difference}",
+            method.name()
+        );
+    }
     (cases, tried)
 }
 
@@ -80,6 +106,7 @@ fn what_is_hidden_decides_nothing_below_it() {
     // A test in which nothing is hidden, or nothing is seen, shows nothing.
     assert!(tried.hid * 2 > cases && tried.looked * 5 > cases && tried.slots * 50 > cases);
     assert!(tried.visible * 2 > cases);
+    assert_eq!(tried.features.rare(cases), Vec::<&str>::new(), "policies or runs lack features");
     let (_, tried) = try_all(Method::RedactAll, false, true);
     assert!(tried.hid * 2 > cases);
 }
@@ -87,7 +114,7 @@ fn what_is_hidden_decides_nothing_below_it() {
 #[test]
 fn given_the_labels_that_a_screener_chose_what_is_hidden_decides_nothing_below_it() {
     let (cases, tried) = try_all(Method::Judge, true, true);
-    assert!(tried.hid * 2 > cases && tried.looked * 5 > cases && tried.visible * 2 > cases);
+    assert!(tried.hid * 2 > cases && tried.looked * 5 > cases && tried.visible * 3 > cases);
     // And without the labels it does: that is what the counted bits are.
     let (_, tried) = try_all(Method::Judge, false, false);
     assert!(tried.differed > 0);

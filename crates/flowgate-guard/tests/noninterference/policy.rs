@@ -1,123 +1,196 @@
-//! Random policies over five tools, in the language's own words.
+//! Random policies, in the language's own words.
 
 use std::fmt::Write as _;
 
+use crate::labels::Decided;
 use crate::random::Random;
+use crate::rules;
+use crate::space::Space;
+use crate::tools::Tools;
 
-/// How many tools there are: `t0`, `t1`, ...
-pub(crate) const TOOLS: usize = 5;
+/// LEAK: statements that read apply in their order. If one raises what an earlier one has read, all of the event is
+/// closed; and whether it comes to that depends on what was read. So each reads only what those before it have labelled,
+/// until the monitor itself sees to their order.
+const RELIES_ON_WHAT_IS_RAISED: bool = false;
 
-const PARTS: [&str; 7] = [
-    "out.content.k",
-    "out.content.s",
-    "out.content.rows",
-    "out.content.rows[*].x",
-    "out.content.rows[*].y",
-    "out.content.rows[*]",
-    "out.content.more.z",
-];
-
-/// A point of the lattice, or of some of its dimensions.
-fn label(random: &mut Random) -> String {
-    let integrity = random.of_list(&["trusted", "untrusted"]);
-    let secrecy = random.of_list(&["public", "internal", "private"]);
-    match random.below(5) {
-        0 => integrity.to_owned(),
-        1 => secrecy.to_owned(),
-        _ => format!("{integrity}, {secrecy}"),
-    }
+/// What a policy is written with, and what has been written.
+pub(crate) struct Writer<'a> {
+    pub(crate) random: &'a mut Random,
+    pub(crate) space: &'a Space,
+    pub(crate) tools: &'a Tools,
+    pub(crate) text: String,
 }
 
-fn low(random: &mut Random) -> String {
-    if random.chance(60) { "trusted, public".to_owned() } else { label(random) }
+pub(crate) fn policy(random: &mut Random, space: &Space, tools: &Tools) -> String {
+    let mut writer = Writer { random, space, tools, text: space.declaration() };
+    writer.predicates();
+    writer.messages();
+    writer.default();
+    writer.stores();
+    for tool in tools.described() {
+        writer.description(tool);
+    }
+    for tool in tools.indices() {
+        writer.answers(tool);
+        writer.calls(tool);
+    }
+    let mut parts = [Decided::Computed, Decided::Fields, Decided::More, Decided::Text];
+    if RELIES_ON_WHAT_IS_RAISED {
+        parts.reverse();
+    }
+    for part in parts {
+        for tool in tools.indices() {
+            writer.deciding(tool, part);
+        }
+    }
+    for _ in 0..writer.random.below(3) {
+        rules::rule(&mut writer);
+    }
+    writer.text
 }
 
-pub(crate) fn policy(random: &mut Random) -> String {
-    let mut text =
-        "lattice integrity: trusted < untrusted\nlattice secrecy: public < internal < private\n".to_owned();
-    let roles = random.of_list(&["\"user\"", "\"user\", \"system\""]);
-    let _ = write!(text, "label m as trusted, public if:\n    (m: Message)\n    m.role in [{roles}]\n");
-    if random.chance(30) {
-        let _ =
-            write!(text, "label m as {} if:\n    (m: Message)\n    m.role == \"memory\"\n", label(random));
+impl Writer<'_> {
+    pub(crate) fn label(&mut self) -> String {
+        self.space.label(self.random)
     }
-    for store in 0..random.below(3) {
-        let (writer, reader) = (random.below(TOOLS), random.below(TOOLS));
-        let _ = writeln!(text, "store s{store}: written by t{writer}, read by t{reader}");
-    }
-    for tool in 0..TOOLS {
-        one_tool(random, tool, &mut text);
-    }
-    for _ in 0..random.below(3) {
-        rule(random, &mut text);
-    }
-    text
-}
 
-fn one_tool(random: &mut Random, tool: usize, text: &mut String) {
-    let out = format!("if:\n    (out: ToolOutput) is tool:t{tool}\n");
-    if random.chance(80) {
-        let _ = write!(text, "label out.content as {} {out}", low(random));
+    pub(crate) fn low(&mut self) -> String {
+        self.space.low(self.random)
     }
-    for _ in 0..random.below(4) {
-        let _ = write!(text, "label {} as {} {out}", random.of_list(&PARTS), label(random));
+
+    pub(crate) fn chance(&mut self, percent: usize) -> bool {
+        self.random.chance(percent)
     }
-    if random.chance(40) {
-        let (read, value) = (random.of_list(&["x", "y"]), random.of_list(&["me", "you"]));
-        // A label that depends on the very text it labels tells something of it, and its author means it to.
-        let target = if read == "x" { "y" } else { "x" };
+
+    /// A statement about the answers of a tool.
+    pub(crate) fn out(&mut self, tool: usize, head: &str, conditions: &[&str]) {
+        self.of_tool(tool, head, "out: ToolOutput", conditions);
+    }
+
+    /// A statement about the calls of a tool.
+    pub(crate) fn call(&mut self, tool: usize, head: &str, conditions: &[&str]) {
+        self.of_tool(tool, head, "call: ToolCall", conditions);
+    }
+
+    fn of_tool(&mut self, tool: usize, head: &str, variable: &str, conditions: &[&str]) {
+        let pattern = self.tools.pattern(self.random, tool);
+        let _ = writeln!(self.text, "{head} if:\n    ({variable}) is tool:{pattern}");
+        for condition in conditions {
+            let _ = writeln!(self.text, "    {condition}");
+        }
+    }
+
+    fn predicates(&mut self) {
+        let word = self.random.of_list(&["me", "you"]);
         let _ = write!(
-            text,
-            "label row.{target} as {} {out}    (row: dict) in out.content.rows\n    row.{read} == \"{value}\"\n",
-            label(random)
+            self.text,
+            "is_mine(out: ToolOutput) :=\n    out.content.k == \"{word}\"\n\
+             says(call: ToolCall) :=\n    \"{word}\" in str(call.arguments)\n"
         );
     }
-    if random.chance(20) {
-        let _ = writeln!(text, "label out.content.s as {} {out}    out.content.k == \"me\"", label(random));
-    }
-    let call = format!("if:\n    (call: ToolCall) is tool:t{tool}\n");
-    match random.below(6) {
-        0 => {}
-        1 | 2 => {
-            let _ = write!(text, "require top {call}");
-        }
-        3 => {
-            let _ = write!(text, "require {} else deny {call}", label(random));
-        }
-        _ => {
-            let _ = write!(text, "require {} {call}", low(random));
-        }
-    }
-    if random.chance(20) {
-        let _ = write!(text, "require {} for call.arguments.a {call}", label(random));
-    }
-    if random.chance(15) {
-        let _ = writeln!(text, "require {} {call}    call.arguments.a == \"me\"", label(random));
-    }
-    if random.chance(60) {
-        let _ = write!(text, "payload call.arguments.b {call}");
-    }
-}
 
-fn rule(random: &mut Random, text: &mut String) {
-    let action = random.of_list(&["raise", "ask"]);
-    let (tool, other) = (random.below(TOOLS), random.below(TOOLS));
-    let word = random.of_list(&["me", "you", "secret"]);
-    let body = match random.below(6) {
-        0 => format!("(call: ToolCall) is tool:t{tool}\n    \"{word}\" in str(call.arguments)"),
-        1 => format!(
-            "(out: ToolOutput) -> (call: ToolCall)\n    out is tool:t{other}\n    call is tool:t{tool}"
-        ),
-        2 => format!(
-            "(out: ToolOutput) -> (call: ToolCall)\n    \"{word}\" in str(out.content)\n    call is tool:t{tool}"
-        ),
-        3 => format!(
-            "(out: ToolOutput) => (call: ToolCall)\n    out is tool:t{other}\n    call is tool:t{tool}"
-        ),
-        4 => format!(
-            "(call: ToolCall) is tool:t{tool}\n    count(min=2):\n        (earlier: ToolCall) -> call\n        earlier is tool:t{other}"
-        ),
-        _ => format!("(m: Message)\n    m.role == \"assistant\"\n    \"{word}\" in m.content"),
-    };
-    let _ = write!(text, "{action} \"a rule\" if:\n    {body}\n");
+    fn messages(&mut self) {
+        let roles = self.random.of_list(&["\"user\"", "\"user\", \"system\""]);
+        let label = if self.chance(90) { self.space.bottom() } else { self.low() };
+        let _ = write!(self.text, "label m as {label} if:\n    (m: Message)\n    m.role in [{roles}]\n");
+        if self.chance(30) {
+            let label = self.label();
+            let _ = write!(self.text, "label m as {label} if:\n    (m: Message)\n    m.role == \"memory\"\n");
+        }
+    }
+
+    /// What is not labelled is not top.
+    fn default(&mut self) {
+        if self.chance(12) {
+            let label = self.space.bottom();
+            let label = self.random.of_list(&[label.as_str(), "trusted, public", "untrusted, internal"]);
+            let _ = writeln!(self.text, "default {label}");
+        }
+    }
+
+    fn stores(&mut self) {
+        for store in 0..self.random.below(3) {
+            let (writer, reader) = (self.tools.any(self.random), self.tools.any(self.random));
+            let _ = writeln!(self.text, "store s{store}: written by {writer}, read by {reader}");
+        }
+    }
+
+    /// What a server says of its tool.
+    fn description(&mut self, tool: usize) {
+        if self.chance(85) {
+            let label = if self.chance(60) { self.space.bottom() } else { self.label() };
+            self.of_tool(tool, &format!("label t as {label}"), "t: Tool", &[]);
+        }
+        if self.chance(15) {
+            let label = self.label();
+            self.of_tool(
+                tool,
+                &format!("label t.inputSchema as {label}"),
+                "t: Tool",
+                &["\"number\" in t.description"],
+            );
+        }
+    }
+
+    fn calls(&mut self, tool: usize) {
+        match self.random.below(6) {
+            0 => {}
+            1 | 2 => self.call(tool, "require top", &[]),
+            3 => {
+                let label = self.label();
+                self.call(tool, &format!("require {label} else deny"), &[]);
+            }
+            _ => {
+                let label = self.low();
+                self.call(tool, &format!("require {label}"), &[]);
+            }
+        }
+        if self.chance(20) {
+            let label = self.label();
+            self.call(tool, &format!("require {label} for call.arguments.a"), &[]);
+        }
+        if self.chance(20) {
+            let label = self.label();
+            let condition = self.random.of_list(&[
+                "call.arguments.a == \"me\"",
+                "call.arguments.b is None",
+                "call.arguments.a not in [\"me\", \"you\"]",
+                "says(call)",
+            ]);
+            self.call(tool, &format!("require {label}"), &[condition]);
+        }
+        if self.chance(40)
+            && let Some(element) = self.space.computed(self.random, "call.arguments.a")
+        {
+            let place = self.random.of_list(&["", " for call.arguments.b"]);
+            self.call(tool, &format!("require {element}{place}"), &[]);
+        }
+        if self.chance(60) {
+            self.call(tool, "payload call.arguments.b", &[]);
+        }
+        if self.chance(30) {
+            self.endorse(tool);
+        }
+        if self.chance(20) {
+            self.consent(tool);
+        }
+    }
+
+    /// See [`crate::model::typed`], which writes what is endorsed.
+    fn endorse(&mut self, tool: usize) {
+        let (kind, condition) = [
+            ("endorse", "is_date(call.arguments.b)"),
+            ("endorse", "call.arguments.b in [\"12:00\", \"13:00\"]"),
+            ("unsafe endorse", "is_email(call.arguments.b)"),
+        ][self.random.below(3)];
+        self.call(tool, &format!("{kind} call.arguments.b as trusted"), &[condition]);
+    }
+
+    /// Standing consent to what one argument carries.
+    fn consent(&mut self, tool: usize) {
+        let label = self.random.of_list(&["private", "internal"]);
+        let condition =
+            self.random.of_list(&["call.arguments.a in [\"me\", \"you\"]", "call.arguments.a is not None"]);
+        self.call(tool, &format!("consent {label} for call.arguments.b"), &[condition]);
+    }
 }

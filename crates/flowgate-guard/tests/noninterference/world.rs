@@ -1,16 +1,19 @@
-//! What tools answer, and how an answer can change where nobody looks.
+//! What tools answer, and how it is spelled.
 
-use flowgate::label::Label;
-use flowgate::trace::{Content, Document, NodeId, Step};
 use serde_json::{Map, Value, json};
 
 use crate::random::Random;
 
-const WORDS: [&str; 9] = [
+/// No word is one that policies endorse: what they release is as they say, and stays the same in both runs.
+const WORDS: [&str; 13] = [
     "me",
     "you",
     "secret",
     "",
+    "ann",
+    "bob",
+    "web",
+    "2024-05-19 12:00",
     "a longer text\nof two lines: with [brackets] and \"quotes\"",
     "it's",
     "[hidden h1]",
@@ -47,14 +50,54 @@ pub(crate) fn anything(random: &mut Random, depth: usize) -> Value {
     }
 }
 
+/// A text of the form that policies take parts of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Formed {
+    pub(crate) n: String,
+    pub(crate) k: String,
+    pub(crate) rest: String,
+}
+
+impl Formed {
+    pub(crate) fn new(random: &mut Random) -> Self {
+        let k = random.of_list(&["a", "bc", "def"]).to_owned();
+        Self { n: random.below(10).to_string(), k, rest: plain(random).as_str().unwrap_or("").to_owned() }
+    }
+
+    /// The text in its parts, if it has the form.
+    pub(crate) fn of(text: &str) -> Option<Self> {
+        let (n, rest) = text.strip_prefix("n=")?.split_once(" k=")?;
+        let (k, rest) = rest.split_once(' ')?;
+        Some(Self { n: n.to_owned(), k: k.to_owned(), rest: rest.to_owned() })
+    }
+
+    pub(crate) fn text(&self) -> String {
+        format!("n={} k={} {}", self.n, self.k, self.rest)
+    }
+}
+
+/// A scalar, or a text of which policies take parts.
+fn field(random: &mut Random) -> Value {
+    if random.chance(40) { Value::String(Formed::new(random).text()) } else { scalar(random) }
+}
+
 /// What a tool usually answers.
 pub(crate) fn answer(random: &mut Random) -> Value {
-    if random.chance(10) {
-        return anything(random, 2);
+    match random.below(20) {
+        0 => return anything(random, 2),
+        1 => return field(random),
+        _ => {}
     }
     let rows: Vec<Value> =
-        (0..random.below(4)).map(|_| json!({"x": scalar(random), "y": scalar(random)})).collect();
-    json!({"k": scalar(random), "rows": rows, "s": scalar(random), "more": {"z": scalar(random)}})
+        (0..random.below(4)).map(|_| json!({"x": field(random), "y": scalar(random)})).collect();
+    let mut answer =
+        json!({"k": scalar(random), "rows": rows, "s": field(random), "more": {"z": scalar(random)}});
+    if random.chance(10)
+        && let Some(map) = answer.as_object_mut()
+    {
+        map.remove("k");
+    }
+    answer
 }
 
 /// How an answer is spelled.
@@ -133,35 +176,8 @@ fn yaml(value: &Value, indent: usize) -> String {
     }
 }
 
-/// The value of a part, with everything that does not flow to `observer` replaced by anything. Counts what changed.
-pub(crate) fn changed(
-    document: &Document,
-    node: NodeId,
-    observer: &Label,
-    random: &mut Random,
-    count: &mut usize,
-) -> Value {
-    let Some(part) = document.node(node) else { return Value::Null };
-    if !part.label.flows_to(observer) {
-        *count += 1;
-        // Where something was declared inside, a text is labelled like what it could hold; that it is a text, and not
-        // what was declared, is as visible as the place.
-        return match &part.content {
-            Content::Scalar(value) if !value.is_null() => plain(random),
-            _ => anything(random, 2),
-        };
-    }
-    match &part.content {
-        Content::Scalar(value) => value.clone(),
-        Content::List => {
-            document.children(node).map(|child| changed(document, child, observer, random, count)).collect()
-        }
-        Content::Map => {
-            let entries = document.children(node).filter_map(|child| match &document.node(child)?.step {
-                Step::Key(key) => Some((key.to_string(), changed(document, child, observer, random, count))),
-                _ => None,
-            });
-            Value::Object(entries.collect())
-        }
-    }
+/// Everything that a tool can answer where a name stands.
+pub(crate) fn names() -> Vec<String> {
+    let plain = (1..10).map(|count| "word ".repeat(count));
+    WORDS.iter().map(|word| (*word).to_owned()).chain(plain).collect()
 }

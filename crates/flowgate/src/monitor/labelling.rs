@@ -58,6 +58,13 @@ struct Grant {
 /// What a statement grants, and whether a value that it asks for was missing; or why it cannot be evaluated.
 type Found = Result<(Vec<Grant>, bool), EvalError>;
 
+/// What a statement has looked at, and the join of its labels.
+#[derive(Default)]
+struct Looked {
+    reads: Vec<Read>,
+    label: Label,
+}
+
 /// What comes of a statement.
 #[derive(Default)]
 struct Matches {
@@ -67,7 +74,7 @@ struct Matches {
     unsure: Vec<Grant>,
     /// The regions that it speaks of, matched or not, and what its conditions have looked at: that it does not
     /// apply to a region is told by the label that the region has instead.
-    swayed: (Vec<NodeId>, Label),
+    swayed: (Vec<NodeId>, Looked),
     /// Why it could not be evaluated.
     failed: Option<Reason>,
 }
@@ -198,9 +205,23 @@ impl Monitor {
         let space = &plan.space;
         let mut raised = false;
         let mut closed = Dims::NONE;
-        for reading in [false, true] {
+        let statements = || {
             let statements = applicable.labels.iter().filter_map(|index| plan.labels.get(*index));
-            for statement in statements.filter(|s| s.reads == reading && (!is_error || s.mentions_error)) {
+            statements.filter(|statement| !is_error || statement.mentions_error)
+        };
+        // First of all what is raised whatever the values are, so that nothing relies on it before.
+        for statement in statements() {
+            if self.ambiguous(plan, &statement.query, tool).is_none()
+                && let Some(event) = self.trace.event_mut(id)
+            {
+                let most = greatest(space, &statement.label);
+                for node in instead_of_structure(&event.document, statement) {
+                    event.document.raise_subtree(node, &most);
+                }
+            }
+        }
+        for reading in [false, true] {
+            for statement in statements().filter(|s| s.reads == reading) {
                 let reason = if let Some(reason) = self.ambiguous(plan, &statement.query, tool) {
                     // It may have been there to raise what another statement lowers.
                     closed = closed.union(statement.label.dims);
@@ -210,20 +231,18 @@ impl Monitor {
                     let Matches { grants, unsure, swayed: (nodes, looked_at), failed } = found;
                     if let Some(event) = self.trace.event_mut(id) {
                         for node in nodes {
-                            raised |= event.document.raise_subtree(node, &looked_at);
+                            raised |= event.document.raise_subtree(node, &looked_at.label);
                         }
                         // What applies only if a missing value is taken for `None` may raise, and not lower.
                         for grant in unsure {
                             raised |= event.document.raise_subtree(grant.node, &grant.label.label);
                         }
-                    }
-                    raised |= self.grant(space, id, grants);
-                    if let Some(event) = self.trace.event_mut(id) {
-                        let most = greatest(space, &statement.label);
-                        for node in instead_of_structure(&event.document, statement) {
-                            raised |= event.document.raise_subtree(node, &most);
+                        // A label that is not granted relies on what was read, too.
+                        for read in looked_at.reads.iter().filter(|read| read.event == id) {
+                            event.document.mark_read(read.node, read.deep);
                         }
                     }
+                    raised |= self.grant(space, id, grants);
                     failed
                 };
                 if let Some(mut reason) = reason {
@@ -259,7 +278,8 @@ impl Monitor {
         let (mut found, mut looked_at) = self.grants(plan, id, statement, Missing::FailsAll, fuel)?;
         if let Ok((_, true)) = found {
             let (more, also) = self.grants(plan, id, statement, Missing::IsNone, fuel)?;
-            looked_at = looked_at.join(&also);
+            looked_at.label = looked_at.label.join(&also.label);
+            looked_at.reads.extend(also.reads);
             match more {
                 Ok((grants, _)) => matches.unsure = grants,
                 Err(problem) => found = Err(problem),
@@ -278,7 +298,7 @@ impl Monitor {
             }
             Err(problem) => {
                 // It may have been there to raise what another statement lowers.
-                looked_at = looked_at.join(&space.restrict(&space.top(), statement.label.dims));
+                looked_at.label = looked_at.label.join(&space.restrict(&space.top(), statement.label.dims));
                 matches.failed = Some(Reason::new(ReasonKind::RuleError, Action::Log, problem.to_string()));
             }
         }
@@ -286,9 +306,11 @@ impl Monitor {
             // Names in labels that are not granted take no room.
             self.roster = known;
         }
-        if looked_at != Label::BOTTOM {
-            matches.swayed = (self.spoken_of(plan, id, statement, fuel)?, looked_at);
-        }
+        let nodes = match looked_at.label {
+            Label::BOTTOM => Vec::new(),
+            _ => self.spoken_of(plan, id, statement, fuel)?,
+        };
+        matches.swayed = (nodes, looked_at);
         Ok(matches)
     }
 
@@ -351,7 +373,7 @@ impl Monitor {
         statement: &LabelStatement,
         missing: Missing,
         fuel: &mut u64,
-    ) -> Result<(Found, Label), EvalError> {
+    ) -> Result<(Found, Looked), EvalError> {
         let Self { trace, roster, parameters, answers, .. } = self;
         let mut evaluator = Evaluator::new(plan, trace, fuel, missing).given(parameters, answers);
         evaluator.touched = Some(Label::BOTTOM);
@@ -380,10 +402,12 @@ impl Monitor {
                 let (reads, read_label) = (evaluator.reads.clone(), evaluator.read_label());
                 grants.push(Grant { node, capture, label, reads, read_label });
             }
-            evaluator.reads.truncate(noted);
+            // The label tells what it was computed from, and so does a label that is not granted for what was read.
+            evaluator.forget(noted);
             Ok(false)
         });
-        let (missed, looked_at) = (evaluator.missed, evaluator.touched.unwrap_or(plan.space.top()));
+        let label = evaluator.touched.unwrap_or(plan.space.top());
+        let (missed, looked_at) = (evaluator.missed, Looked { reads: evaluator.forgotten, label });
         match result {
             Err(EvalError::Fuel) => Err(EvalError::Fuel),
             result => Ok((result.map(|_| (grants, missed)), looked_at)),

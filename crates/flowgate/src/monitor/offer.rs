@@ -142,9 +142,75 @@ pub(super) fn most_permitted(plan: &Plan, tool: &Tool) -> Label {
 }
 
 /// Whether the tool acts on nothing, whatever it is called with.
-fn is_harmless(plan: &Plan, tool: &Tool) -> bool {
+pub(super) fn is_harmless(plan: &Plan, tool: &Tool) -> bool {
     let requirements = requirements(plan, tool);
     let is_top = |requirement: &&Requirement| requirement.label.is_top && requirement.target.is_none();
     requirements.iter().all(is_top)
         && requirements.iter().any(|requirement| is_unconditional(&requirement.query))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::super::{Attribution, Source, Verdict};
+    use super::*;
+    use crate::policy::Policy;
+    use crate::trace::{Body, Call, Entry, EventId, Message, Output};
+
+    /// The label of what `read` answers after `note` was called with a hidden text that a condition looks at.
+    fn label_after(hidden: &str) -> Vec<String> {
+        let policy = "lattice integrity: trusted < untrusted
+label m as trusted if:
+    (m: Message)
+    m.role == \"user\"
+label out.content as trusted if:
+    (out: ToolOutput) is tool:read
+require top if:
+    (call: ToolCall) is tool:r\"read|note\"
+require untrusted if:
+    (call: ToolCall) is tool:note
+    \"me\" in call.arguments.text
+";
+        let mut monitor = Monitor::new(Arc::new(Policy::parse(policy).unwrap()));
+        let say = |role: &str, content| Message { role: role.to_owned(), content };
+        monitor.push(Entry::from(Body::Message(say("user", json!("x"))))).unwrap();
+        let (page, _) = monitor.push(Entry::from(Body::Message(say("page", json!(hidden))))).unwrap();
+        let mut run = |id: &str, tool: &str, arguments: serde_json::Value, slot: Option<EventId>| {
+            let call = Call {
+                id: id.to_owned(),
+                tool: Tool::local(tool),
+                arguments: Ok(arguments.as_object().cloned().unwrap()),
+            };
+            let mut attribution = Attribution::view("lowest-first", Label::BOTTOM, 1);
+            attribution.arguments = slot
+                .map(|page| {
+                    let regions = vec![(page, 0), (page, 1), (page, 2)];
+                    ("text".to_owned(), Source::Slot { view: Label::BOTTOM, regions })
+                })
+                .into_iter()
+                .collect();
+            let Verdict::Permit(permit) = monitor.judge_entry(Entry::from(Body::Call(call)), attribution)
+            else {
+                panic!("it is permitted");
+            };
+            let ran = monitor.redeem(permit).unwrap();
+            assert_eq!(ran.call().id, id);
+            let (call_id, tool, structured) = (id.to_owned(), None, None);
+            let output = Output { call_id, tool, content: json!("fine"), structured, is_error: false };
+            let (output, _) = monitor.push(Entry::from(Body::Output(output))).unwrap();
+            let label = monitor.trace().event(output).unwrap().label;
+            monitor.describe(&label)
+        };
+        run("c1", "note", json!({"text": hidden}), Some(page));
+        run("c2", "read", json!({}), None)
+    }
+
+    #[test]
+    fn what_is_hidden_does_not_decide_whether_a_store_is_written_to() {
+        assert_eq!(label_after("me"), ["untrusted"]);
+        assert_eq!(label_after("you"), ["untrusted"]);
+    }
 }

@@ -109,7 +109,29 @@ impl Monitor {
     }
 
     /// Compares every part of the call with what it may carry.
+    ///
+    /// Names that the call brings along take no room: no data carries them yet, and whoever calls where others do not see
+    /// it could otherwise use up the room for theirs.
     pub(super) fn require(
+        &mut self,
+        event: EventId,
+        applicable: &Applicable,
+        attribution: &Attribution,
+        fuel: &mut u64,
+    ) -> Required {
+        let plan = &self.policy.plan;
+        let requirements = applicable.requirements.iter().filter_map(|index| plan.requirements.get(*index));
+        let consents = applicable.consents.iter().filter_map(|index| plan.consents.get(*index));
+        let mut labels = requirements.map(|s| &s.label).chain(consents.map(|s| &s.label));
+        let known = labels.any(|label| !label.computed.is_empty()).then(|| self.roster.clone());
+        let required = self.required(event, applicable, attribution, fuel);
+        if let Some(known) = known {
+            self.roster = known;
+        }
+        required
+    }
+
+    fn required(
         &mut self,
         event: EventId,
         applicable: &Applicable,

@@ -1,0 +1,169 @@
+//! How an answer can change where somebody does not look.
+
+use flowgate::label::Label;
+use flowgate::trace::{Body, Content, Document, NodeId, Output, Step};
+use flowgate_guard::conversation::ToolAnswer;
+use serde_json::Value;
+
+use crate::random::Random;
+use crate::world::{self, Formed, Spelling};
+
+/// An answer of the first run, and who looks.
+pub(crate) struct Before<'a> {
+    pub(crate) output: &'a Output,
+    pub(crate) document: &'a Document,
+    pub(crate) spelling: Spelling,
+    pub(crate) observer: &'a Label,
+    /// Whether the policy speaks of errors, so that an answer's being one decides its labels.
+    pub(crate) speaks_of_errors: bool,
+}
+
+/// A new answer, with its spelling.
+pub(crate) fn fresh(random: &mut Random, errors: usize) -> (ToolAnswer, Spelling) {
+    let (value, spelling) = (world::answer(random), world::spelling(random));
+    let content = world::spell(&value, spelling);
+    let structured = match random.below(10) {
+        0..=5 => None,
+        6..=8 => Some(read(&content)),
+        _ => Some(world::anything(random, 2)),
+    };
+    let is_error = random.chance(errors);
+    (ToolAnswer { content, structured, is_error, carries: None }, spelling)
+}
+
+fn taken_apart(content: &Value, structured: Option<&Value>) -> Document {
+    let (call_id, tool, structured) = (String::new(), None, structured.cloned());
+    let output = Output { call_id, tool, content: content.clone(), structured, is_error: false };
+    Document::new(&Body::Output(output), Label::BOTTOM)
+}
+
+/// What a text says to whoever takes it apart.
+fn read(content: &Value) -> Value {
+    let document = taken_apart(content, None);
+    document.key(0, "content").map_or(Value::Null, |content| document.to_value(content))
+}
+
+impl Before<'_> {
+    /// The answer with everything replaced that the observer may not see. Counts what is.
+    pub(crate) fn changed(&self, random: &mut Random, count: &mut usize) -> (ToolAnswer, Spelling) {
+        let Self { output, document, .. } = self;
+        let content = document.key(0, "content").expect("an answer has content");
+        if !self.shows(0) || !self.shows(content) {
+            *count += 1;
+            return self.replaced(content, random, count);
+        }
+        let before = *count;
+        let value = self.part(content, random, count);
+        let is_by_chance = output.content.is_string() && matches!(self.spelling, Spelling::Value);
+        // What has not changed is spelled as it was; and a text beside which something else is said, is said with it.
+        let is_said_twice = document.twins_differ && output.content.is_string();
+        let text = if *count == before || is_by_chance || is_said_twice {
+            output.content.clone()
+        } else {
+            world::spell(&value, self.spelling)
+        };
+        let structured = match &output.structured {
+            Some(twin) if is_said_twice => Some(twin.clone()),
+            Some(_) if document.twins_differ => self.twin(random, count),
+            Some(_) => Some(read(&text)),
+            None => None,
+        };
+        let answer = ToolAnswer { content: text, structured, is_error: output.is_error, carries: None };
+        (answer, self.spelling)
+    }
+
+    /// Another answer in place of one that is hidden.
+    fn replaced(&self, content: NodeId, random: &mut Random, count: &mut usize) -> (ToolAnswer, Spelling) {
+        let Self { output, document, spelling, .. } = self;
+        let is_text = matches!(
+            document.node(content).map(|node| &node.content),
+            Some(Content::Scalar(value)) if !value.is_null()
+        );
+        if is_text || document.twins_differ {
+            let structured = self.twin(random, count);
+            let content = match &output.content {
+                Value::String(text) => self.text(content, text, random),
+                _ => world::plain(random),
+            };
+            let answer = ToolAnswer { content, structured, is_error: output.is_error, carries: None };
+            return (answer, *spelling);
+        }
+        // An error is top whatever the tool's answers are; that there was one is as visible as they are.
+        let errors = match (output.is_error, self.speaks_of_errors) {
+            (true, _) => 100,
+            (false, true) => 0,
+            (false, false) => 20,
+        };
+        loop {
+            let (answer, spelling) = fresh(random, errors);
+            let has_form = answer.content.as_str().is_some_and(|text| Formed::of(text).is_some());
+            // Whoever gives an answer twice tells that both say the same.
+            let differs = taken_apart(&answer.content, answer.structured.as_ref()).twins_differ;
+            if !has_form && !differs {
+                return (answer, spelling);
+            }
+        }
+    }
+
+    fn shows(&self, node: NodeId) -> bool {
+        self.document.node(node).is_some_and(|node| node.label.flows_to(self.observer))
+    }
+
+    /// The structured form of an answer that says something else than its text.
+    fn twin(&self, random: &mut Random, count: &mut usize) -> Option<Value> {
+        let node = self.document.key(0, "structured")?;
+        Some(self.part(node, random, count))
+    }
+
+    /// The value of a part, with everything that does not flow to the observer replaced by anything.
+    fn part(&self, id: NodeId, random: &mut Random, count: &mut usize) -> Value {
+        let document = self.document;
+        let Some(node) = document.node(id) else { return Value::Null };
+        if !self.shows(id) {
+            *count += 1;
+            // Where something was declared inside, a text is labelled like what it could hold; that it is a text, and
+            // not what was declared, is as visible as the place.
+            return match &node.content {
+                Content::Scalar(Value::String(text)) => self.text(id, text, random),
+                Content::Scalar(value) if !value.is_null() => world::plain(random),
+                _ => formless(random),
+            };
+        }
+        match &node.content {
+            Content::Scalar(value) => value.clone(),
+            Content::List => document.children(id).map(|child| self.part(child, random, count)).collect(),
+            Content::Map => {
+                let entries = document.children(id).filter_map(|child| match &document.node(child)?.step {
+                    Step::Key(key) => Some((key.to_string(), self.part(child, random, count))),
+                    _ => None,
+                });
+                Value::Object(entries.collect())
+            }
+        }
+    }
+
+    /// Another text. Whether a text has the form that a policy takes parts of is as visible as the parts: the policy
+    /// vouches for who writes the form.
+    fn text(&self, id: NodeId, text: &str, random: &mut Random) -> Value {
+        let Some(before) = Formed::of(text) else { return world::plain(random) };
+        let mut formed = Formed::new(random);
+        for child in self.document.children(id).filter(|child| self.shows(*child)) {
+            match self.document.node(child).map(|node| &node.step) {
+                Some(Step::Capture(name)) if **name == *"n" => formed.n.clone_from(&before.n),
+                Some(Step::Capture(name)) if **name == *"k" => formed.k.clone_from(&before.k),
+                _ => {}
+            }
+        }
+        Value::String(formed.text())
+    }
+}
+
+/// Anything that is not itself a text of the form.
+fn formless(random: &mut Random) -> Value {
+    loop {
+        let value = world::anything(random, 2);
+        if value.as_str().and_then(Formed::of).is_none() {
+            return value;
+        }
+    }
+}

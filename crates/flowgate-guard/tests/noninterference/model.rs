@@ -1,0 +1,116 @@
+//! The worst model: whatever it is shown decides everything that it writes.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use flowgate_lm::chat::{Completion, Message, Part, Request, ToolCall};
+use serde_json::{Value, json};
+
+use crate::random::Random;
+
+/// What a screener's model answers: anything, depending on all that it sees.
+pub(crate) fn chosen(request: &Request) -> Completion {
+    let shown = format!("{request:?}");
+    let mut random = Random::of(&shown);
+    let names: Vec<String> = (1..6).filter(|_| random.chance(40)).map(|n| format!("h{n}")).collect();
+    let arguments = json!({"reasoning": "", "regions": names}).to_string();
+    let arguments = if random.chance(5) { "no".to_owned() } else { arguments };
+    let call = ToolCall { id: "x".to_owned(), name: "needed_regions".to_owned(), arguments };
+    Completion { calls: vec![call], ..Completion::default() }
+}
+
+/// What is written into a slot: all of what was shown, or what the instruction asks for.
+pub(crate) fn filled(request: &Request) -> Completion {
+    let text = typed(request).unwrap_or_else(|| format!("{:?}", request.messages));
+    Completion { text, ..Completion::default() }
+}
+
+/// A value of a kind that policies endorse. An endorsement is a declared release: what hidden text may decide by it
+/// is which value it is. That stays the same in both runs, since the instruction alone decides, which is not hidden.
+fn typed(request: &Request) -> Option<String> {
+    let Some(Message::User(parts)) = request.messages.last() else { return None };
+    let Some(Part::Text(text)) = parts.first() else { return None };
+    // What stands in the texts has its quotes escaped.
+    let (_, rest) = text.split_once("\"instruction\": \"write ")?;
+    Some(rest.split_once('"')?.0.to_owned())
+}
+
+pub(crate) fn is_typed(value: &Value) -> bool {
+    value.as_str().is_some_and(|text| TYPED.contains(&text))
+}
+
+/// The regions of a slot that is to be filled with such a value.
+pub(crate) fn typed_slot(arguments: &str) -> Vec<String> {
+    let arguments: Value = serde_json::from_str(arguments).unwrap_or_default();
+    let slot = &arguments["b"]["$slot"];
+    if !slot["fill"].as_str().is_some_and(|fill| fill.starts_with("write ")) {
+        return Vec::new();
+    }
+    let regions = slot["regions"].as_array().into_iter().flatten();
+    regions.filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+const TYPED: [&str; 5] = ["2024-05-19", "2023-01-02", "12:00", "13:00", "ann@example.org"];
+
+pub(crate) fn worst(request: &Request, shown: &str) -> Completion {
+    let mut random = Random::of(shown);
+    let mut names: Vec<String> = Vec::new();
+    for (at, _) in shown.match_indices("[hidden h") {
+        let digits: String = shown[at + 9..].chars().take_while(char::is_ascii_digit).collect();
+        names.push(format!("h{digits}"));
+    }
+    let mut completion = Completion::default();
+    if random.chance(50) {
+        completion.text = format!("{:x} me", random.next());
+    }
+    if request.tools.is_empty() {
+        return completion;
+    }
+    for index in 0..random.below(4) {
+        let mut arguments: BTreeMap<&str, Value> = BTreeMap::new();
+        let tool = &request.tools[random.below(request.tools.len())];
+        let mut name = tool.name.clone();
+        if tool.name == "look" {
+            let regions: Vec<&String> =
+                (0..1 + random.below(2)).map(|_| &names[random.below(names.len())]).collect();
+            arguments.insert("regions", json!(regions));
+            arguments.insert("then_return", json!(random.chance(60)));
+        } else {
+            arguments.insert("a", Value::String(copied(&mut random, shown)));
+            if !names.is_empty() && random.chance(50) {
+                arguments.insert("b", json!({"$slot": slot(&mut random, &names, shown)}));
+            } else if random.chance(30) {
+                arguments.insert("b", Value::String(copied(&mut random, shown)));
+            }
+        }
+        if random.chance(3) {
+            let _ = write!(name, "_{}", random.next());
+        }
+        let spaces = " ".repeat(random.below(3));
+        let fields: Vec<String> =
+            arguments.iter().map(|(key, value)| format!("{spaces}{key:?}: {value}")).collect();
+        let arguments = format!("{{{}}}", fields.join(","));
+        completion.calls.push(ToolCall { id: format!("{index}{:x}", random.next()), name, arguments });
+    }
+    completion
+}
+
+fn slot(random: &mut Random, names: &[String], shown: &str) -> Value {
+    let mut slot = json!({"regions": [names[random.below(names.len())]]});
+    match random.below(10) {
+        0..=3 => {}
+        4..=6 => slot["fill"] = json!(copied(random, shown)),
+        _ => slot["fill"] = json!(format!("write {}", random.of_list(&TYPED))),
+    }
+    slot
+}
+
+/// Some of what is seen, or something that policies ask for.
+fn copied(random: &mut Random, shown: &str) -> String {
+    if random.chance(50) {
+        return random.of_list(&["me", "you", "secret", "x", "ann", "web", "2024-05-19"]).to_owned();
+    }
+    let characters: Vec<char> = shown.chars().collect();
+    let start = random.below(characters.len());
+    characters.iter().skip(start).take(random.below(60)).collect()
+}

@@ -1,0 +1,37 @@
+//! Random rules, which may look at all that has happened.
+
+use std::fmt::Write as _;
+
+use crate::policy::Writer;
+
+/// LEAK: whether a rule stops an answer tells what it has read there, also to those who may see the answer and not that
+/// part of it. Left out until what is read counts.
+const ANSWERS_ARE_STOPPED: bool = false;
+
+pub(crate) fn rule(writer: &mut Writer<'_>) {
+    let Writer { random, tools, text, .. } = writer;
+    let action = random.of_list(&["raise", "ask"]);
+    let (tool, other) = (tools.any(random), tools.any(random));
+    let word = random.of_list(&["me", "you", "secret"]);
+    let body = match random.below(if ANSWERS_ARE_STOPPED { 10 } else { 9 }) {
+        0 => format!("(call: ToolCall) is tool:{tool}\n    \"{word}\" in str(call.arguments)"),
+        1 => {
+            format!("(out: ToolOutput) -> (call: ToolCall)\n    out is tool:{other}\n    call is tool:{tool}")
+        }
+        2 => format!(
+            "(out: ToolOutput) -> (call: ToolCall)\n    \"{word}\" in str(out.content)\n    call is tool:{tool}"
+        ),
+        3 => {
+            format!("(out: ToolOutput) => (call: ToolCall)\n    out is tool:{other}\n    call is tool:{tool}")
+        }
+        4 => format!(
+            "(call: ToolCall) is tool:{tool}\n    count(min=2):\n        (earlier: ToolCall) -> call\n        earlier is tool:{other}"
+        ),
+        5 => format!("(call: ToolCall) is tool:{tool}\n    hidden(call) > {}", random.below(3)),
+        6 => format!("(call: ToolCall) is tool:{tool}\n    says(call)"),
+        7 => format!("(out: ToolOutput) -> (call: ToolCall)\n    is_mine(out)\n    call is tool:{tool}"),
+        8 => format!("(m: Message)\n    m.role == \"assistant\"\n    \"{word}\" in m.content"),
+        _ => format!("(out: ToolOutput) is tool:{other}\n    is_mine(out)"),
+    };
+    let _ = write!(text, "{action} \"a rule\" if:\n    {body}\n");
+}

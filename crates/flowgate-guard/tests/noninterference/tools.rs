@@ -1,0 +1,89 @@
+//! The tools of a case: of some server or of none, described by the operator or by the server.
+
+use flowgate::trace::Tool;
+use flowgate_guard::{Offered, Words};
+use serde_json::{Value, json};
+
+use crate::random::Random;
+
+/// How many tools there are.
+const TOOLS: usize = 5;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Tools(Vec<(Tool, Words)>);
+
+impl Tools {
+    pub(crate) fn new(random: &mut Random) -> Self {
+        let (on_servers, described) = (random.chance(50), random.chance(35));
+        let mut tools: Vec<(Tool, Words)> = Vec::new();
+        for index in 0..TOOLS {
+            let words = if described && random.chance(40) { Words::Server } else { Words::Operator };
+            let name = format!("t{index}");
+            let tool = match random.below(if on_servers { 3 } else { 1 }) {
+                0 => Tool::local(&name),
+                1 => Tool::of("s1", &name),
+                _ => Tool::of("s2", &name),
+            };
+            tools.push((tool, words));
+        }
+        if on_servers && random.chance(60) {
+            // A second server offers what the first one does.
+            let other = if tools[0].0.server.as_deref() == Some("s1") { "s2" } else { "s1" };
+            tools[TOOLS - 1].0 = Tool::of(other, "t0");
+        }
+        Self(tools)
+    }
+
+    /// A pattern that speaks of one of the tools, not always unambiguously, nor of no other.
+    pub(crate) fn pattern(&self, random: &mut Random, index: usize) -> String {
+        let (tool, _) = &self.0[index];
+        match (&tool.server, random.below(10)) {
+            (Some(server), 0..=4) => format!("{server}/{}", tool.name),
+            (Some(server), 5) => format!("{server}/*"),
+            (_, 6 | 7) => format!("*/{}", tool.name),
+            _ => tool.name.to_string(),
+        }
+    }
+
+    pub(crate) fn any(&self, random: &mut Random) -> String {
+        let index = random.below(TOOLS);
+        self.pattern(random, index)
+    }
+
+    pub(crate) fn indices(&self) -> std::ops::Range<usize> {
+        0..TOOLS
+    }
+
+    /// Whether two servers offer a tool of the same name.
+    pub(crate) fn hold_a_name_twice(&self) -> bool {
+        self.0.iter().enumerate().any(|(n, (tool, _))| self.0[..n].iter().any(|(o, _)| o.name == tool.name))
+    }
+
+    /// Which tools a server describes.
+    pub(crate) fn described(&self) -> impl Iterator<Item = usize> + '_ {
+        self.indices().filter(|index| self.0[*index].1 == Words::Server)
+    }
+
+    pub(crate) fn offered(&self) -> Vec<Offered> {
+        let offered = |(index, (tool, words)): (usize, &(Tool, Words))| Offered {
+            tool: tool.clone(),
+            description: format!("the tool number {index}"),
+            parameters: parameters(),
+            output: index
+                .is_multiple_of(2)
+                .then(|| json!({"type": "object", "properties": {"s": {"type": "string"}}})),
+            words: *words,
+        };
+        self.0.iter().enumerate().map(offered).collect()
+    }
+}
+
+fn parameters() -> Value {
+    json!({"type": "object", "properties": {"a": {}, "b": {}}})
+}
+
+/// Another schema of arguments.
+pub(crate) fn other_parameters(random: &mut Random) -> Value {
+    let kind = random.of_list(&["string", "integer"]);
+    json!({"type": "object", "properties": {"a": {"type": kind}, "c": {}}})
+}
