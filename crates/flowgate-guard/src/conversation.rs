@@ -489,12 +489,13 @@ impl Conversation {
         Need::Complete(view)
     }
 
-    /// The model has written its next message.
-    pub fn completed(&mut self, completion: Completion) {
-        let Some(view) = self.view.take() else { return };
+    /// The model has written its next message. Returns the label of the step that stands now: of this one, or of the draft
+    /// that it was to replace. There is none if the message is to be written again from less.
+    pub fn completed(&mut self, completion: Completion) -> Option<Label> {
+        let view = self.view.take()?;
         self.turn.spent.messages += 1;
         self.turn.spent.tokens = self.turn.spent.tokens.plus(completion.usage);
-        let Some((view, completion)) = self.settle(view, completion) else { return };
+        let (view, completion) = self.settle(view, completion)?;
         if self.settings.method == Method::Provenance
             && let Some(level) = self.levels.last_mut()
         {
@@ -505,13 +506,14 @@ impl Conversation {
         if !text.is_empty() {
             self.reply(&text, view.label);
         }
-        let has_calls = !calls.is_empty();
+        let (has_calls, label) = (!calls.is_empty(), view.label);
         let calls = calls.into_iter().map(|call| Made { call, answer: Answer::Pending }).collect();
         self.items.push(Item::Step(Step { label: view.label, names: view.names, text, calls }));
         self.phase = Phase::Calls(0);
         if !has_calls {
             self.end_level(None);
         }
+        Some(label)
     }
 
     /// The model gave no answer. What was promised to go on below does so: that a model fails on hidden text is a fact

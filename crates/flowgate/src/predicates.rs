@@ -102,6 +102,11 @@ impl Answers {
         answer
     }
 
+    /// The same, of which neither hears what the other is answered from now on.
+    pub(crate) fn fork(&self) -> Self {
+        Self::new(self.predicates.clone(), self.recorded())
+    }
+
     pub(crate) fn recorded(&self) -> Vec<Answered> {
         self.given.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }

@@ -52,7 +52,7 @@ pub(crate) enum Which {
 }
 
 /// The events that fit the variables of each rule so far.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Rules {
     /// One list for each variable, those of one rule after those of another.
     fitting: Vec<Vec<EventId>>,

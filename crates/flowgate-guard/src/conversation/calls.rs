@@ -269,16 +269,14 @@ impl Conversation {
     }
 
     /// Whether all calls would run that a model makes which was shown what flows to `label`. Nothing comes of asking.
-    pub(super) fn would_run(&mut self, calls: &[ToolCall], label: &Label) -> bool {
-        calls.iter().all(|call| {
-            let Some(known) = self.catalogue.find(&self.monitor, label, &call.name) else { return true };
-            self.judged += 1;
-            let (id, tool) = (format!("c{}", self.judged), known.offered.tool.clone());
-            let call = Call::from_json(id, tool, &call.arguments);
+    pub(super) fn would_run(&self, calls: &[ToolCall], label: &Label) -> bool {
+        let judged = calls.iter().enumerate().filter_map(|(index, call)| {
+            let known = self.catalogue.find(&self.monitor, label, &call.name)?;
+            let call = Call::from_json(format!("draft{index}"), known.offered.tool.clone(), &call.arguments);
             let attribution = Attribution::view(self.settings.method.name(), *label, 0);
-            let verdict = self.monitor.judge_entry(Entry::from(Body::Call(call)), attribution);
-            matches!(verdict, Verdict::Permit(_))
-        })
+            Some((Entry::from(Body::Call(call)), attribution))
+        });
+        self.monitor.would_permit(judged)
     }
 
     pub(super) fn redeem(&mut self, index: usize, permit: Permit) -> Option<Need> {

@@ -111,7 +111,9 @@ impl Run {
                     self.log.push(format!("sees {}", shown(&view.request)));
                     match *script.next().unwrap() {
                         "FAIL" => self.conversation.failed(),
-                        line => self.conversation.completed(written(line)),
+                        line => {
+                            self.conversation.completed(written(line));
+                        }
                     }
                 }
                 Need::Screen(request) => {

@@ -8,11 +8,6 @@ use crate::rules;
 use crate::space::Space;
 use crate::tools::Tools;
 
-/// LEAK: statements that read apply in their order. If one raises what an earlier one has read, all of the event is
-/// closed; and whether it comes to that depends on what was read. So each reads only what those before it have labelled,
-/// until the monitor itself sees to their order.
-const RELIES_ON_WHAT_IS_RAISED: bool = false;
-
 /// What a policy is written with, and what has been written.
 pub(crate) struct Writer<'a> {
     pub(crate) random: &'a mut Random,
@@ -34,10 +29,8 @@ pub(crate) fn policy(random: &mut Random, space: &Space, tools: &Tools) -> Strin
         writer.answers(tool);
         writer.calls(tool);
     }
-    let mut parts = [Decided::Computed, Decided::Fields, Decided::More, Decided::Text];
-    if RELIES_ON_WHAT_IS_RAISED {
-        parts.reverse();
-    }
+    // Statements read what later ones raise: the order in which they stand means nothing.
+    let parts = [Decided::Text, Decided::More, Decided::Fields, Decided::Computed];
     for part in parts {
         for tool in tools.indices() {
             writer.deciding(tool, part);

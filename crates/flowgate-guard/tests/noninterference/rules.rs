@@ -4,16 +4,12 @@ use std::fmt::Write as _;
 
 use crate::policy::Writer;
 
-/// LEAK: whether a rule stops an answer tells what it has read there, also to those who may see the answer and not that
-/// part of it. Left out until what is read counts.
-const ANSWERS_ARE_STOPPED: bool = false;
-
 pub(crate) fn rule(writer: &mut Writer<'_>) {
     let Writer { random, tools, text, .. } = writer;
     let action = random.of_list(&["raise", "ask"]);
     let (tool, other) = (tools.any(random), tools.any(random));
     let word = random.of_list(&["me", "you", "secret"]);
-    let body = match random.below(if ANSWERS_ARE_STOPPED { 10 } else { 9 }) {
+    let body = match random.below(10) {
         0 => format!("(call: ToolCall) is tool:{tool}\n    \"{word}\" in str(call.arguments)"),
         1 => {
             format!("(out: ToolOutput) -> (call: ToolCall)\n    out is tool:{other}\n    call is tool:{tool}")

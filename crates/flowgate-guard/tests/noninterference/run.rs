@@ -1,5 +1,6 @@
 //! A conversation with the worst model, seen by somebody who may not see everything.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use flowgate::label::Label;
@@ -9,6 +10,8 @@ use flowgate::trace::{Body, Entry, EventId, Message};
 use flowgate_guard::Words;
 use flowgate_guard::approve::{Decision, DigestKey};
 use flowgate_guard::conversation::{Conversation, Method, Need, Settings};
+use flowgate_lm::chat::Completion;
+use flowgate_lm::wire::{Api, Head};
 use serde_json::{Value, json};
 
 use crate::change::{self, Before};
@@ -147,6 +150,7 @@ impl Run {
         labels: Option<&Vec<Label>>,
         hidden: &mut Random,
     ) {
+        let mut written = Vec::new();
         loop {
             let steps = run.labels.last().map_or(0, Vec::len);
             if let Some(label) = labels.and_then(|labels| labels.get(steps)) {
@@ -163,19 +167,28 @@ impl Run {
                 }
                 Need::Complete(_) if labels.is_some_and(|labels| steps >= labels.len()) => return,
                 Need::Complete(view) => {
-                    run.labels.last_mut().expect("a turn").push(view.label);
                     let shown = format!("{:?}", view.request);
-                    if self.sees(&view.label) {
+                    let completion = streamed(&worst(&view.request, &shown), self.seed);
+                    let stands = run.conversation.completed(completion.clone());
+                    written.push((view, shown, completion));
+                    let Some(label) = stands else { continue };
+                    // What was written again is as if it had never been written.
+                    let stood = written.drain(..).find(|(view, ..)| view.label == label);
+                    let (view, shown, completion) = stood.expect("one of them stands");
+                    run.labels.last_mut().expect("a turn").push(label);
+                    if self.sees(&label) {
                         run.log.push(format!("sees {shown}"));
                     }
-                    let completion = worst(&view.request, &shown);
-                    if self.sees(&view.label) && self.text.contains("endorse ") {
+                    if self.sees(&label) && self.text.contains("endorse ") {
                         run.release(&view, &completion);
                     }
                     run.slots += completion.calls.iter().filter(|c| c.arguments.contains("$slot")).count();
-                    run.conversation.completed(completion);
                 }
                 Need::Screen(request) => run.conversation.screened(&chosen(&request)),
+                // Whether a model can do anything with a hidden text is a fact about the text.
+                Need::Fill(request) if Random::of(&format!("{request:?}")).chance(10) => {
+                    run.conversation.unfilled();
+                }
                 Need::Fill(request) => run.conversation.filled(&filled(&request)),
                 Need::Approve(ask) => {
                     if self.sees(&ask.decided) {
@@ -216,4 +229,16 @@ impl Run {
             run.answers.push((EventId(last), spelling));
         }
     }
+}
+
+/// What a model wrote, as it comes from a server that streams it in one of the forms.
+fn streamed(completion: &Completion, seed: u64) -> Completion {
+    let apis = Api::ALL;
+    let api = apis[usize::try_from(seed).unwrap_or(0) % apis.len()];
+    let events = api.encode_stream(completion, Head { id: "r", model: "worst", created: 0 }, true);
+    let mut decoder = api.decoder();
+    for event in events {
+        decoder.feed(&event, &mut |_| ControlFlow::Continue(())).expect("what we wrote ourselves");
+    }
+    decoder.finish().expect("the whole stream")
 }

@@ -28,6 +28,6 @@ impl Floors {
 
 impl From<Label> for Floors {
     fn from(whole: Label) -> Self {
-        Self { whole, blocks: Vec::new() }
+        Self { whole, ..Self::default() }
     }
 }

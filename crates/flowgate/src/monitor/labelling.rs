@@ -187,7 +187,11 @@ impl Monitor {
         (id, reasons.into_iter().map(|reason| Finding { event: id, reason }).collect())
     }
 
-    /// Applies the label statements: first those that look at nothing, then the others in order.
+    /// Applies the label statements, again and again until no label was granted on the word of a region that turned out to be
+    /// labelled higher: each time, such regions carry from the start what they had come to carry.
+    ///
+    /// So what a label relies on does not depend on the order of statements; and that one was relied on too early does not
+    /// show, which may depend on what is hidden.
     #[expect(
         clippy::too_many_arguments,
         reason = "one call, from the function above, which has found all of it out"
@@ -202,6 +206,41 @@ impl Monitor {
         reasons: &mut Vec<Reason>,
         fuel: &mut u64,
     ) -> Result<(), EvalError> {
+        let Some(before) = self.trace.event(id).map(|event| event.document.clone()) else { return Ok(()) };
+        for _ in 0..=applicable.labels.len() {
+            let mut found = Vec::new();
+            let raised = self.declare_once(plan, id, applicable, tool, is_error, &mut found, fuel)?;
+            if !raised {
+                reasons.append(&mut found);
+                return Ok(());
+            }
+            if let Some(event) = self.trace.event_mut(id) {
+                let relied_on = event.document.relied_on();
+                event.document = before.clone();
+                event.document.raise_each(&relied_on);
+            }
+        }
+        if let Some(event) = self.trace.event_mut(id) {
+            event.document.set_subtree(0, plan.space.top());
+        }
+        let message = "statements raise labels that others rely on, in a circle, so the event is unlabelled";
+        reasons.push(Reason::new(ReasonKind::RuleError, Action::Log, message));
+        Ok(())
+    }
+
+    /// Applies the label statements: first those that look at nothing, then the others in order. Returns whether one
+    /// raised what another had relied on.
+    #[expect(clippy::too_many_arguments, reason = "one call, from the function above")]
+    fn declare_once(
+        &mut self,
+        plan: &Plan,
+        id: EventId,
+        applicable: &Applicable,
+        tool: Option<&Tool>,
+        is_error: bool,
+        reasons: &mut Vec<Reason>,
+        fuel: &mut u64,
+    ) -> Result<bool, EvalError> {
         let space = &plan.space;
         let mut raised = false;
         let mut closed = Dims::NONE;
@@ -251,16 +290,10 @@ impl Monitor {
                 }
             }
         }
-        let Some(event) = self.trace.event_mut(id) else { return Ok(()) };
+        let Some(event) = self.trace.event_mut(id) else { return Ok(raised) };
         event.document.join_captures();
         event.document.close_dims(space, closed);
-        if raised {
-            // A label was granted on the word of a region that turned out to be labelled higher.
-            event.document.set_subtree(0, space.top());
-            let message = "a statement raised a label that another had relied on, so the event is unlabelled";
-            reasons.push(Reason::new(ReasonKind::RuleError, Action::Log, message));
-        }
-        Ok(())
+        Ok(raised)
     }
 
     /// The matches of a statement, and those that it would have if missing values were `None`. If it cannot be
@@ -473,7 +506,7 @@ impl Monitor {
 }
 
 /// The most that a statement could grant.
-fn greatest(space: &Space, label: &LabelPlan) -> Label {
+pub(super) fn greatest(space: &Space, label: &LabelPlan) -> Label {
     let fixed = label.fixed.unwrap_or(Partial::NONE);
     let computed = space.restrict(&space.top(), label.dims.without(fixed.dims));
     fixed.label.join(&computed)

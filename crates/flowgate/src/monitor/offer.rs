@@ -53,23 +53,43 @@ impl Monitor {
         names
     }
 
-    /// What an answer of a tool carries at least because rules that can stop it look at other events: whether they do
-    /// shows in what becomes of the answer.
+    /// What an answer of a tool carries at least because there are rules that can stop it: whether one does shows in what
+    /// becomes of the answer, and depends on what the rule looks at, in the answer and in other events.
     pub fn answer_floor(&self, tool: &Tool) -> Label {
         let rules = self.policy.plan.rules.iter().filter(|rule| rule.action != Action::Log);
-        let around = rules.map(|rule| {
+        let can_stop = rules.filter(|rule| {
             let is_last = |variable: &EventVariable| {
                 matches!(variable.ty, Type::ToolOutput | Type::Event)
                     && (variable.can_be_last || !rule.is_settled)
                     && variable.named.as_ref().is_none_or(|name| *name == tool.name)
             };
-            if rule.events.iter().any(is_last) { around(rule) } else { Around::Nothing }
+            rule.events.iter().any(is_last)
         });
-        match around.max() {
-            None | Some(Around::Nothing) => Label::BOTTOM,
-            Some(Around::Calls) => self.trace.calls_context(),
+        match can_stop.map(around).max() {
+            None => Label::BOTTOM,
+            Some(Around::Nothing) => self.most_answered(tool),
+            Some(Around::Calls) => self.trace.calls_context().join(&self.most_answered(tool)),
             Some(Around::Everything) => self.policy.space().top(),
         }
+    }
+
+    /// The most that any part of an answer of this tool can carry, whatever it says: labels that were found would depend on
+    /// that.
+    fn most_answered(&self, tool: &Tool) -> Label {
+        let plan = &self.policy.plan;
+        let space = &plan.space;
+        let indices = labelling::for_tool(plan, tool).labels;
+        let statements: Vec<_> = indices.into_iter().filter_map(|index| plan.labels.get(index)).collect();
+        let is_whole = |target: &crate::policy::plan::Target| {
+            target.capture.is_none()
+                && matches!(target.steps.as_slice(), [TargetStep::Key(name)] if **name == *"content")
+        };
+        let covered = statements.iter().filter(|s| is_whole(&s.target) && is_unconditional(&s.query));
+        let covered = covered.fold(Dims::NONE, |dims, statement| dims.union(statement.label.dims));
+        let base = space.restrict(&plan.default.unwrap_or(space.top()), space.all().without(covered));
+        statements
+            .iter()
+            .fold(base, |most, statement| most.join(&labelling::greatest(space, &statement.label)))
     }
 
     /// An agent that was shown what flows to `below` is about to be shown what flows to `view`. From now on every

@@ -259,6 +259,20 @@ impl Document {
         }
     }
 
+    /// What the nodes carry that declarations have relied on; nothing for the others. Captured pieces are left out.
+    pub(crate) fn relied_on(&self) -> Vec<Label> {
+        let nodes = self.nodes.iter().filter(|node| !matches!(node.step, Step::Capture(_)));
+        nodes.map(|node| if node.read { node.label } else { Label::BOTTOM }).collect()
+    }
+
+    /// Joins a label into each node, for good: in a document without captured pieces.
+    pub(crate) fn raise_each(&mut self, floors: &[Label]) {
+        for (node, floor) in self.nodes.iter_mut().zip(floors) {
+            node.label = node.label.join(floor);
+            node.floor = node.floor.join(floor);
+        }
+    }
+
     /// Gives every node of the subtree the label `label`.
     pub(crate) fn set_subtree(&mut self, id: NodeId, label: Label) {
         let end = self.nodes.get(id).map_or(id, |node| node.end);
