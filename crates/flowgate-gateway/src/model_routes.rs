@@ -6,9 +6,9 @@
 //! one path, streaming or not.
 //!
 //! * [`config`]: the file that names upstreams and clients.
-//! * [`clients`]: who asks, by their key, and how much they may ask.
-//! * [`sessions`]: which conversation a request belongs to.
-//! * [`turn`]: one request, from what was asked to what is answered.
+//! * `clients`: who asks, by their key, and how much they may ask.
+//! * `sessions`: which conversation a request belongs to.
+//! * `turn`: one request, from what was asked to what is answered.
 
 mod clients;
 pub mod config;
