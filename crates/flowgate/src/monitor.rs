@@ -4,11 +4,14 @@
 //! the same policy and the same events give the same verdicts, live or over a log.
 
 mod attribution;
+mod examine;
 mod floors;
+mod fork;
 mod labelling;
 mod memory;
 mod offer;
 mod reasons;
+mod regions;
 mod requirement;
 mod stores;
 mod verdict;
@@ -31,8 +34,9 @@ use crate::policy::pattern::Servers;
 use crate::policy::plan::Type;
 use crate::policy::{Action, Policy};
 use crate::predicates::{Answered, Answers, Predicates};
-use crate::rules::{Around, Rules};
-use crate::trace::{Body, Call, Entry, EventId, Influence, PlaceError, Region, Status, Tool, Trace};
+use crate::rules::Rules;
+use crate::trace::{Body, Call, Entry, EventId, PlaceError, Region, Status, Tool, Trace};
+use examine::Examined;
 pub use memory::MemoryError;
 use stores::{Access, Stores};
 use verdict::{Approval, Ticket};
@@ -126,16 +130,6 @@ pub struct Recorded {
     pub judgement: Judgement,
     /// Its place in the trace; `None` if it has none.
     pub event: Option<EventId>,
-}
-
-/// A judged call that stands at the end of the trace.
-struct Examined {
-    judgement: Judgement,
-    event: Option<EventId>,
-    entry: Entry,
-    access: Access,
-    /// What its agent had seen before.
-    seen: Label,
 }
 
 impl Monitor {
@@ -296,46 +290,6 @@ impl Monitor {
         self.judge_with(entry, attribution, None)
     }
 
-    /// Whether calls would be permitted one after the other, of which nobody is to know that they were thought of. Nothing
-    /// comes of asking, and it takes as long as the trace is.
-    pub fn would_permit(&self, calls: impl IntoIterator<Item = (Entry, Attribution)>) -> bool {
-        let mut fork = self.fork();
-        let mut permits = Vec::new();
-        calls.into_iter().all(|(entry, attribution)| match fork.judge_entry(entry, attribution) {
-            Verdict::Permit(permit) => {
-                permits.push(permit);
-                true
-            }
-            Verdict::Confirm(_) | Verdict::Deny(_) => false,
-        })
-    }
-
-    /// The same state in another monitor, of which no permit is good here.
-    fn fork(&self) -> Self {
-        Self {
-            policy: Arc::clone(&self.policy),
-            limits: self.limits,
-            trace: self.trace.clone(),
-            roster: self.roster.clone(),
-            servers: self.servers.clone(),
-            met: self.met.clone(),
-            home: Arc::new(()),
-            stores: self.stores.clone(),
-            rules: self.rules.clone(),
-            applicable: self.applicable.clone(),
-            messages: Arc::clone(&self.messages),
-            tools: Arc::clone(&self.tools),
-            parameters: self.parameters.clone(),
-            answers: self.answers.fork(),
-            known_accesses: self.known_accesses.clone(),
-            accesses: self.accesses.clone(),
-            unpermitted: self.unpermitted.clone(),
-            answered: self.answered.clone(),
-            reserved: self.reserved.clone(),
-            version: self.version,
-        }
-    }
-
     fn judge_with(&mut self, entry: Entry, attribution: Attribution, approval: Option<Approval>) -> Verdict {
         let original = entry.clone();
         let examined = self.examine(entry, &attribution, approval.as_ref());
@@ -485,114 +439,6 @@ impl Monitor {
         }
     }
 
-    /// Places, labels and judges a call. It stands at the end of the trace afterwards, if it has a place.
-    fn examine(&mut self, entry: Entry, attribution: &Attribution, approval: Option<&Approval>) -> Examined {
-        let mut judgement = Judgement {
-            label: Vec::new(),
-            decided: self.policy.space().top(),
-            reasons: Vec::new(),
-            notes: Vec::new(),
-            is_harmless: false,
-            method: attribution.method,
-            hidden: attribution.hidden,
-        };
-        let refuse = |mut judgement: Judgement, entry, kind, message: String| {
-            judgement.reasons.push(Reason::new(kind, Action::Deny, message));
-            Examined { judgement, event: None, entry, access: Access::default(), seen: Label::BOTTOM }
-        };
-        let Body::Call(call) = &entry.body else {
-            return refuse(judgement, entry, ReasonKind::Malformed, "only calls are judged".to_owned());
-        };
-        if self.trace.len() >= self.limits.events {
-            return refuse(judgement, entry, ReasonKind::Limit, PushError::Full.to_string());
-        }
-        let place = match self.trace.place(&entry) {
-            Ok(place) => place,
-            Err(error) => return refuse(judgement, entry, ReasonKind::Malformed, error.to_string()),
-        };
-        match &call.arguments {
-            Err(error) => {
-                judgement.reasons.push(Reason::new(ReasonKind::Malformed, Action::Deny, error.to_string()));
-            }
-            Ok(arguments) if arguments.len() > MAX_ARGUMENTS => {
-                let message = format!("the call has more than {MAX_ARGUMENTS} arguments");
-                return refuse(judgement, entry, ReasonKind::Limit, message);
-            }
-            Ok(_) => {}
-        }
-        if self.trace.calls_with_id(&call.id).next().is_some() {
-            let message = "another call has the same id, so its output would answer both";
-            judgement.reasons.push(Reason::new(ReasonKind::DuplicateId, Action::Deny, message));
-        }
-        let tool = call.tool.clone();
-        let applicable = self.applicable(&tool);
-
-        let seen = place.context;
-        let document = self.label_call(&entry, attribution, &seen);
-        if document.is_oversize {
-            let message = "the call has too many parts to judge";
-            judgement.reasons.push(Reason::new(ReasonKind::Limit, Action::Deny, message));
-        }
-        let influence = influence(attribution);
-        let mut entry_kept = entry.clone();
-        let event = self.trace.append(entry, place, document, Status::Pending, None, influence);
-
-        if let Some(call) = self.trace.event_mut(event) {
-            call.hidden = attribution.hidden;
-        }
-        let mut fuel = self.limits.fuel;
-        self.endorse(event, &applicable, &mut entry_kept, &mut fuel);
-        self.trace.settle(event, &seen);
-        let required = self.require(event, &applicable, attribution, &mut fuel);
-        judgement.reasons.extend(required.reasons);
-        judgement.is_harmless = required.is_harmless;
-        judgement.notes.extend(required.consented);
-        for reason in self.meet_rules(event, &mut fuel) {
-            match reason.action {
-                Action::Log => judgement.notes.push(reason),
-                _ => judgement.reasons.push(reason),
-            }
-        }
-        if fuel == 0 {
-            let message = "the step took too long to evaluate";
-            judgement.reasons.push(Reason::new(ReasonKind::Limit, Action::Deny, message));
-        }
-        if let Some(approval) = approval {
-            judgement.reasons.retain(|reason| !approval.covers(reason, event));
-        }
-        let label = self.trace.event(event).map_or(Label::BOTTOM, |call| call.label);
-        judgement.label = self.describe(&label);
-        // What rules read of other events shows in the verdict, whichever it is. That matters where somebody is kept
-        // from seeing them; the other methods only estimate what a call depends on.
-        let is_view = matches!(attribution.decision, Source::View(_));
-        let around = if is_view {
-            crate::rules::looks_around(&self.policy.plan, &self.trace, event)
-        } else {
-            Around::Nothing
-        };
-        judgement.decided = match around {
-            Around::Nothing => label,
-            // That there were none to look at tells something, too; so what matters is what there could have been.
-            Around::Calls => label.join(&self.trace.calls_context()),
-            Around::Everything => self.policy.space().top(),
-        };
-        if let Some(call) = self.trace.event_mut(event) {
-            call.decided = judgement.decided;
-        }
-        let most = offer::most_permitted(&self.policy.plan, &tool);
-        let access = self.access(tool.clone(), required.is_harmless);
-        let decision = self.trace.event(event).map_or(Label::BOTTOM, |call| call.document.frame_label());
-        if is_view && !judgement.decided.flows_to(&decision) && decision.flows_to(&most) {
-            // Somebody may know that the call was proposed and neither whether it runs nor whether it is harmless: what
-            // it could write to carries the label either way. If the decision alone is too much for the tool, it does
-            // not run.
-            let harmless = offer::is_harmless(&self.policy.plan, &tool);
-            let access = self.access(tool, harmless);
-            self.stores.raise(&access.writes, &judgement.decided);
-        }
-        Examined { judgement, event: Some(event), entry: entry_kept, access, seen }
-    }
-
     /// Takes note of a tool that exists: it can make a pattern ambiguous that others were judged by.
     fn meet(&mut self, tool: &Tool) {
         if self.met.insert(tool.clone()) {
@@ -655,30 +501,6 @@ impl Monitor {
 
     fn region(&self, event: EventId, node: usize) -> Region {
         self.trace.region(event, node)
-    }
-}
-
-/// What a call depends on, event by event.
-fn influence(attribution: &Attribution) -> Influence {
-    let mut events = Vec::new();
-    let mut shown: Option<Label> = None;
-    for source in attribution.sources() {
-        match source {
-            Source::Everything => return Influence::All,
-            Source::Regions(regions) => events.extend(regions.iter().map(|(event, _)| *event)),
-            Source::View(view) => shown = Some(shown.map_or(*view, |shown| shown.join(view))),
-            Source::Slot { view, regions } => {
-                shown = Some(shown.map_or(*view, |shown| shown.join(view)));
-                events.extend(regions.iter().map(|(event, _)| *event));
-            }
-            Source::Hidden => {}
-        }
-    }
-    events.sort_unstable();
-    events.dedup();
-    match shown {
-        Some(view) => Influence::View(view, events),
-        None => Influence::Of(events),
     }
 }
 

@@ -8,7 +8,8 @@
 
 use serde_json::Value as Json;
 
-use super::labelling::{compute, frame, region_nodes};
+use super::labelling::compute;
+use super::regions::{frame, region_nodes};
 use super::{Applicable, Attribution, Monitor, Reason, ReasonKind, Source};
 use crate::eval::{EvalError, Evaluator, Frame, Missing};
 use crate::label::{Bound, Dims, Label, Partial, Space};

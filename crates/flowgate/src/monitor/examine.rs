@@ -1,0 +1,158 @@
+//! Judging one call: what it carries, what its requirements and the rules say, and what its verdict tells.
+
+use super::stores::Access;
+use super::verdict::Approval;
+use super::{Attribution, Judgement, MAX_ARGUMENTS, Monitor, PushError, Reason, ReasonKind, Source, offer};
+use crate::label::Label;
+use crate::policy::Action;
+use crate::rules::Around;
+use crate::trace::{Body, Entry, EventId, Influence, Status};
+
+/// A judged call that stands at the end of the trace.
+pub(super) struct Examined {
+    pub(super) judgement: Judgement,
+    pub(super) event: Option<EventId>,
+    pub(super) entry: Entry,
+    pub(super) access: Access,
+    /// What its agent had seen before.
+    pub(super) seen: Label,
+}
+
+impl Monitor {
+    /// Places, labels and judges a call. It stands at the end of the trace afterwards, if it has a place.
+    pub(super) fn examine(
+        &mut self,
+        entry: Entry,
+        attribution: &Attribution,
+        approval: Option<&Approval>,
+    ) -> Examined {
+        let mut judgement = Judgement {
+            label: Vec::new(),
+            decided: self.policy.space().top(),
+            reasons: Vec::new(),
+            notes: Vec::new(),
+            is_harmless: false,
+            method: attribution.method,
+            hidden: attribution.hidden,
+        };
+        let refuse = |mut judgement: Judgement, entry, kind, message: String| {
+            judgement.reasons.push(Reason::new(kind, Action::Deny, message));
+            Examined { judgement, event: None, entry, access: Access::default(), seen: Label::BOTTOM }
+        };
+        let Body::Call(call) = &entry.body else {
+            return refuse(judgement, entry, ReasonKind::Malformed, "only calls are judged".to_owned());
+        };
+        if self.trace.len() >= self.limits.events {
+            return refuse(judgement, entry, ReasonKind::Limit, PushError::Full.to_string());
+        }
+        let place = match self.trace.place(&entry) {
+            Ok(place) => place,
+            Err(error) => return refuse(judgement, entry, ReasonKind::Malformed, error.to_string()),
+        };
+        match &call.arguments {
+            Err(error) => {
+                judgement.reasons.push(Reason::new(ReasonKind::Malformed, Action::Deny, error.to_string()));
+            }
+            Ok(arguments) if arguments.len() > MAX_ARGUMENTS => {
+                let message = format!("the call has more than {MAX_ARGUMENTS} arguments");
+                return refuse(judgement, entry, ReasonKind::Limit, message);
+            }
+            Ok(_) => {}
+        }
+        if self.trace.calls_with_id(&call.id).next().is_some() {
+            let message = "another call has the same id, so its output would answer both";
+            judgement.reasons.push(Reason::new(ReasonKind::DuplicateId, Action::Deny, message));
+        }
+        let tool = call.tool.clone();
+        let applicable = self.applicable(&tool);
+
+        let seen = place.context;
+        let document = self.label_call(&entry, attribution, &seen);
+        if document.is_oversize {
+            let message = "the call has too many parts to judge";
+            judgement.reasons.push(Reason::new(ReasonKind::Limit, Action::Deny, message));
+        }
+        let influence = influence(attribution);
+        let mut entry_kept = entry.clone();
+        let event = self.trace.append(entry, place, document, Status::Pending, None, influence);
+
+        if let Some(call) = self.trace.event_mut(event) {
+            call.hidden = attribution.hidden;
+        }
+        let mut fuel = self.limits.fuel;
+        self.endorse(event, &applicable, &mut entry_kept, &mut fuel);
+        self.trace.settle(event, &seen);
+        let required = self.require(event, &applicable, attribution, &mut fuel);
+        judgement.reasons.extend(required.reasons);
+        judgement.is_harmless = required.is_harmless;
+        judgement.notes.extend(required.consented);
+        for reason in self.meet_rules(event, &mut fuel) {
+            match reason.action {
+                Action::Log => judgement.notes.push(reason),
+                _ => judgement.reasons.push(reason),
+            }
+        }
+        if fuel == 0 {
+            let message = "the step took too long to evaluate";
+            judgement.reasons.push(Reason::new(ReasonKind::Limit, Action::Deny, message));
+        }
+        if let Some(approval) = approval {
+            judgement.reasons.retain(|reason| !approval.covers(reason, event));
+        }
+        let label = self.trace.event(event).map_or(Label::BOTTOM, |call| call.label);
+        judgement.label = self.describe(&label);
+        // What rules read of other events shows in the verdict, whichever it is. That matters where somebody is kept
+        // from seeing them; the other methods only estimate what a call depends on.
+        let is_view = matches!(attribution.decision, Source::View(_));
+        let around = if is_view {
+            crate::rules::looks_around(&self.policy.plan, &self.trace, event)
+        } else {
+            Around::Nothing
+        };
+        judgement.decided = match around {
+            Around::Nothing => label,
+            // That there were none to look at tells something, too; so what matters is what there could have been.
+            Around::Calls => label.join(&self.trace.calls_context()),
+            Around::Everything => self.policy.space().top(),
+        };
+        if let Some(call) = self.trace.event_mut(event) {
+            call.decided = judgement.decided;
+        }
+        let most = offer::most_permitted(&self.policy.plan, &tool);
+        let access = self.access(tool.clone(), required.is_harmless);
+        let decision = self.trace.event(event).map_or(Label::BOTTOM, |call| call.document.frame_label());
+        if is_view && !judgement.decided.flows_to(&decision) && decision.flows_to(&most) {
+            // Somebody may know that the call was proposed and neither whether it runs nor whether it is harmless: what
+            // it could write to carries the label either way. If the decision alone is too much for the tool, it does
+            // not run.
+            let harmless = offer::is_harmless(&self.policy.plan, &tool);
+            let access = self.access(tool, harmless);
+            self.stores.raise(&access.writes, &judgement.decided);
+        }
+        Examined { judgement, event: Some(event), entry: entry_kept, access, seen }
+    }
+}
+
+/// What a call depends on, event by event.
+fn influence(attribution: &Attribution) -> Influence {
+    let mut events = Vec::new();
+    let mut shown: Option<Label> = None;
+    for source in attribution.sources() {
+        match source {
+            Source::Everything => return Influence::All,
+            Source::Regions(regions) => events.extend(regions.iter().map(|(event, _)| *event)),
+            Source::View(view) => shown = Some(shown.map_or(*view, |shown| shown.join(view))),
+            Source::Slot { view, regions } => {
+                shown = Some(shown.map_or(*view, |shown| shown.join(view)));
+                events.extend(regions.iter().map(|(event, _)| *event));
+            }
+            Source::Hidden => {}
+        }
+    }
+    events.sort_unstable();
+    events.dedup();
+    match shown {
+        Some(view) => Influence::View(view, events),
+        None => Influence::Of(events),
+    }
+}

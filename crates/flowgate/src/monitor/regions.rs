@@ -1,0 +1,87 @@
+//! The nodes of an event that a statement of the policy speaks of.
+
+use crate::eval::{Frame, Value};
+use crate::policy::plan::{Ex, LabelStatement, Query, Target, TargetStep};
+use crate::trace::{Content, Document, EventId, NodeId, Step, Trace};
+
+/// Texts that stand where the statement speaks of something inside: a list that was declared, and that cannot be read as
+/// one. Nobody can tell any more which part of the text the statement means, so it speaks of all of it.
+pub(super) fn instead_of_structure(document: &Document, statement: &LabelStatement) -> Vec<NodeId> {
+    let variables = &statement.query.variables;
+    // From the event down: the ways to the rows, and from there to the region.
+    let mut steps: Vec<TargetStep> = Vec::new();
+    let mut root = statement.target.root;
+    let mut ways: Vec<Vec<TargetStep>> = vec![statement.target.steps.clone()];
+    while root != 0 {
+        let domain = variables.iter().find(|variable| variable.slot == root).and_then(|v| v.domain.as_ref());
+        let Some((next, way)) = domain.and_then(way_of) else { return vec![0] };
+        ways.push(vec![TargetStep::Each]);
+        ways.push(way);
+        root = next;
+    }
+    ways.into_iter().rev().for_each(|way| steps.extend(way));
+    let is_text = |node: NodeId| {
+        document
+            .node(node)
+            .is_some_and(|node| matches!(&node.content, Content::Scalar(value) if !value.is_null()))
+    };
+    let (mut nodes, mut found) = (vec![0], Vec::new());
+    for step in &steps {
+        found.extend(nodes.iter().copied().filter(|node| is_text(*node)));
+        nodes = nodes.iter().flat_map(|node| below(document, *node, step)).collect();
+    }
+    // What is said twice in two ways, or is too large, was not taken apart either.
+    if steps.len() > 1 && (document.twins_differ || document.is_oversize) {
+        found.push(0);
+    }
+    found
+}
+
+/// The slot and the path of `row.a.b`.
+fn way_of(domain: &Ex) -> Option<(usize, Vec<TargetStep>)> {
+    match domain {
+        Ex::Slot(slot) => Some((*slot, Vec::new())),
+        Ex::Member(object, name) => {
+            let (slot, mut steps) = way_of(object)?;
+            steps.push(TargetStep::Key(name.clone()));
+            Some((slot, steps))
+        }
+        _ => None,
+    }
+}
+
+/// The nodes that a step of a target leads to.
+fn below(document: &Document, node: NodeId, step: &TargetStep) -> Vec<NodeId> {
+    match step {
+        TargetStep::Key(key) => document.key(node, key).into_iter().collect(),
+        TargetStep::Index(index) => document.child(node, &Step::Index(*index)).into_iter().collect(),
+        TargetStep::Each => document.children(node).collect(),
+    }
+}
+
+/// A frame with the event in slot 0.
+pub(super) fn frame(query: &Query, id: EventId) -> Frame {
+    let mut frame = vec![Value::Absent; query.slots.max(1)];
+    if let Some(first) = frame.first_mut() {
+        *first = Value::Event(id);
+    }
+    frame
+}
+
+/// The nodes of the event `of` that a region stands for.
+pub(super) fn region_nodes(trace: &Trace, target: &Target, frame: &Frame, of: EventId) -> Vec<NodeId> {
+    let (event, root) = match frame.get(target.root) {
+        Some(Value::Event(event)) => (*event, 0),
+        Some(Value::Node(event, node)) => (*event, *node),
+        _ => return Vec::new(),
+    };
+    if event != of {
+        return Vec::new();
+    }
+    let Some(document) = trace.event(event).map(|event| &event.document) else { return Vec::new() };
+    let mut nodes = vec![root];
+    for step in &target.steps {
+        nodes = nodes.iter().flat_map(|node| below(document, *node, step)).collect();
+    }
+    nodes
+}
