@@ -9,10 +9,12 @@
 //! * `clients`: who asks, by their key, and how much they may ask.
 //! * `sessions`: which conversation a request belongs to.
 //! * `turn`: one request, from what was asked to what is answered.
+//! * `stream`: answers that are sent while they come into being.
 
 mod clients;
 pub mod config;
 mod sessions;
+pub(crate) mod stream;
 mod turn;
 
 use std::sync::Arc;
@@ -22,11 +24,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use axum::http::{HeaderMap, StatusCode, header};
 use flowgate_lm::wire::{Api, Asked, Head};
 use serde_json::{Value, json};
+use tokio::sync::mpsc::Sender;
 
 use crate::reply::Reply;
 use clients::{Clients, Known};
 use config::Config;
 use sessions::Sessions;
+use stream::{Outgoing, Part};
 
 /// The header in which a client names the conversation of a request.
 pub(crate) const CONVERSATION: &str = "x-flowgate-conversation";
@@ -104,8 +108,15 @@ impl ModelRoutes {
         Ok(Received { api, client, key, conversation })
     }
 
-    /// Answers a request; waits for models, and so runs beside the sockets.
-    pub(crate) fn answer(&self, received: &Received, body: &[u8], waiting: &Waiting) -> Reply {
+    /// Answers a request; waits for models, and so runs beside the sockets. What is streamed goes to `parts`; then there is
+    /// no reply.
+    pub(crate) fn answer(
+        &self,
+        received: &Received,
+        body: &[u8],
+        waiting: &Waiting,
+        parts: Sender<Part>,
+    ) -> Option<Reply> {
         let api = received.api;
         let bad = |message: &str| refusal(api, StatusCode::BAD_REQUEST, message);
         let body = std::str::from_utf8(body).map_err(|_| bad("the body is no UTF-8"));
@@ -115,39 +126,53 @@ impl ModelRoutes {
         });
         let body = match body {
             Ok(body) => body,
-            Err(refusal) => return refusal,
+            Err(refusal) => return Some(refusal),
         };
         let asked = match api.decode_request(&body) {
             Ok(asked) => asked,
             Err(error) => {
-                return bad(&format!("this gateway does not pass on what it does not understand: {error}"));
+                return Some(bad(&format!(
+                    "this gateway does not pass on what it does not understand: {error}"
+                )));
             }
         };
-        match self.turn(received, &asked, waiting) {
-            Ok(reply) => reply,
-            Err(turn::Failure { status, message }) => refusal(api, status, &message),
-        }
+        let failed = |turn::Failure { status, message }| Some(refusal(api, status, &message));
+        self.turn(received, &asked, waiting, parts).unwrap_or_else(failed)
     }
 
-    fn turn(&self, received: &Received, asked: &Asked, waiting: &Waiting) -> Result<Reply, turn::Failure> {
+    fn turn(
+        &self,
+        received: &Received,
+        asked: &Asked,
+        waiting: &Waiting,
+        parts: Sender<Part>,
+    ) -> Result<Option<Reply>, turn::Failure> {
         let client = &received.client;
         let found = self.sessions.find(client, received.conversation.as_deref(), &asked.request.messages);
         let mut session = found.lock(|| turn::begin(client))?;
-        let done = turn::run(client, &mut session, asked, received.key.as_deref(), waiting);
-        self.sessions.remember(client, &found, &mut session);
-        let completion = done?;
         let number = self.answers.fetch_add(1, Ordering::Relaxed);
         let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
         let id = format!("{}-{created}-{number}", prefix(received.api));
         let head = Head { id: &id, model: &asked.model, created };
-        let reply = if asked.stream {
-            let events = received.api.encode_stream(&completion, head, asked.usage);
-            let text: String = events.iter().map(flowgate_lm::sse::Event::encode).collect();
-            Reply::document("text/event-stream; charset=utf-8", text)
-        } else {
-            Reply::json(StatusCode::OK, &received.api.encode_response(&completion, head))
-        };
-        Ok(reply.named(CONVERSATION, found.name()))
+        let stream = Outgoing::new(received.api, head, asked.usage, found.name(), parts);
+        let mut stream = asked.stream.then_some(stream);
+        let done = turn::run(client, &mut session, asked, received.key.as_deref(), waiting, &mut stream);
+        self.sessions.remember(client, &found, &mut session);
+        match (done, stream) {
+            (Ok(completion), Some(mut stream)) => {
+                stream.finish(&completion);
+                Ok(None)
+            }
+            (Ok(completion), None) => {
+                let body = received.api.encode_response(&completion, head);
+                Ok(Some(Reply::json(StatusCode::OK, &body).named(CONVERSATION, found.name())))
+            }
+            (Err(failure), Some(mut stream)) if stream.has_begun() => {
+                stream.fail(failure.status, &failure.message);
+                Ok(None)
+            }
+            (Err(failure), _) => Err(failure),
+        }
     }
 
     /// The models that a client may ask for.

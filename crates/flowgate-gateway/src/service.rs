@@ -21,6 +21,7 @@ use crate::access::Access;
 use crate::ask::Asker;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
+use crate::model_routes::stream::{self, Part};
 use crate::model_routes::{ModelRoutes, Waiting, config, refusal};
 use crate::openapi;
 use crate::policy_api::PolicyApi;
@@ -134,29 +135,36 @@ impl Service {
         router.fallback(unknown).method_not_allowed_fallback(wrong_method).with_state(Arc::clone(self))
     }
 
-    async fn count(&self, path: &'static str, reply: impl Future<Output = Result<Reply, Reply>>) -> Response {
+    async fn count<T: IntoResponse>(
+        &self,
+        path: &'static str,
+        reply: impl Future<Output = Result<T, Reply>>,
+    ) -> Response {
         let begun = Instant::now();
-        let reply = reply.await.unwrap_or_else(|refusal| refusal);
-        self.metrics.count(path, reply.status.as_u16(), begun.elapsed());
-        reply.into_response()
+        let response = match reply.await {
+            Ok(reply) => reply.into_response(),
+            Err(refusal) => refusal.into_response(),
+        };
+        self.metrics.count(path, response.status().as_u16(), begun.elapsed());
+        response
     }
 
-    async fn route(&self, route: Route, request: Request) -> Result<Reply, Reply> {
-        // That the server is there, and how it is spoken to, is no secret.
-        // Clients of model routes have keys of their own.
+    async fn route(self: &Arc<Self>, route: Route, request: Request) -> Result<Response, Reply> {
+        // That the server is there, and how it is spoken to, is no secret. Clients of model routes have keys of their own.
         if !matches!(route, Route::Health | Route::OpenApi | Route::Model(_) | Route::Models) {
             self.access.check(request.headers())?;
         }
-        match route {
+        let reply = match route {
+            Route::Model(api) => return self.turn(api, request).await,
+            Route::Models => self.model_routes(Api::ChatCompletions)?.models(request.headers()),
             Route::Health => Ok(Reply::json(StatusCode::OK, &Health::now())),
             Route::OpenApi => Ok(Reply::json_document(openapi::DOCUMENT)),
             Route::Metrics => Ok(Reply::document("text/plain; version=0.0.4; charset=utf-8", self.figures())),
             Route::Load => self.work(request, PolicyApi::load).await,
             Route::Check => self.work(request, PolicyApi::check).await,
             Route::Batch => self.work(request, PolicyApi::batch).await,
-            Route::Model(api) => self.turn(api, request).await,
-            Route::Models => self.model_routes(Api::ChatCompletions)?.models(request.headers()),
-        }
+        };
+        reply.map(IntoResponse::into_response)
     }
 
     fn model_routes(&self, api: Api) -> Result<&Arc<ModelRoutes>, Reply> {
@@ -165,18 +173,41 @@ impl Service {
     }
 
     /// One turn of an agent.
-    async fn turn(&self, api: Api, request: Request) -> Result<Reply, Reply> {
+    async fn turn(self: &Arc<Self>, api: Api, request: Request) -> Result<Response, Reply> {
         let routes = Arc::clone(self.model_routes(api)?);
         let (head, body) = request.into_parts();
         let received = routes.receive(api, &head.headers)?;
         let read = self.receive(&head.headers, body).await?;
         let waiting = Waiting::default();
         // Dropped when the client goes away or the time is over: then the turn ends as soon as it can.
-        let _gone = waiting.until_dropped();
-        let work = self.turns.run(move || routes.answer(&received, &read.bytes, &waiting));
+        let gone = waiting.until_dropped();
+        let (sender, mut parts) = stream::way();
         let broken = |status, message: &str| refusal(api, status, message);
-        match timeout(self.limits.turn_time, work).await {
-            Ok(Ok(reply)) => Ok(reply),
+        let service = Arc::clone(self);
+        let mut work = Box::pin(async move {
+            let work = service.turns.run(move || routes.answer(&received, &read.bytes, &waiting, sender));
+            timeout(service.limits.turn_time, work).await
+        });
+        let done = tokio::select! {
+            biased;
+            part = parts.recv() => match part {
+                Some(Part::Begin(conversation)) => {
+                    let response = stream::response(&conversation, parts, gone);
+                    // The turn goes on for who reads; the guard of the wait has gone with the body.
+                    tokio::spawn(work);
+                    return Ok(response);
+                }
+                _ => work.as_mut().await,
+            },
+            done = work.as_mut() => done,
+        };
+        match done {
+            Ok(Ok(Some(reply))) => Ok(reply.into_response()),
+            // It was streamed between two looks.
+            Ok(Ok(None)) => match parts.recv().await {
+                Some(Part::Begin(conversation)) => Ok(stream::response(&conversation, parts, gone)),
+                _ => Err(broken(StatusCode::INTERNAL_SERVER_ERROR, "the turn ended without an answer")),
+            },
             Ok(Err(Refused::Busy)) => Err(broken(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "the gateway has too much to do: try again in a second",

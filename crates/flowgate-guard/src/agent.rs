@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use flowgate::monitor::{Authorized, PushError};
 use flowgate_lm::chat::{Completion, Request};
-use flowgate_lm::{Complete, Error};
+use flowgate_lm::{Complete, Delta, Error};
 use serde_json::Value;
 
 use crate::approve::{Approver, Decision};
 use crate::conversation::{Conversation, Need, ToolAnswer, Turn};
+use crate::links::Live;
 use crate::view::View;
 use flowgate::trace::Tool as Identity;
 
@@ -71,6 +72,8 @@ pub trait Observer {
     fn stands(&mut self, _conversation: &Conversation) {}
     /// The model is asked, and shown this.
     fn asking(&mut self, _view: &View) {}
+    /// The model writes, and this may be shown already: it will stand in the reply as it is here, whatever comes after it.
+    fn says(&mut self, _text: &str) {}
     /// The model has answered.
     fn answered(&mut self, _completion: &Completion) {}
     /// A call is about to run. What must be known before it does, such as what the stores carry that it writes to, is
@@ -184,7 +187,8 @@ impl Agent<'_> {
                 Need::User(turn) => return Ok(turn),
                 Need::Complete(view) => {
                     self.observer.asking(&view);
-                    match self.ask(self.model, &view.request) {
+                    let live = conversation.live();
+                    match self.ask_aloud(&view.request, live) {
                         Ok(completion) => {
                             self.observer.answered(&completion);
                             conversation.completed(completion);
@@ -229,6 +233,27 @@ impl Agent<'_> {
                 }
             }
         }
+    }
+
+    /// Asks the model, and tells what it says as far as that may be shown.
+    fn ask_aloud(&mut self, request: &Request, live: Option<Live>) -> Result<Completion, Error> {
+        let Some(mut live) = live else { return self.ask(self.model, request) };
+        if self.observer.is_cancelled() {
+            return Err(Error::Cancelled);
+        }
+        let (model, observer) = (self.model, &mut *self.observer);
+        model.complete(request, &mut |delta| {
+            match delta {
+                Delta::Text(piece) => match live.more(piece) {
+                    "" => {}
+                    text => observer.says(text),
+                },
+                // What was shown cannot be taken back, and another attempt would say something else.
+                Delta::Again if live.has_begun() => return ControlFlow::Break(()),
+                _ => {}
+            }
+            if observer.is_cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })
     }
 
     fn run(&mut self, conversation: &mut Conversation, call: Authorized) -> ToolAnswer {

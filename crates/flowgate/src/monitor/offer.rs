@@ -53,6 +53,19 @@ impl Monitor {
         names
     }
 
+    /// Whether there is a rule that can stop what the model says to the user.
+    pub fn may_stop_replies(&self) -> bool {
+        let is_reply = |variable: &EventVariable| {
+            matches!(variable.ty, Type::Message | Type::Event)
+                && variable.named.as_ref().is_none_or(|role| matches!(&**role, "assistant" | "model"))
+        };
+        let rules = self.policy.plan.rules.iter().filter(|rule| rule.action != Action::Log);
+        // A rule without variables, or one that looks at events besides, can match at any time.
+        rules.into_iter().any(|rule| {
+            rule.events.is_empty() || !rule.looks_at.is_empty() || rule.events.iter().any(is_reply)
+        })
+    }
+
     /// What an answer of a tool carries at least because there are rules that can stop it: whether one does shows in what
     /// becomes of the answer, and depends on what the rule looks at, in the answer and in other events.
     pub fn answer_floor(&self, tool: &Tool) -> Label {

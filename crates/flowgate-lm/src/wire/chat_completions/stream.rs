@@ -11,9 +11,9 @@ use crate::model::Listener;
 use crate::sse::Event;
 use crate::{Error, wire};
 
-/// The answer as a stream of chunks; the last but one says what it cost, if `with_usage`.
+/// The answer as a stream of chunks, its text in the pieces `said`; the last but one says what it cost, if `with_usage`.
 #[must_use]
-pub fn encode_stream(completion: &Completion, head: Head<'_>, with_usage: bool) -> Vec<Event> {
+pub fn encode_stream(completion: &Completion, said: &[&str], head: Head<'_>, with_usage: bool) -> Vec<Event> {
     let chunk = |choices: Value, cost: Value| {
         let mut chunk = json!({
             "id": head.id,
@@ -35,7 +35,7 @@ pub fn encode_stream(completion: &Completion, head: Head<'_>, with_usage: bool) 
     let begin = json!({"role": "assistant", "content": nothing, "refusal": null});
     let mut events = vec![delta(begin, Value::Null)];
     let key = if completion.stop == Stop::Refused { "refusal" } else { "content" };
-    for piece in pieces(&completion.text) {
+    for piece in said {
         events.push(delta(json!({key: piece}), Value::Null));
     }
     for (index, call) in completion.calls.iter().enumerate() {

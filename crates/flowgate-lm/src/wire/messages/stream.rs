@@ -14,9 +14,9 @@ use crate::sse::Event;
 /// The most blocks of one answer.
 const MAX_BLOCKS: usize = 4096;
 
-/// The answer as a stream of events.
+/// The answer as a stream of events, its text in the pieces `said`.
 #[must_use]
-pub fn encode_stream(completion: &Completion, head: Head<'_>) -> Vec<Event> {
+pub fn encode_stream(completion: &Completion, said: &[&str], head: Head<'_>) -> Vec<Event> {
     let event = |name: &str, mut rest: Value| {
         let mut body = json!({"type": name});
         if let (Some(body), Some(rest)) = (body.as_object_mut(), rest.as_object_mut()) {
@@ -46,7 +46,7 @@ pub fn encode_stream(completion: &Completion, head: Head<'_>) -> Vec<Event> {
     };
     if !completion.text.is_empty() {
         let delta = |piece: &&str| json!({"type": "text_delta", "text": piece});
-        block(json!({"type": "text", "text": ""}), pieces(&completion.text).iter().map(delta).collect());
+        block(json!({"type": "text", "text": ""}), said.iter().map(delta).collect());
     }
     for call in &completion.calls {
         // The text of the arguments as the model wrote it, if it is an object at all.

@@ -13,9 +13,9 @@ use crate::chat::{Completion, Stop};
 use crate::model::Listener;
 use crate::sse::Event;
 
-/// The answer as a stream of events.
+/// The answer as a stream of events, its text in the pieces `said`.
 #[must_use]
-pub fn encode_stream(completion: &Completion, head: Head<'_>) -> Vec<Event> {
+pub fn encode_stream(completion: &Completion, said: &[&str], head: Head<'_>) -> Vec<Event> {
     let mut events = Vec::new();
     let mut event = |name: &str, mut rest: Value| {
         let mut body = json!({"type": name, "sequence_number": events.len()});
@@ -28,8 +28,8 @@ pub fn encode_stream(completion: &Completion, head: Head<'_>) -> Vec<Event> {
     event("response.created", json!({"response": begun}));
     event("response.in_progress", json!({"response": begun}));
     let items = output(completion, head);
-    let said = usize::from(!completion.text.is_empty());
-    if let (1, Some(whole)) = (said, items.first()) {
+    let before = usize::from(!completion.text.is_empty());
+    if let (1, Some(whole)) = (before, items.first()) {
         let at = json!({"output_index": 0, "item_id": message_id(head), "content_index": 0});
         let with = |key: &str, value: Value| {
             let mut body = at.clone();
@@ -43,7 +43,7 @@ pub fn encode_stream(completion: &Completion, head: Head<'_>) -> Vec<Event> {
         let empty = message(head, "in_progress", &[]);
         event("response.output_item.added", json!({"output_index": 0, "item": empty}));
         event("response.content_part.added", with("part", part(completion, "")));
-        for piece in pieces(&completion.text) {
+        for piece in said {
             let mut body = with("delta", json!(piece));
             if kind == "output_text" {
                 super::super::put(&mut body, "logprobs", json!([]));
@@ -59,7 +59,7 @@ pub fn encode_stream(completion: &Completion, head: Head<'_>) -> Vec<Event> {
         event("response.output_item.done", json!({"output_index": 0, "item": whole}));
     }
     for (index, called) in completion.calls.iter().enumerate() {
-        let at = said + index;
+        let at = before + index;
         let id = call_id(head, index);
         let begun = call(head, index, called, "", "in_progress");
         event("response.output_item.added", json!({"output_index": at, "item": begun}));

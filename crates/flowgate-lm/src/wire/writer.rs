@@ -1,0 +1,146 @@
+//! Writes an answer as a stream while it comes into being.
+//!
+//! Text may be written piece by piece; calls, the reason why the model stopped and what it cost come at the end. All of it
+//! together is what [`Api::encode_stream`] writes of the whole answer, in other pieces.
+
+use serde_json::Value;
+
+use super::{Api, Head, pieces, put};
+use crate::chat::Completion;
+use crate::sse::Event;
+
+/// An answer of which a part may have been written.
+#[derive(Debug)]
+pub struct Writer {
+    api: Api,
+    id: String,
+    model: String,
+    created: u64,
+    usage: bool,
+    said: Vec<String>,
+}
+
+impl Writer {
+    /// An answer of which nothing was written; `usage` as in [`Asked`](super::Asked).
+    #[must_use]
+    pub fn new(api: Api, head: Head<'_>, usage: bool) -> Self {
+        let (id, model) = (head.id.to_owned(), head.model.to_owned());
+        Self { api, id, model, created: head.created, usage, said: Vec::new() }
+    }
+
+    /// The events of more text.
+    pub fn text(&mut self, piece: &str) -> Vec<Event> {
+        if piece.is_empty() {
+            return Vec::new();
+        }
+        let completion = Completion { text: piece.to_owned(), ..Completion::default() };
+        let mut events = self.events(&completion, &[piece]);
+        let begin = before_text(self.api);
+        events.truncate(begin + 1);
+        if !self.said.is_empty() {
+            events.drain(..begin);
+            let number = begin + self.said.len();
+            events.iter_mut().for_each(|event| renumber(event, number));
+        }
+        self.said.push(piece.to_owned());
+        events
+    }
+
+    /// All events that are left of the answer, whose text begins with what was written.
+    #[must_use]
+    pub fn finish(self, completion: &Completion) -> Vec<Event> {
+        let written: String = self.said.concat();
+        let rest = completion.text.strip_prefix(&written);
+        // What was written cannot be taken back.
+        let text = if rest.is_some() { completion.text.clone() } else { written };
+        let completion = Completion { text, ..completion.clone() };
+        let said = self.said.iter().map(String::as_str);
+        let all: Vec<&str> = said.chain(pieces(rest.unwrap_or_default())).collect();
+        let mut events = self.events(&completion, &all);
+        if !self.said.is_empty() {
+            events.drain(..(before_text(self.api) + self.said.len()).min(events.len()));
+        }
+        events
+    }
+
+    fn events(&self, completion: &Completion, pieces: &[&str]) -> Vec<Event> {
+        let head = Head { id: &self.id, model: &self.model, created: self.created };
+        self.api.encode_pieces(completion, pieces, head, self.usage)
+    }
+}
+
+/// How many events stand before the first text.
+fn before_text(api: Api) -> usize {
+    match api {
+        Api::ChatCompletions => 1,
+        Api::Responses => 4,
+        Api::Messages => 3,
+    }
+}
+
+fn renumber(event: &mut Event, number: usize) {
+    if let Ok(mut body) = serde_json::from_str::<Value>(&event.data)
+        && body.get("sequence_number").is_some()
+    {
+        put(&mut body, "sequence_number", number);
+        event.data = body.to_string();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chat::{Stop, ToolCall, Usage};
+
+    /// However the text comes, the events are those of the whole answer in other pieces.
+    #[test]
+    fn what_is_written_in_parts_is_the_whole() {
+        let call = ToolCall {
+            id: "c".to_owned(),
+            name: "send".to_owned(),
+            arguments: "{\"to\":\"bob\"}".to_owned(),
+        };
+        let completion = |text: &str, calls: Vec<ToolCall>| Completion {
+            text: text.to_owned(),
+            stop: if calls.is_empty() { Stop::End } else { Stop::Calls },
+            calls,
+            usage: Usage { input: 7, output: 3 },
+        };
+        for api in Api::ALL {
+            for (parts, rest, calls) in [
+                (&["Grüße, ", "otters", "!"][..], "", vec![]),
+                (&["Grüße"], " and a longer text that is written in more than one piece", vec![call.clone()]),
+                (&[], "all at once", vec![]),
+                (&[], "", vec![call.clone()]),
+                (&["said"], "", vec![call.clone(), call.clone()]),
+            ] {
+                let head = Head { id: "r", model: "m", created: 1 };
+                let whole = completion(&format!("{}{rest}", parts.concat()), calls);
+                let mut writer = Writer::new(api, head, true);
+                let mut events: Vec<Event> = parts.iter().flat_map(|part| writer.text(part)).collect();
+                events.extend(writer.finish(&whole));
+                let all: Vec<&str> = parts.iter().copied().chain(pieces(rest)).collect();
+                let expected = api.encode_pieces(&whole, &all, head, true);
+                // What it cost to read is not known when the first words are written.
+                let data = |event: &Event| event.data.replace("\"input_tokens\":0", "\"input_tokens\":7");
+                let (got, expected): (Vec<String>, Vec<String>) =
+                    (events.iter().map(data).collect(), expected.iter().map(data).collect());
+                assert_eq!(got, expected, "{api:?} {parts:?}");
+                let mut decoder = api.decoder();
+                for event in &events {
+                    decoder.feed(event, &mut crate::ignore).unwrap();
+                }
+                assert_eq!(decoder.finish().unwrap().text, whole.text);
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_written_cannot_be_taken_back() {
+        let mut writer = Writer::new(Api::Messages, Head { id: "r", model: "m", created: 1 }, false);
+        writer.text("one");
+        let events = writer.finish(&Completion { text: "two".to_owned(), ..Completion::default() });
+        assert!(events.iter().all(|event| !event.data.contains("two")), "{events:?}");
+        assert!(events.iter().any(|event| event.data.contains("message_stop")));
+    }
+}
