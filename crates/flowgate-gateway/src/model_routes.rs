@@ -27,7 +27,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc::Sender;
 
 use crate::reply::Reply;
-use clients::{Clients, Known};
+use clients::{AtWork, Clients, Known};
 use config::Config;
 use sessions::Sessions;
 use stream::{Outgoing, Part};
@@ -77,6 +77,7 @@ pub(crate) struct Received {
     pub(crate) key: Option<String>,
     /// The conversation, if the client names it.
     pub(crate) conversation: Option<String>,
+    _at_work: AtWork,
 }
 
 impl ModelRoutes {
@@ -97,6 +98,10 @@ impl ModelRoutes {
             let message = format!("this client may not ask more often: wait {seconds} s");
             return Err(refuse(StatusCode::TOO_MANY_REQUESTS, &message));
         }
+        let Some(at_work) = AtWork::begin(&client) else {
+            let message = "this client has as many requests open as it may: wait for one of them";
+            return Err(refuse(StatusCode::TOO_MANY_REQUESTS, message));
+        };
         let conversation = match headers.get(CONVERSATION).map(|value| value.to_str()) {
             None => None,
             Some(Ok(name)) if !name.is_empty() && name.len() <= 128 => Some(name.to_owned()),
@@ -105,7 +110,7 @@ impl ModelRoutes {
                 return Err(refuse(StatusCode::BAD_REQUEST, &message));
             }
         };
-        Ok(Received { api, client, key, conversation })
+        Ok(Received { api, client, key, conversation, _at_work: at_work })
     }
 
     /// Answers a request; waits for models, and so runs beside the sockets. What is streamed goes to `parts`; then there is

@@ -1,6 +1,7 @@
 //! Who asks, by the key that they send, and how much they may ask.
 
 use std::hint::black_box;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,7 @@ pub(crate) struct Known {
     /// What the stores of its tenant carry.
     pub(crate) stores: Arc<Mutex<Option<Value>>>,
     quota: Mutex<Quota>,
+    at_work: AtomicUsize,
 }
 
 /// A bucket that fills with the minute.
@@ -52,6 +54,24 @@ impl Known {
     }
 }
 
+/// One of the requests that a client may have at the same time, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct AtWork(Arc<Known>);
+
+impl AtWork {
+    /// A place for one more request; `None` if the client has as many as it may.
+    pub(crate) fn begin(client: &Arc<Known>) -> Option<Self> {
+        let place = Self(Arc::clone(client));
+        (client.at_work.fetch_add(1, Ordering::Relaxed) < client.spec.parallel).then_some(place)
+    }
+}
+
+impl Drop for AtWork {
+    fn drop(&mut self) {
+        self.0.at_work.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// All clients.
 #[derive(Debug)]
 pub(crate) struct Clients(Vec<Arc<Known>>);
@@ -73,7 +93,8 @@ impl Clients {
                 ..history::Client::default()
             };
             let quota = Quota { left: f64::from(spec.requests_per_minute), since: Instant::now() };
-            Arc::new(Known { spec, history: Mutex::new(history), stores, quota: Mutex::new(quota) })
+            let (history, quota) = (Mutex::new(history), Mutex::new(quota));
+            Arc::new(Known { spec, history, stores, quota, at_work: AtomicUsize::new(0) })
         });
         Self(known.collect())
     }

@@ -56,6 +56,8 @@ pub struct Client {
     pub pinned: Vec<Template>,
     /// How many requests it may make in a minute.
     pub requests_per_minute: u32,
+    /// How many requests it may have at the same time.
+    pub parallel: usize,
     /// How many conversations are kept for it.
     pub sessions: usize,
 }
@@ -143,12 +145,18 @@ struct ClientSpec {
     pinned: Vec<String>,
     #[serde(default = "requests_per_minute")]
     requests_per_minute: u32,
+    #[serde(default = "parallel")]
+    parallel: u32,
     #[serde(default = "sessions")]
     sessions: u32,
 }
 
 fn requests_per_minute() -> u32 {
     600
+}
+
+fn parallel() -> u32 {
+    32
 }
 
 fn sessions() -> u32 {
@@ -270,6 +278,7 @@ impl Reader<'_> {
             interactive: spec.interactive,
             pinned: spec.pinned.iter().map(|form| Template::new(form)).collect(),
             requests_per_minute: spec.requests_per_minute.max(1),
+            parallel: usize::try_from(spec.parallel).unwrap_or(usize::MAX).max(1),
             sessions: usize::try_from(spec.sessions).unwrap_or(usize::MAX).max(1),
         })
     }
@@ -324,7 +333,7 @@ mod tests {
         );
         check(
             format!("{UPSTREAM}{CLIENT}polcy = \"x\"\n"),
-            "line 7: unknown field `polcy`, expected one of `key-from`, `key-file`, `tenant`, `policy`, `upstream`, `small-model`, `method`, `interactive`, `pinned`, `requests-per-minute`, `sessions`",
+            "line 7: unknown field `polcy`, expected one of `key-from`, `key-file`, `tenant`, `policy`, `upstream`, `small-model`, `method`, `interactive`, `pinned`, `requests-per-minute`, `parallel`, `sessions`",
         );
         check(CLIENT.to_owned(), "clients.a: there is no upstream `local`; there are: ");
         check(

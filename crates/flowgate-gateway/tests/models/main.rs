@@ -425,3 +425,27 @@ fn a_client_may_go_away_and_come_back() {
     let mut agent = Agent::new(&gateway, Api::ChatCompletions, true, KEY);
     assert_eq!(agent.says("Never mind."), "As you like.");
 }
+
+/// A client that holds requests open holds up itself.
+#[test]
+fn a_client_has_so_many_requests_at_the_same_time() {
+    let upstream = Upstream::new(|_| says("A story that takes its time, and more. PAUSE The end."));
+    let gateway = Gateway::new(&upstream.url, "chat-completions", "interactive = true\nparallel = 2");
+    let ask = |key: &str| {
+        let body =
+            json!({"model": "double", "messages": [{"role": "user", "content": "Tell me."}]}).to_string();
+        gateway.post("/v1/chat/completions", &[("authorization", &format!("Bearer {key}"))], &body)
+    };
+    let statuses: Vec<u16> = std::thread::scope(|scope| {
+        let open: Vec<_> = (0..2).map(|_| scope.spawn(|| ask(KEY).0)).collect();
+        std::thread::sleep(std::time::Duration::from_millis(700));
+        let (refused, text) = ask(KEY);
+        assert!(text.contains("as many requests open"), "{text}");
+        let other = scope.spawn(|| ask(OTHER_KEY).0);
+        upstream.go_on.send(()).unwrap();
+        upstream.go_on.send(()).unwrap();
+        upstream.go_on.send(()).unwrap();
+        open.into_iter().map(|open| open.join().unwrap()).chain([refused, other.join().unwrap()]).collect()
+    });
+    assert_eq!(statuses, [200, 200, 429, 200]);
+}
