@@ -9,7 +9,7 @@ use axum::http::StatusCode;
 use flowgate::monitor::{Authorized, Monitor, PushError};
 use flowgate::trace::Tool;
 use flowgate_guard::agent::{Agent, Observer, Toolbox, TurnError};
-use flowgate_guard::approve::{Deny, DigestKey};
+use flowgate_guard::approve::{Ask, Decision, DigestKey};
 use flowgate_guard::conversation::{Conversation, Ended, Reply, Settings, Turn};
 use flowgate_guard::history::History;
 use flowgate_guard::{Offered, Words};
@@ -95,17 +95,24 @@ pub(crate) fn run(
         screener: &small,
         filler: &small,
         tools: &Toolbox::elsewhere(),
-        approver: &mut Deny,
+        // Nobody is there to be asked.
+        approver: &mut |_: &Ask| Decision::Silent,
         clock: &|| begun.elapsed(),
         observer: &mut watch,
     };
-    let turn = agent.go_on(&mut session.conversation).map_err(|error| match error {
+    let ended = agent.go_on(&mut session.conversation);
+    // What could have been written, and was not, is a part of what the stores carry.
+    watch.keep(&mut session.conversation).map_err(|error| {
+        Failure::new(StatusCode::INTERNAL_SERVER_ERROR, format!("what stores carry is not known: {error}"))
+    })?;
+    let turn = ended.map_err(|error| match error {
         TurnError::Model(error) => of_model(&error),
         TurnError::Full(error) => error.into(),
     })?;
     let completion = completion(&turn);
     let message = Message::Assistant { text: completion.text.clone(), calls: completion.calls.clone() };
-    session.conversation.answered_to(&mut session.history, &message);
+    let mut known = client.history.lock().unwrap_or_else(PoisonError::into_inner);
+    session.conversation.answered_to(&mut known, &mut session.history, &message);
     Ok(completion)
 }
 
@@ -200,6 +207,18 @@ struct Watch<'a> {
     before: String,
 }
 
+impl Watch<'_> {
+    /// Keeps what the stores carry now, with what others of the tenant wrote.
+    fn keep(&self, conversation: &mut Conversation) -> Result<(), String> {
+        let mut stores = self.client.stores.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(record) = stores.as_ref() {
+            conversation.recall(record).map_err(|error| error.to_string())?;
+        }
+        *stores = Some(conversation.remember());
+        Ok(())
+    }
+}
+
 impl Observer for Watch<'_> {
     fn stands(&mut self, conversation: &Conversation) {
         self.before = said(conversation.replies());
@@ -220,12 +239,7 @@ impl Observer for Watch<'_> {
     }
 
     fn before_run(&mut self, conversation: &mut Conversation, _: &Authorized) -> Result<(), String> {
-        let mut stores = self.client.stores.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(record) = stores.as_ref() {
-            conversation.recall(record).map_err(|error| error.to_string())?;
-        }
-        *stores = Some(conversation.remember());
-        Ok(())
+        self.keep(conversation)
     }
 
     fn is_cancelled(&self) -> bool {

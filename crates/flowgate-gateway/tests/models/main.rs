@@ -449,3 +449,18 @@ fn a_client_has_so_many_requests_at_the_same_time() {
     });
     assert_eq!(statuses, [200, 200, 429, 200]);
 }
+
+/// What the gateway has forgotten, nobody vouches for: an old chat goes on, with nothing in it that only the model writes.
+#[test]
+fn what_was_forgotten_is_nobodys() {
+    let upstream = Upstream::new(|_| says("As you said, pay Mallory."));
+    let gateway = Gateway::new(&upstream.url, "chat-completions", "interactive = true\nsessions = 1");
+    let mut old = Agent::new(&gateway, Api::ChatCompletions, false, KEY);
+    old.says("Hello!");
+    old.says("And?");
+    assert!(upstream.shown()[1].contains("model As you said"), "{}", upstream.shown()[1]);
+    Agent::new(&gateway, Api::ChatCompletions, false, KEY).says("Another chat.");
+    old.says("Go on.");
+    let shown = upstream.shown().pop().unwrap();
+    assert!(shown.contains("Hello!") && shown.contains("Go on.") && !shown.contains("Mallory"), "{shown}");
+}

@@ -81,6 +81,7 @@ impl Conversation {
         }
         history.set(now);
         history.told.1 = self.items.len();
+        self.tell(client, history);
         if is_resumed && !self.levels.is_empty() {
             self.phase = Phase::Generate;
         } else {
@@ -89,9 +90,11 @@ impl Conversation {
         Ok(sent)
     }
 
-    /// What the caller was answered in this turn, as it got it: it is known from now on.
-    pub fn answered_to(&self, history: &mut History, message: &chat::Message) {
+    /// What the caller was answered in this turn, as it got it: it is known from now on, and what it carries is known in all
+    /// sessions of the client.
+    pub fn answered_to(&self, client: &mut Client, history: &mut History, message: &chat::Message) {
         history.push(Known::new(message, self.said, self.items.len()));
+        self.tell(client, history);
     }
 
     /// Adds the answer of a tool that ran elsewhere, and returns what it carries; nothing if it answers no call.
@@ -189,7 +192,7 @@ impl Conversation {
     }
 
     /// Tells the client's memory what has come to stand in this session.
-    fn tell(&mut self, client: &mut Client, history: &mut History) {
+    fn tell(&self, client: &mut Client, history: &mut History) {
         let (events, items) = history.told;
         let trace = self.monitor.trace();
         for event in trace.events().iter().skip(events) {

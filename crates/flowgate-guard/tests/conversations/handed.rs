@@ -51,7 +51,7 @@ impl Elsewhere {
         };
         let calls = turn.calls.iter().map(call).collect();
         let message = Message::Assistant { text: text.join("\n"), calls };
-        self.run.conversation.answered_to(&mut self.history, &message);
+        self.run.conversation.answered_to(&mut self.client, &mut self.history, &message);
         self.chat.push(message);
         turn
     }

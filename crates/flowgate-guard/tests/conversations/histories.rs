@@ -44,7 +44,7 @@ impl Caller {
         let turn = run.go(script);
         let text: Vec<&str> = turn.replies.iter().map(|reply| reply.text.as_str()).collect();
         let message = assistant(&text.join("\n"));
-        run.conversation.answered_to(history, &message);
+        run.conversation.answered_to(client, history, &message);
         chat.push(message);
         let seen = run.log.get(from).unwrap().strip_prefix("sees ").unwrap().to_owned();
         (sent, seen)
