@@ -324,6 +324,19 @@ mod tests {
     }
 
     #[test]
+    fn the_example_is_one() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/gateway");
+        let text = std::fs::read_to_string(folder.join("gateway.toml")).unwrap();
+        let key = |_: &str| Some("0123456789abcdef".to_owned());
+        let config = read(&text, &folder, &key).unwrap();
+        let clients: Vec<&str> = config.clients.iter().map(|client| client.name.as_str()).collect();
+        assert_eq!(clients, ["assistant"]);
+        // What is left out there for the reader to put in.
+        let filled = text.replace("# models", "models").replace("# key-from", "key-from");
+        assert!(read(&filled, &folder, &key).is_ok());
+    }
+
+    #[test]
     fn problems_are_named_with_their_place() {
         let check = |text: String, expected: &str| assert_eq!(error_of(&text), expected, "{text}");
         check(format!("{UPSTREAM}{CLIENT}"), "");
