@@ -181,7 +181,7 @@ async fn connection(stream: TcpStream, router: Router, limits: Limits, mut closi
 pub fn serve(config: Config, ready: impl FnOnce(SocketAddr)) -> Result<Ended, ServeError> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
-        .max_blocking_threads(config.limits.workers.clamp(1, 1024))
+        .max_blocking_threads(config.limits.workers.clamp(1, 1024) + config.limits.turns.clamp(1, 1024))
         .build()
         .map_err(ServeError::Runtime)?;
     let ended = runtime.block_on(async {

@@ -184,7 +184,10 @@ impl Service {
         let (sender, mut parts) = stream::way();
         let broken = |status, message: &str| refusal(api, status, message);
         let service = Arc::clone(self);
+        let ends = waiting.until_dropped();
         let mut work = Box::pin(async move {
+            // Whether or not somebody reads, the turn ends when its time is over.
+            let _ends = ends;
             let work = service.turns.run(move || routes.answer(&received, &read.bytes, &waiting, sender));
             timeout(service.limits.turn_time, work).await
         });

@@ -502,7 +502,8 @@ impl Conversation {
             // What was done so far in this turn is shown until it ends.
             level.label = level.label.join(&view.label);
         }
-        let Completion { text, calls, .. } = completion;
+        let Completion { text, calls, stop, .. } = completion;
+        self.turn.stop = stop;
         if !text.is_empty() {
             self.reply(&text, view.label);
         }

@@ -9,6 +9,7 @@
 mod client;
 mod seen;
 
+use std::collections::HashSet;
 use std::ops::Range;
 
 use flowgate::label::Label;
@@ -35,7 +36,7 @@ pub type Prefix = [u8; 32];
 #[derive(Debug, Clone)]
 pub(crate) struct Known {
     digest: [u8; 32],
-    /// Whether it is the model's.
+    /// Whether the model wrote it in this conversation.
     is_written: bool,
     /// What it carries.
     pub(crate) label: Label,
@@ -45,8 +46,12 @@ pub(crate) struct Known {
 
 impl Known {
     pub(crate) fn new(message: &Message, label: Label, until: usize) -> Self {
-        let is_written = matches!(message, Message::Assistant { .. });
-        Self { digest: digest(message), is_written, label, until }
+        Self { digest: digest(message), is_written: false, label, until }
+    }
+
+    /// The same as what the model wrote here: a chat that goes on with it belongs here.
+    pub(crate) fn written(self) -> Self {
+        Self { is_written: true, ..self }
     }
 
     /// The same where its items end elsewhere.
@@ -111,22 +116,67 @@ impl History {
 
     /// Compares what was sent with what is known.
     pub(crate) fn align(&self, messages: &[Message]) -> Alignment {
-        let sent: Vec<[u8; 32]> = messages.iter().map(digest).collect();
-        let same = |(known, sent): &(&Known, &[u8; 32])| known.digest == **sent;
-        let kept = self.known.iter().zip(&sent).take_while(same).count();
+        let sent: Vec<Digested> = messages.iter().map(digest).collect();
+        let mut most = self.known.len();
+        loop {
+            let found = self.align_to(&sent, most);
+            // A message that could be one that is gone as well is not taken for the better of the two.
+            let gone: HashSet<&Digested> =
+                self.known.get(found.gone.clone()).into_iter().flatten().map(|known| &known.digest).collect();
+            let mut kept = self.known.iter().take(found.kept);
+            match kept.position(|known| gone.contains(&known.digest)) {
+                Some(doubtful) => most = doubtful,
+                None => return found,
+            }
+        }
+    }
+
+    /// The same with at most so many messages at the beginning that stand where they stood.
+    fn align_to(&self, sent: &[Digested], most: usize) -> Alignment {
         let all = self.known.len();
+        let same = |(known, sent): &(&Known, &Digested)| known.digest == **sent;
+        let kept = self.known.iter().take(most).zip(sent).take_while(same).count();
+        if kept == all {
+            return Alignment { kept, gone: all..all, instead: kept..kept, retained: all..all };
+        }
         // The last known messages, where they stand again: what lies between was rewritten.
-        let behind = |end: usize| {
-            let known = self.known.get(kept..).unwrap_or_default().iter().rev();
-            let sent = sent.get(kept..end).unwrap_or_default().iter().rev();
-            known.zip(sent).take_while(same).count()
-        };
-        let ends = (kept..=messages.len()).map(|end| (behind(end), end));
-        let (length, end) = ends.max().unwrap_or((0, messages.len()));
-        let end = if length == 0 && kept < all { messages.len() } else { end };
-        let end = if kept == all { kept } else { end };
+        let known: Vec<&Digested> = self.known.iter().skip(kept).rev().map(|known| &known.digest).collect();
+        let behind: Vec<&Digested> = sent.iter().skip(kept).rev().collect();
+        let lengths = common_beginnings(&known, &behind);
+        let ends = lengths.iter().enumerate().map(|(from_end, length)| (*length, sent.len() - from_end));
+        let (length, end) = ends.max().filter(|(length, _)| *length > 0).unwrap_or((0, sent.len()));
         Alignment { kept, gone: kept..all - length, instead: kept..end - length, retained: all - length..all }
     }
+}
+
+type Digested = [u8; 32];
+
+/// For each place in `text`, how long what begins there is the same as the beginning of `pattern` (Gusfield's Z-function).
+fn common_beginnings<T: PartialEq>(pattern: &[T], text: &[T]) -> Vec<usize> {
+    let at = |index: usize| {
+        if index < pattern.len() { pattern.get(index) } else { text.get(index - pattern.len()) }
+    };
+    let all = pattern.len() + text.len();
+    let mut lengths = vec![0_usize; all];
+    let (mut left, mut right) = (0, 0);
+    for index in 1..all {
+        let known = if index < right {
+            lengths.get(index - left).copied().unwrap_or(0).min(right - index)
+        } else {
+            0
+        };
+        let mut length = known;
+        while length < pattern.len() && index + length < all && at(length) == at(index + length) {
+            length += 1;
+        }
+        if let Some(place) = lengths.get_mut(index) {
+            *place = length;
+        }
+        if index + length > right {
+            (left, right) = (index, index + length);
+        }
+    }
+    lengths.split_off(pattern.len().min(all))
 }
 
 fn prefixes(messages: impl Iterator<Item = ([u8; 32], bool)>) -> Vec<Prefix> {

@@ -144,7 +144,8 @@ pub(crate) fn disarm_value(
 /// Whether a renderer could make anything of the text that leads somewhere.
 fn could_lead(text: &str) -> bool {
     let lower = text.to_ascii_lowercase();
-    ["://", "](", "]:", "<", "www.", "//", "\\\\"].iter().any(|sign| lower.contains(sign))
+    let signs = ["://", "](", "][", "]:", "<", "www.", "//", "\\\\", "mailto:", "ftp:"];
+    signs.iter().any(|sign| lower.contains(sign))
 }
 
 /// Whether the text has forms that are not plain addresses and links: what reads them otherwise than we do would follow them.
@@ -154,8 +155,7 @@ fn is_odd(text: &str, urls: &[String]) -> bool {
         urls.iter().any(|url| rest.strip_prefix(url.as_str()).is_some_and(|after| after.starts_with(')')))
     };
     lower.contains('<')
-        || lower.contains("www.")
-        || lower.contains("]:")
+        || ["www.", "][", "]:", "mailto:", "ftp:"].iter().any(|sign| lower.contains(sign))
         || lower.contains('\\')
         || lower.contains('`')
         || lower.contains("](") && text.split("](").skip(1).any(|rest| !is_link(rest))

@@ -82,11 +82,12 @@ impl Held<'_> {
 impl Sessions {
     /// The conversation that a client names, or that a chat goes on with.
     pub(crate) fn find(&self, client: &Known, named: Option<&str>, chat: &[Message]) -> Found {
+        let prefixes = if named.is_some() { Vec::new() } else { History::prefixes_of(chat) };
         let mut tables = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let table = tables.entry(client.spec.name.clone()).or_default();
         let name = match named {
             Some(name) => name.to_owned(),
-            None => table.of_chat(chat).unwrap_or_else(fresh),
+            None => table.of_chat(&prefixes).unwrap_or_else(fresh),
         };
         table.clock += 1;
         let now = table.clock;
@@ -116,9 +117,8 @@ impl Sessions {
 }
 
 impl Table {
-    fn of_chat(&self, chat: &[Message]) -> Option<String> {
-        let longest =
-            History::prefixes_of(chat).into_iter().rev().find_map(|prefix| self.prefixes.get(&prefix))?;
+    fn of_chat(&self, prefixes: &[Prefix]) -> Option<String> {
+        let longest = prefixes.iter().rev().find_map(|prefix| self.prefixes.get(prefix))?;
         match longest.as_slice() {
             [name] => Some(name.clone()),
             _ => None,

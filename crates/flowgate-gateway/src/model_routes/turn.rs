@@ -44,6 +44,9 @@ impl From<PushError> for Failure {
     }
 }
 
+/// How many tools a client may offer.
+const MAX_TOOLS: usize = 512;
+
 /// A conversation of a client, with nothing in it.
 pub(crate) fn begin(client: &Known) -> Result<Session, Failure> {
     let broken = |message: String| Failure::new(StatusCode::INTERNAL_SERVER_ERROR, message);
@@ -80,6 +83,10 @@ pub(crate) fn run(
     }
     let small = remote.asked_for(client.spec.small_model.as_deref().unwrap_or(&asked.model));
 
+    if asked.request.tools.len() > MAX_TOOLS {
+        let message = format!("there are more than {MAX_TOOLS} tools; send those that the agent needs");
+        return Err(Failure::new(StatusCode::BAD_REQUEST, message));
+    }
     recall(client, &mut session.conversation)?;
     session.conversation.offer(asked.request.tools.iter().map(offered).collect())?;
     session.conversation.set_sampling(asked.request.sampling.clone());
@@ -105,13 +112,15 @@ pub(crate) fn run(
     watch.keep(&mut session.conversation).map_err(|error| {
         Failure::new(StatusCode::INTERNAL_SERVER_ERROR, format!("what stores carry is not known: {error}"))
     })?;
+    let mut known = client.history.lock().unwrap_or_else(PoisonError::into_inner);
+    // What was read and said in a turn that fails may be quoted as well.
+    session.conversation.tell(&mut known, &mut session.history);
     let turn = ended.map_err(|error| match error {
         TurnError::Model(error) => of_model(&error),
         TurnError::Full(error) => error.into(),
     })?;
     let completion = completion(&turn);
     let message = Message::Assistant { text: completion.text.clone(), calls: completion.calls.clone() };
-    let mut known = client.history.lock().unwrap_or_else(PoisonError::into_inner);
     session.conversation.answered_to(&mut known, &mut session.history, &message);
     Ok(completion)
 }
@@ -147,7 +156,9 @@ fn completion(turn: &Turn) -> Completion {
     let stop = match (calls.is_empty(), turn.ended) {
         (false, _) => Stop::Calls,
         (true, Some(Ended::Steps | Ended::Full)) => Stop::Length,
-        (true, _) => Stop::End,
+        // Calls that came to nothing are no reason.
+        (true, _) if turn.stop == Stop::Calls => Stop::End,
+        (true, _) => turn.stop,
     };
     Completion { text, calls, stop, usage: turn.spent.tokens }
 }

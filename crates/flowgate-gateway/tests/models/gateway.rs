@@ -90,6 +90,28 @@ impl Gateway {
         Self { address: is_ready.recv().unwrap(), _stop: stop }
     }
 
+    /// As [`configured`](Self::configured), on threads of its own as `flowgate serve` has them, of which so many evaluate.
+    pub(crate) fn served(text: &str, policy: &str, workers: usize) -> Self {
+        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("models-served");
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("policy.flow"), policy).unwrap();
+        let environment = |name: &str| match name {
+            "KEY" => Some(KEY.to_owned()),
+            "OTHER" => Some(OTHER_KEY.to_owned()),
+            _ => Some("key-of-the-upstream".to_owned()),
+        };
+        let models = Some(file::read(text, &folder, &environment).unwrap());
+        let (ready, is_ready) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let listen = "127.0.0.1:0".parse().unwrap();
+            let (dialect, access) = (Dialect::Flowgate, Access::Local);
+            let limits = Limits { workers, ..Limits::default() };
+            let config = Config { listen, dialect, access, asker: Asker::default(), models, limits };
+            let _ = flowgate_gateway::server::serve(config, |address| ready.send(address).unwrap());
+        });
+        Self { address: is_ready.recv().unwrap(), _stop: oneshot::channel().0 }
+    }
+
     /// A request as it stands: the status, and the body.
     pub(crate) fn post(&self, path: &str, headers: &[(&str, &str)], body: &str) -> (u16, String) {
         let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();

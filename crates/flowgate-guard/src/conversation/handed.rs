@@ -71,6 +71,7 @@ impl Conversation {
         id: &str,
         content: &[Part],
         is_error: bool,
+        floor: Label,
     ) -> Result<Option<Label>, PushError> {
         let Some((item, index, event)) = self.handed(id) else { return Ok(None) };
         let content = match content {
@@ -78,7 +79,7 @@ impl Conversation {
             parts => parts.iter().map(super::sent::block).collect(),
         };
         let tool = self.monitor.trace().event(event).and_then(|call| call.tool());
-        let floor = tool.map_or(Label::BOTTOM, |tool| self.monitor.answer_floor(tool));
+        let floor = tool.map_or(floor, |tool| floor.join(&self.monitor.answer_floor(tool)));
         let output = Output { call_id: id.to_owned(), tool: None, content, structured: None, is_error };
         let (event, findings) = self.monitor.push_raised(Entry::from(Body::Output(output)), &floor.into())?;
         let label = self.monitor.trace().event(event).map_or(Label::BOTTOM, |event| event.label);

@@ -40,6 +40,17 @@ impl Conversation {
         let gone = known.get(found.gone.clone()).unwrap_or_default();
         let floor = gone.iter().fold(Label::BOTTOM, |floor, known| floor.join(&known.label));
         let mut sent = Sent { gone: gone.len(), ..Sent::default() };
+        let mut budget = BUDGET;
+        // Nobody knows what a chat replaces that was held elsewhere: of its beginning, up to the last message that only a
+        // conversation writes, nothing is anybody's.
+        let is_made = |message: &chat::Message| {
+            matches!(message, chat::Message::Assistant { .. } | chat::Message::Tool { .. })
+        };
+        let held_elsewhere = match known.is_empty() {
+            true => messages.iter().rposition(is_made).map_or(0, |last| last + 1),
+            false => 0,
+        };
+        let top = self.monitor.policy().space().top();
 
         let mut items: Vec<Option<Item>> = std::mem::take(&mut self.items).into_iter().map(Some).collect();
         let before = *history.before.get_or_insert(items.len());
@@ -55,7 +66,10 @@ impl Conversation {
         let order = stands
             .chain(found.instead.map(|index| Stands::New(index, Some(floor))))
             .chain(found.retained.map(Stands::Known))
-            .chain((behind..messages.len()).map(|index| Stands::New(index, None)));
+            .chain(
+                (behind..messages.len())
+                    .map(|index| Stands::New(index, (index < held_elsewhere).then_some(top))),
+            );
         let mut now: Vec<Known> = Vec::new();
         for stands in order {
             match stands {
@@ -68,14 +82,15 @@ impl Conversation {
                 Stands::New(index, floor) => {
                     let Some(message) = messages.get(index) else { continue };
                     let is_answer = matches!(message, chat::Message::Tool { .. });
-                    let label = match self.add_answer(message, floor, &mut sent)? {
+                    let label = match self.add_answer(client, message, floor, &mut sent)? {
                         Some(label) => label,
                         None => {
                             is_resumed &= is_answer;
-                            self.add(client, message, floor.unwrap_or(Label::BOTTOM), &mut sent)?
+                            self.add(client, message, floor.unwrap_or(Label::BOTTOM), &mut sent, &mut budget)?
                         }
                     };
                     now.push(Known::new(message, label, self.items.len()));
+                    self.tell_events(client, history);
                 }
             }
         }
@@ -83,6 +98,8 @@ impl Conversation {
         history.told.1 = self.items.len();
         self.tell(client, history);
         if is_resumed && !self.levels.is_empty() {
+            // Every answer is a new beginning: how many messages a task takes is the caller's business.
+            self.levels.iter_mut().for_each(|level| level.steps = 0);
             self.phase = Phase::Generate;
         } else {
             self.begin();
@@ -93,13 +110,14 @@ impl Conversation {
     /// What the caller was answered in this turn, as it got it: it is known from now on, and what it carries is known in all
     /// sessions of the client.
     pub fn answered_to(&self, client: &mut Client, history: &mut History, message: &chat::Message) {
-        history.push(Known::new(message, self.said, self.items.len()));
+        history.push(Known::new(message, self.said, self.items.len()).written());
         self.tell(client, history);
     }
 
     /// Adds the answer of a tool that ran elsewhere, and returns what it carries; nothing if it answers no call.
     fn add_answer(
         &mut self,
+        client: &mut Client,
         message: &chat::Message,
         floor: Option<Label>,
         sent: &mut Sent,
@@ -109,9 +127,14 @@ impl Conversation {
             Part::Text(text) => text.clone(),
             other => block(other).to_string(),
         });
-        let mut label = self.answered_elsewhere(call_id, content, *is_error)?;
+        let floor_of_answer = floor.unwrap_or(Label::BOTTOM);
+        let mut label = self.answered_elsewhere(call_id, content, *is_error, floor_of_answer)?;
         if let (None, Some(floor)) = (label, floor) {
-            label = self.answer_rewritten(call_id, &texts.collect::<Vec<_>>().join("\n"), &floor);
+            let text = texts.collect::<Vec<_>>().join("\n");
+            label = self.answer_rewritten(call_id, &text, &floor);
+            if let Some(label) = &label {
+                self.tell_text(client, &text, label);
+            }
         }
         sent.new += usize::from(label.is_some());
         Ok(label)
@@ -124,6 +147,7 @@ impl Conversation {
         message: &chat::Message,
         floor: Label,
         sent: &mut Sent,
+        budget: &mut usize,
     ) -> Result<Label, PushError> {
         sent.new += 1;
         let top = self.monitor.policy().space().top();
@@ -138,8 +162,18 @@ impl Conversation {
         let (mut blocks, mut labels): (Vec<Value>, Vec<Label>) = (Vec::new(), Vec::new());
         for part in &parts {
             let Part::Text(text) = part else {
+                // A picture that was seen is known by its address or its bytes.
+                let written = match part {
+                    Part::ImageUrl(url) => url,
+                    Part::ImageData { data, .. } => data,
+                    Part::Text(text) => text,
+                };
+                let mut label = if trusted { floor } else { top };
+                for names in client.seen.spans(written, budget).into_iter().flat_map(|span| span.labels) {
+                    label = label.join(&self.monitor.from_names(names));
+                }
                 blocks.push(block(part));
-                labels.push(if trusted { floor } else { top });
+                labels.push(label);
                 continue;
             };
             let holes = client.pinned.iter().find_map(|form| form.holes(text)).filter(|_| may_be_pinned);
@@ -155,7 +189,7 @@ impl Conversation {
             for (start, end) in cuts.iter().zip(cuts.iter().skip(1)) {
                 let piece = text.get(*start..*end).unwrap_or_default();
                 let is_hole = holes.as_ref().is_none_or(|holes| holes.iter().any(|h| h.contains(start)));
-                for span in client.seen.spans(piece) {
+                for span in client.seen.spans(piece, budget) {
                     let mut label = if given(*start) { floor } else { top };
                     if is_hole && !span.labels.is_empty() {
                         sent.quoted += 1;
@@ -191,33 +225,51 @@ impl Conversation {
         self.monitor.policy().space().greatest_below(a, b)
     }
 
-    /// Tells the client's memory what has come to stand in this session.
-    fn tell(&self, client: &mut Client, history: &mut History) {
-        let (events, items) = history.told;
-        let trace = self.monitor.trace();
-        for event in trace.events().iter().skip(events) {
-            for node in event.document.nodes() {
-                if let Content::Scalar(Value::String(text)) = &node.content
-                    && node.label != Label::BOTTOM
-                {
-                    client.seen.add(text, &self.monitor.to_names(&node.label));
-                }
-            }
-        }
-        for item in self.items.iter().skip(items) {
+    /// Tells the client's memory what has come to stand in this session: to be done also after a turn that has failed.
+    pub fn tell(&self, client: &mut Client, history: &mut History) {
+        self.tell_events(client, history);
+        for item in self.items.iter().skip(history.told.1) {
             let Item::Step(step) = item else { continue };
-            if step.label != Label::BOTTOM {
-                client.seen.add(&step.text, &self.monitor.to_names(&step.label));
-            }
+            self.tell_text(client, &step.text, &step.label);
             for made in &step.calls {
-                if let Answer::Told { text, label, .. } = &made.answer {
-                    client.seen.add(text, &self.monitor.to_names(label));
+                if let Answer::Told { text, label, .. } | Answer::Rewritten { text, label } = &made.answer {
+                    self.tell_text(client, text, label);
                 }
             }
         }
-        history.told = (trace.len(), self.items.len());
+        history.told.1 = self.items.len();
+    }
+
+    fn tell_events(&self, client: &mut Client, history: &mut History) {
+        let trace = self.monitor.trace();
+        for event in trace.events().iter().skip(history.told.0) {
+            let document = &event.document;
+            for (id, node) in document.nodes().iter().enumerate() {
+                // A list or a map is quoted as it was spelled, or as it is printed, keys, numbers and all.
+                let label = document.label_of(id);
+                match (&node.content, &node.text) {
+                    (Content::Scalar(Value::String(text)), _) => self.tell_text(client, text, &label),
+                    (Content::List | Content::Map, Some(text)) => self.tell_text(client, text, &label),
+                    (Content::List | Content::Map, None) if node.parent == 0 && id != 0 => {
+                        self.tell_text(client, &document.to_value(id).to_string(), &label);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        history.told.0 = trace.len();
+    }
+
+    /// What a text carries that stands in this session, wherever it stands again.
+    pub(super) fn tell_text(&self, client: &mut Client, text: &str, label: &Label) {
+        if *label != Label::BOTTOM {
+            client.seen.add(text, &self.monitor.to_names(label));
+        }
     }
 }
+
+/// How many letters are compared for one history; one that takes more has been made to, and all of it may have been seen.
+const BUDGET: usize = 20_000_000;
 
 /// A part that is no text, as a block of a content.
 pub(super) fn block(part: &Part) -> Value {

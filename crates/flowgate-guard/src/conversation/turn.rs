@@ -1,6 +1,6 @@
 //! What a turn came to, and what it took.
 
-use flowgate_lm::chat::Usage;
+use flowgate_lm::chat::{Stop, Usage};
 
 use super::Handed;
 
@@ -9,6 +9,8 @@ use super::Handed;
 pub struct Turn {
     /// What the model said, in order.
     pub replies: Vec<Reply>,
+    /// Why the model stopped writing its last message.
+    pub stop: Stop,
     /// Calls that may run and that the caller runs itself.
     pub calls: Vec<Handed>,
     /// What rules say that object to a message or to a tool's answer. Such an answer is kept from the model.

@@ -2,14 +2,14 @@
 //!
 //! Agents put what they retrieved into messages of the user (`Context: ...`). Such a message is trusted for who sent it,
 //! but not for what it quotes: every span of 20 or more letters and digits that has been seen with a label carries that
-//! label, however the client spaces, quotes or escapes it.
+//! label, however the client spaces, quotes or escapes it for JSON.
 //!
 //! Spans are found by winnowing (Schleimer, Wilkerson and Aiken, 2003): of every 13 neighbouring groups of 8 letters one is
 //! chosen by its hash alone, so that two texts with 20 letters in common have chosen the same group there. What is
 //! chosen points to the text, which then says how far the match reaches.
 
-use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{Hash, Hasher};
 use std::ops::Range;
 
@@ -23,9 +23,6 @@ const GROUP: usize = 8;
 const WINDOW: usize = SHORTEST - GROUP + 1;
 /// How many letters are remembered, if nobody says otherwise: at most some 100 MB.
 const ROOM: usize = 8 << 20;
-/// How many letters are compared for one text; one that takes more has been made to, and may be anything.
-const MAX_COMPARED: usize = 20_000_000;
-
 /// The texts of a client's sessions that carry something, by what they say.
 #[derive(Debug)]
 pub struct Seen {
@@ -102,19 +99,19 @@ impl Seen {
         }
     }
 
-    /// Cuts a text where what has been seen begins and ends.
-    pub fn spans(&self, text: &str) -> Vec<Span<'_>> {
+    /// Cuts a text where what has been seen begins and ends. `budget` is how many letters may be compared; a text that takes
+    /// more has been made to, and all of it may have been seen.
+    pub fn spans(&self, text: &str, budget: &mut usize) -> Vec<Span<'_>> {
         let (letters, places) = letters(text);
         let mut found: Vec<(Range<usize>, usize)> = Vec::new();
-        let mut compared = 0;
         for (hash, at) in winnow(&letters) {
             for (id, place) in self.chosen.get(&hash).into_iter().flatten() {
                 let Some(known) = self.texts.get(*id) else { continue };
                 let span = common(&letters, at, &known.letters, *place);
-                compared += span.len() + 1;
-                if compared > MAX_COMPARED {
+                let Some(left) = budget.checked_sub(span.len() + 1) else {
                     return vec![Span { range: 0..text.len(), labels: self.labels.iter().collect() }];
-                }
+                };
+                *budget = left;
                 if span.len() >= SHORTEST {
                     found.push((span, known.label));
                 }
@@ -142,21 +139,26 @@ impl Seen {
                 _ => merged.push((span, label)),
             }
         }
-        let found = merged;
-        let ends = found.iter().flat_map(|(range, _)| [range.start, range.end]);
-        let mut cuts: Vec<usize> = ends.chain([0, text.len()]).collect();
-        cuts.sort_unstable();
-        cuts.dedup();
+        // From cut to cut, with how many spans of each label are open.
+        let mut cuts: BTreeMap<usize, Vec<(usize, bool)>> =
+            [(0, Vec::new()), (text.len(), Vec::new())].into();
+        for (span, label) in merged {
+            cuts.entry(span.start).or_default().push((label, true));
+            cuts.entry(span.end).or_default().push((label, false));
+        }
+        let mut open: BTreeMap<usize, usize> = self.forgotten.iter().map(|label| (*label, 1)).collect();
+        let ends: Vec<usize> = cuts.keys().copied().skip(1).collect();
         let mut spans: Vec<Span<'_>> = Vec::new();
-        for (start, end) in cuts.iter().zip(cuts.iter().skip(1)) {
-            let here = found.iter().filter(|(range, _)| range.start <= *start && *end <= range.end);
-            let mut known: Vec<usize> = here.map(|(_, label)| *label).chain(self.forgotten.clone()).collect();
-            known.sort_unstable();
-            known.dedup();
-            let labels: Vec<&Value> = known.into_iter().filter_map(|label| self.labels.get(label)).collect();
+        for ((start, changes), end) in cuts.into_iter().zip(ends) {
+            for (label, begins) in changes {
+                let count = open.entry(label).or_default();
+                *count = if begins { *count + 1 } else { count.saturating_sub(1) };
+            }
+            let known = open.iter().filter(|(_, count)| **count > 0);
+            let labels: Vec<&Value> = known.filter_map(|(label, _)| self.labels.get(*label)).collect();
             match spans.last_mut() {
-                Some(last) if last.labels == labels => last.range.end = *end,
-                _ => spans.push(Span { range: *start..*end, labels }),
+                Some(last) if last.labels == labels => last.range.end = end,
+                _ => spans.push(Span { range: start..end, labels }),
             }
         }
         spans
@@ -169,26 +171,55 @@ impl Default for Seen {
     }
 }
 
-/// The letters and digits of a text in lower case, and where each byte of them stands in it.
+/// What is written in a text, in lower case, and where each byte of it stands there. Spaces, signs of ASCII and escapes are
+/// no part of it: they change when a text is quoted.
 fn letters(text: &str) -> (Vec<u8>, Vec<Range<usize>>) {
     let (mut letters, mut places) = (Vec::new(), Vec::new());
-    let mut escaped = false;
-    for (at, c) in text.char_indices() {
-        // `\n` in a text that was quoted is no letter.
-        let is_escape = escaped;
-        escaped = c == '\\' && !is_escape;
-        if !c.is_alphanumeric() || is_escape && "nrtbf".contains(c) {
-            continue;
-        }
+    let mut put = |c: char, place: Range<usize>| {
         for lower in c.to_lowercase() {
             let mut buffer = [0; 4];
             for byte in lower.encode_utf8(&mut buffer).bytes() {
                 letters.push(byte);
-                places.push(at..at + c.len_utf8());
+                places.push(place.clone());
             }
         }
+    };
+    let mut rest = text.char_indices().peekable();
+    // However often a text was quoted: what stands behind any number of backslashes.
+    let mut is_escape = false;
+    let mut high: Option<(u32, usize)> = None;
+    while let Some((at, c)) = rest.next() {
+        let was_escape = std::mem::replace(&mut is_escape, c == '\\');
+        if was_escape && c == 'u' {
+            let code = text.get(at + 1..at + 5).and_then(|hex| u32::from_str_radix(hex, 16).ok());
+            if let Some(code) = code {
+                for _ in 0..4 {
+                    rest.next();
+                }
+                let (code, from) = match high.take() {
+                    Some((high, from)) if (0xdc00..0xe000).contains(&code) => {
+                        (0x10000 + ((high - 0xd800) << 10) + (code - 0xdc00), from)
+                    }
+                    _ => (code, at),
+                };
+                if (0xd800..0xdc00).contains(&code) {
+                    high = Some((code, at));
+                } else if let Some(c) = char::from_u32(code).filter(|c| is_written(*c)) {
+                    put(c, from..at + 5);
+                }
+                continue;
+            }
+        }
+        if !is_written(c) || was_escape && "nrtbf".contains(c) {
+            continue;
+        }
+        put(c, at..at + c.len_utf8());
     }
     (letters, places)
+}
+
+fn is_written(c: char) -> bool {
+    !c.is_whitespace() && !c.is_control() && !c.is_ascii_punctuation()
 }
 
 /// The chosen groups with their places, each once.
@@ -234,7 +265,7 @@ mod tests {
             let piece = text.get(span.range).unwrap();
             if span.labels.is_empty() { piece.to_owned() } else { format!("[{piece}]") }
         };
-        seen.spans(text).into_iter().map(mark).collect()
+        seen.spans(text, &mut 1_000_000).into_iter().map(mark).collect()
     }
 
     #[test]
@@ -266,8 +297,11 @@ mod tests {
         seen.add("abcdefghijklmnopqrstuvwxyz0123456789", &json!("one"));
         seen.add("xyz klmnopqrstuvwxyz0123456789ABCDEF", &json!("two"));
         let text = "abcdefghijklmnopqrstuvwxyz0123456789abcdef";
-        let spans: Vec<(Range<usize>, usize)> =
-            seen.spans(text).into_iter().map(|span| (span.range, span.labels.len())).collect();
+        let spans: Vec<(Range<usize>, usize)> = seen
+            .spans(text, &mut 1_000_000)
+            .into_iter()
+            .map(|span| (span.range, span.labels.len()))
+            .collect();
         assert_eq!(spans, [(0..10, 1), (10..36, 2), (36..42, 1)]);
     }
 
@@ -279,7 +313,10 @@ mod tests {
         seen.add(&text, &json!("high"));
         for start in 0..text.len() - SHORTEST {
             let quoted = format!("?{}!", text.get(start..start + SHORTEST).unwrap());
-            assert!(seen.spans(&quoted).iter().any(|span| !span.labels.is_empty()), "{quoted}");
+            assert!(
+                seen.spans(&quoted, &mut 1_000_000).iter().any(|span| !span.labels.is_empty()),
+                "{quoted}"
+            );
         }
     }
 
