@@ -260,6 +260,9 @@ impl Reader<'_> {
             });
             format!("{}{}", path.display(), first.unwrap_or_default())
         })?;
+        if let Some(missing) = policy.externs().next() {
+            return Err(format!("{}: nobody answers `extern {missing}` here", path.display()));
+        }
         let method = match spec.method.as_deref() {
             None => Method::LowestFirst,
             Some(name) => Method::ALL.into_iter().find(|method| method.name() == name).ok_or_else(|| {

@@ -27,7 +27,7 @@ pub(crate) fn filled(request: &Request) -> Completion {
 
 /// A value of a kind that policies endorse. An endorsement is a declared release: what hidden text may decide by it
 /// is which value it is. That stays the same in both runs, since the instruction alone decides, which is not hidden.
-fn typed(request: &Request) -> Option<String> {
+pub(crate) fn typed(request: &Request) -> Option<String> {
     let Some(Message::User(parts)) = request.messages.last() else { return None };
     let Some(Part::Text(text)) = parts.first() else { return None };
     // What stands in the texts has its quotes escaped.

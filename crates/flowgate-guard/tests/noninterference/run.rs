@@ -15,7 +15,7 @@ use flowgate_lm::wire::{Api, Head};
 use serde_json::{Value, json};
 
 use crate::change::{self, Before};
-use crate::model::{chosen, filled, worst};
+use crate::model::{chosen, filled, typed, worst};
 use crate::observed::Observed;
 use crate::policy::policy;
 use crate::random::Random;
@@ -185,8 +185,11 @@ impl Run {
                     run.slots += completion.calls.iter().filter(|c| c.arguments.contains("$slot")).count();
                 }
                 Need::Screen(request) => run.conversation.screened(&chosen(&request)),
-                // Whether a model can do anything with a hidden text is a fact about the text.
-                Need::Fill(request) if Random::of(&format!("{request:?}")).chance(10) => {
+                // Whether a model can do anything with a hidden text is a fact about the text. That there is a value of a
+                // kind that is endorsed is released with it.
+                Need::Fill(request)
+                    if typed(&request).is_none() && Random::of(&format!("{request:?}")).chance(10) =>
+                {
                     run.conversation.unfilled();
                 }
                 Need::Fill(request) => run.conversation.filled(&filled(&request)),

@@ -185,7 +185,7 @@ impl Document {
 
     /// An answer that is not taken apart. Whoever searches its text finds what its structured twin says as well.
     fn whole(&mut self, root: NodeId, output: &Output, text: &str, label: Label) {
-        let text = match &output.structured {
+        let text = match output.structured.as_ref().filter(|twin| !is_spelled(text, twin)) {
             Some(structured) => format!("{text}\n{structured}"),
             None => text.to_owned(),
         };
@@ -195,17 +195,9 @@ impl Document {
 
     /// A structured twin that the text does not spell is content of its own.
     fn twin(&mut self, root: NodeId, output: &Output, label: Label) {
-        // A single value is spelled by its text, though there is nothing to take apart.
-        let is_spelled = |structured: &Value| {
-            let text = output.content.as_str().or_else(|| sole_text(&output.content)?.as_str());
-            let is_single = !structured.is_array() && !structured.is_object();
-            let spells = |text| {
-                structured.as_str() == Some(text)
-                    || serde_json::from_str(text).ok().as_ref() == Some(structured)
-            };
-            is_single && text.is_some_and(spells)
-        };
-        if let Some(structured) = output.structured.as_ref().filter(|structured| !is_spelled(structured)) {
+        let text = output.content.as_str().or_else(|| sole_text(&output.content)?.as_str());
+        let spelled = |twin: &&Value| text.is_some_and(|text| is_spelled(text, twin));
+        if let Some(structured) = output.structured.as_ref().filter(|twin| !spelled(twin)) {
             self.twins_differ = true;
             self.value(root, Step::Key("structured".into()), structured, label);
         }
@@ -237,6 +229,12 @@ impl Document {
         }
         id
     }
+}
+
+/// Whether a text spells a single value: there is nothing in it to take apart.
+fn is_spelled(text: &str, value: &Value) -> bool {
+    let is_single = !value.is_array() && !value.is_object();
+    is_single && (value.as_str() == Some(text) || serde_json::from_str(text).ok().as_ref() == Some(value))
 }
 
 /// The text of content that is one text block and nothing else.
