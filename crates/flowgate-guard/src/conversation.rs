@@ -534,11 +534,10 @@ impl Conversation {
 
     /// What the model writes now, if any of it may be shown before all of it is judged: no rule can stop it, and no
     /// draft takes its place.
-    pub(crate) fn live(&mut self) -> Option<links::Live> {
+    pub(crate) fn live(&self) -> Option<links::Live> {
         let label = self.view.as_ref()?.label;
         let is_final = !self.is_draft && self.drafted.is_none() && !self.monitor.may_stop_replies();
-        let method = self.settings.method.name();
-        is_final.then(|| links::Live::new(&mut self.monitor, method, label, &mut self.judged))
+        is_final.then(|| links::Live::new(&self.monitor, &label))
     }
 
     /// What the model has said in this turn so far.

@@ -63,13 +63,8 @@ pub(crate) struct Live {
 }
 
 impl Live {
-    pub(crate) fn new(
-        monitor: &mut Monitor,
-        method: &'static str,
-        label: Label,
-        next_id: &mut usize,
-    ) -> Self {
-        let any = is_permitted(monitor, method, ANY, label, next_id);
+    pub(crate) fn new(monitor: &Monitor, label: &Label) -> Self {
+        let any = monitor.permits_any(&Tool::of(Tool::OWN, "link"), label);
         Self { any, text: String::new(), shown: 0, is_closed: false }
     }
 

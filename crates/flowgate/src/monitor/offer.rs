@@ -53,6 +53,18 @@ impl Monitor {
         names
     }
 
+    /// Whether every call of a tool is permitted at a label without a question, whatever its arguments are and whatever has
+    /// happened.
+    pub fn permits_any(&self, tool: &Tool, label: &Label) -> bool {
+        let can_stop = |variable: &EventVariable| {
+            matches!(variable.ty, Type::ToolCall | Type::Event)
+                && variable.named.as_ref().is_none_or(|name| *name == tool.name)
+        };
+        let mut rules = self.policy.plan.rules.iter().filter(|rule| rule.action != Action::Log);
+        let may_be_stopped = rules.any(|rule| rule.events.is_empty() || rule.events.iter().any(can_stop));
+        !may_be_stopped && label.flows_to(&decision_bound(&self.policy.plan, tool))
+    }
+
     /// Whether there is a rule that can stop what the model says to the user.
     pub fn may_stop_replies(&self) -> bool {
         let is_reply = |variable: &EventVariable| {
