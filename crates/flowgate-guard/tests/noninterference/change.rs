@@ -80,13 +80,18 @@ impl Before<'_> {
             Some(Content::Scalar(value)) if !value.is_null()
         );
         if is_text || document.twins_differ {
-            let structured = self.twin(random, count);
-            let content = match &output.content {
-                Value::String(text) => self.text(content, text, random),
-                _ => world::plain(random),
-            };
-            let answer = ToolAnswer { content, structured, is_error: output.is_error, carries: None };
-            return (answer, *spelling);
+            // Two texts can be the same by chance; that the two forms differ is as it was.
+            loop {
+                let structured = self.twin(random, count);
+                let content = match &output.content {
+                    Value::String(text) => self.text(content, text, random),
+                    _ => world::plain(random),
+                };
+                if taken_apart(&content, structured.as_ref()).twins_differ == document.twins_differ {
+                    let answer = ToolAnswer { content, structured, is_error: output.is_error, carries: None };
+                    return (answer, *spelling);
+                }
+            }
         }
         // An error is top whatever the tool's answers are; that there was one is as visible as they are.
         let errors = match (output.is_error, self.speaks_of_errors) {
