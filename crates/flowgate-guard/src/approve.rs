@@ -10,6 +10,7 @@ use flowgate::label::Label;
 use flowgate::monitor::{Question, Reason};
 use flowgate::trace::{Region, Tool};
 use hmac::{Hmac, Mac};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::Sha256;
 
@@ -46,7 +47,8 @@ pub struct Excerpt {
 }
 
 /// What a person says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Decision {
     /// This call may run, once.
     Allow,

@@ -10,6 +10,7 @@ use flowgate::label::Label;
 use flowgate::monitor::{Monitor, PushError};
 use flowgate::trace::{Body, Entry, EventId, Tool, ToolDescription};
 use flowgate_lm::chat::ToolSpec;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -19,22 +20,25 @@ use crate::slot;
 const MAX_NAME: usize = 64;
 
 /// A tool that an agent may call.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Offered {
     /// Which tool.
+    #[serde(with = "crate::journal::tool")]
     pub tool: Tool,
     /// What it does.
     pub description: String,
     /// The JSON schema of its arguments.
     pub parameters: Value,
     /// The JSON schema of its answers, if it has one.
+    #[serde(default, deserialize_with = "crate::journal::present", skip_serializing_if = "Option::is_none")]
     pub output: Option<Value>,
     /// Whose words these are.
     pub words: Words,
 }
 
 /// Who describes a tool.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Words {
     /// The operator, who is trusted.
     Operator,

@@ -9,6 +9,7 @@
 //! the model says its last word there. Nothing that happens on a level is shown below it. So what is hidden decides
 //! nothing that a lower step does: not its calls, their order or their number, and not whether there is one.
 
+mod again;
 mod calls;
 mod draft;
 mod handed;
@@ -24,8 +25,10 @@ use flowgate::monitor::{
 };
 use flowgate::trace::{Body, Entry, EventId, Message, Tool};
 use flowgate_lm::chat::{Completion, Request};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+pub use again::Diverged;
 pub use handed::Handed;
 pub use settings::{Method, Settings};
 pub use turn::{Ended, Reply, Spent, Turn};
@@ -33,6 +36,7 @@ pub use turn::{Ended, Reply, Spent, Turn};
 use crate::approve::{Ask, Decision};
 use crate::catalogue::{Catalogue, Offered};
 use crate::clearance::Clearance;
+use crate::journal::{Input, Met};
 use crate::links;
 use crate::redact::{Hidden, Names};
 use crate::screener::{Tagged, tool_filter};
@@ -58,15 +62,17 @@ pub enum Need {
 }
 
 /// What a tool answered.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ToolAnswer {
     /// Text, or a list of content blocks.
     pub content: Value,
     /// The same as a JSON value, if the tool gives both.
+    #[serde(default, deserialize_with = "crate::journal::present", skip_serializing_if = "Option::is_none")]
     pub structured: Option<Value>,
     /// Whether it is an error.
     pub is_error: bool,
     /// What it carries besides what the policy says, in names ([`Conversation::carried`]): for a tool that is an agent itself.
+    #[serde(default, deserialize_with = "crate::journal::present", skip_serializing_if = "Option::is_none")]
     pub carries: Option<Value>,
 }
 
@@ -167,6 +173,8 @@ pub struct Conversation {
     /// Which tools are on offer in this turn, if not all.
     roster: Option<Vec<String>>,
     clearance: Clearance,
+    /// What was put in since it was last taken out, if that is kept.
+    inputs: Option<Vec<Input>>,
 }
 
 impl Conversation {
@@ -203,6 +211,7 @@ impl Conversation {
             traced: draft::Traced::default(),
             roster: None,
             clearance,
+            inputs: None,
         })
     }
 
@@ -221,11 +230,13 @@ impl Conversation {
     /// # Errors
     /// If it is no such record.
     pub fn recall(&mut self, record: &Value) -> Result<(), MemoryError> {
+        self.put(|| Input::Recall(record.clone()));
         self.monitor.recall(record)
     }
 
     /// How the model's tokens are chosen from now on.
     pub fn set_sampling(&mut self, sampling: flowgate_lm::chat::Sampling) {
+        self.put(|| Input::Sampling(sampling.clone()));
         self.settings.sampling = sampling;
     }
 
@@ -239,6 +250,7 @@ impl Conversation {
     /// # Errors
     /// If the session has no room.
     pub fn system(&mut self, content: Value) -> Result<EventId, PushError> {
+        self.put(|| Input::Note("system".to_owned(), content.clone()));
         self.say("system", content)
     }
 
@@ -247,6 +259,7 @@ impl Conversation {
     /// # Errors
     /// If the session has no room.
     pub fn user(&mut self, content: Value) -> Result<EventId, PushError> {
+        self.put(|| Input::User(content.clone()));
         let event = self.say("user", content)?;
         self.begin();
         Ok(event)
@@ -272,6 +285,7 @@ impl Conversation {
     /// # Errors
     /// If the session has no room.
     pub fn task(&mut self, content: Value, carries: &Value) -> Result<EventId, PushError> {
+        self.put(|| Input::Task { content: content.clone(), carries: carries.clone() });
         let label = self.monitor.from_names(carries);
         let message = Message { role: "user".to_owned(), content };
         let (event, _) = self.monitor.push_raised(Entry::from(Body::Message(message)), &label.into())?;
@@ -301,6 +315,7 @@ impl Conversation {
     /// # Errors
     /// If the session has no room.
     pub fn note(&mut self, role: &str, content: Value) -> Result<EventId, PushError> {
+        self.put(|| Input::Note(role.to_owned(), content.clone()));
         self.say(role, content)
     }
 
@@ -314,11 +329,16 @@ impl Conversation {
 
     /// Chooses the label of the next step, instead of the method: what a recorded run chose is replayed so.
     pub fn choose(&mut self, label: Label) {
+        if self.inputs.is_some() {
+            let names = self.monitor.to_names(&label);
+            self.put(|| Input::Choose(names));
+        }
         self.chosen = Some(label);
     }
 
     /// Goes on with a turn that has ended, without another message of the user.
     pub fn go_on(&mut self) {
+        self.put(|| Input::GoOn);
         if matches!(self.phase, Phase::User) && self.view.is_none() {
             self.start();
         }
@@ -344,6 +364,12 @@ impl Conversation {
 
     /// What the conversation waits for.
     pub fn need(&mut self) -> Need {
+        let need = self.next_need();
+        self.put(|| Input::Need(Met::of(&need)));
+        need
+    }
+
+    fn next_need(&mut self) -> Need {
         if let Some(view) = &self.view {
             return Need::Complete(view.clone());
         }
@@ -441,6 +467,7 @@ impl Conversation {
 
     /// The screener's model has answered.
     pub fn screened(&mut self, completion: &Completion) {
+        self.put(|| Input::Screened(completion.clone()));
         let phase = std::mem::replace(&mut self.phase, Phase::User);
         if !matches!(phase, Phase::Screening(_) | Phase::Filtering) {
             self.phase = phase;
@@ -492,6 +519,7 @@ impl Conversation {
     /// The model has written its next message. Returns the label of the step that stands now: of this one, or of the draft
     /// that it was to replace. There is none if the message is to be written again from less.
     pub fn completed(&mut self, completion: Completion) -> Option<Label> {
+        self.put(|| Input::Completed(completion.clone()));
         let view = self.view.take()?;
         self.turn.spent.messages += 1;
         self.turn.spent.tokens = self.turn.spent.tokens.plus(completion.usage);
@@ -520,12 +548,14 @@ impl Conversation {
     /// The model gave no answer. What was promised to go on below does so: that a model fails on hidden text is a fact
     /// about the text. Otherwise the turn ends.
     pub fn failed(&mut self) {
+        self.put(|| Input::Failed);
         (self.view, self.drafted, self.is_draft) = (None, None, false);
         self.end_level(Some(Ended::Model));
     }
 
     /// The turn is given up, whoever waits for it.
     pub fn stop(&mut self) {
+        self.put(|| Input::Stop);
         (self.view, self.drafted, self.is_draft) = (None, None, false);
         self.levels.clear();
         self.turn.ended = Some(Ended::Model);

@@ -7,6 +7,7 @@
 //! page can quote the user's own sentence.
 
 mod client;
+pub(crate) mod memory;
 mod seen;
 
 use std::collections::HashSet;
@@ -17,6 +18,7 @@ use flowgate_lm::chat::Message;
 use sha2::{Digest as _, Sha256};
 
 pub use client::{Client, Template};
+pub use memory::Recollected;
 pub use seen::{SHORTEST, Seen, Span};
 
 /// The messages of one session, as the caller holds them.
@@ -114,12 +116,21 @@ impl History {
         self.known.push(known);
     }
 
+    pub(crate) fn digests(messages: &[Message]) -> Vec<Digested> {
+        messages.iter().map(digest).collect()
+    }
+
+    /// The digests of a chat that begins with this many messages that are known, and goes on with these.
+    pub(crate) fn digests_with(&self, kept: usize, rest: &[Message]) -> Vec<Digested> {
+        let known = self.known.iter().take(kept).map(|known| known.digest);
+        known.chain(rest.iter().map(digest)).collect()
+    }
+
     /// Compares what was sent with what is known.
-    pub(crate) fn align(&self, messages: &[Message]) -> Alignment {
-        let sent: Vec<Digested> = messages.iter().map(digest).collect();
+    pub(crate) fn align(&self, sent: &[Digested]) -> Alignment {
         let mut most = self.known.len();
         loop {
-            let found = self.align_to(&sent, most);
+            let found = self.align_to(sent, most);
             // A message that could be one that is gone as well is not taken for the better of the two.
             let gone: HashSet<&Digested> =
                 self.known.get(found.gone.clone()).into_iter().flatten().map(|known| &known.digest).collect();
@@ -149,7 +160,7 @@ impl History {
     }
 }
 
-type Digested = [u8; 32];
+pub(crate) type Digested = [u8; 32];
 
 /// For each place in `text`, how long what begins there is the same as the beginning of `pattern` (Gusfield's Z-function).
 fn common_beginnings<T: PartialEq>(pattern: &[T], text: &[T]) -> Vec<usize> {
@@ -219,7 +230,7 @@ mod tests {
             let known_messages = messages(known);
             let known_list = known_messages.iter().map(|m| Known::new(m, Label::BOTTOM, 0)).collect();
             let history = History { known: known_list, ..History::default() };
-            let found = history.align(&messages(sent));
+            let found = history.align(&History::digests(&messages(sent)));
             let part = |of: &'static str, range: Range<usize>| of.get(range).unwrap();
             let shown =
                 (found.kept, part(known, found.gone), part(sent, found.instead), part(known, found.retained));

@@ -13,6 +13,7 @@ mod clearance;
 pub mod conversation;
 pub mod history;
 pub mod influence;
+pub mod journal;
 mod links;
 pub mod redact;
 mod refusal;

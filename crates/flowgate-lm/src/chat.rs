@@ -2,6 +2,7 @@
 //!
 //! What a provider calls it is the business of [`wire`](crate::wire).
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// What a model is asked: to write the next message of a chat.
@@ -18,7 +19,8 @@ pub struct Request {
 }
 
 /// One message of a chat.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Message {
     /// The operator's instructions.
     System(Vec<Part>),
@@ -43,7 +45,8 @@ pub enum Message {
 }
 
 /// A piece of what somebody says.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Part {
     /// Text.
     Text(String),
@@ -70,7 +73,7 @@ pub struct ToolSpec {
 }
 
 /// A call as a model wrote it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolCall {
     /// The id that the answer will bear.
     pub id: String,
@@ -95,7 +98,8 @@ pub enum ToolChoice {
 }
 
 /// How the next token is chosen, and when to stop. `None` leaves it to the server.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Sampling {
     /// The most tokens to write.
     pub max_tokens: Option<u32>,
@@ -110,7 +114,7 @@ pub struct Sampling {
 }
 
 /// What a model answered.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Completion {
     /// Its text; empty if it only called tools.
     pub text: String,
@@ -123,7 +127,8 @@ pub struct Completion {
 }
 
 /// Why a model stopped writing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Stop {
     /// It had said what it wanted to say.
     #[default]
@@ -137,7 +142,7 @@ pub enum Stop {
 }
 
 /// What a completion cost, in tokens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Usage {
     /// Tokens read.
     pub input: u64,

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Conversation, Ended, Filling, Level, Method, Need, Phase, Settings, ToolAnswer, stops};
 use crate::approve::{Ask, Decision, Excerpt};
+use crate::journal::Input;
 use crate::links;
 use crate::redact::{Held, Names};
 use crate::refusal;
@@ -182,6 +183,7 @@ impl Conversation {
 
     /// A slot was filled; what is not text any more stays empty.
     pub fn filled(&mut self, completion: &Completion) {
+        self.put(|| Input::Filled(completion.clone()));
         self.turn.spent.fills += 1;
         self.turn.spent.tokens = self.turn.spent.tokens.plus(completion.usage);
         if let Phase::Filling(filling) = &mut self.phase
@@ -194,6 +196,7 @@ impl Conversation {
 
     /// A slot could not be filled: the call does not run.
     pub fn unfilled(&mut self) {
+        self.put(|| Input::Unfilled);
         if let Phase::Filling(filling) = &mut self.phase {
             filling.fail("the slot could not be filled");
         }
@@ -313,6 +316,7 @@ impl Conversation {
 
     /// A person has decided.
     pub fn decided(&mut self, decision: Decision) {
+        self.put(|| Input::Decided(decision));
         let Phase::Asking { index, question } = std::mem::replace(&mut self.phase, Phase::User) else {
             return;
         };
@@ -329,6 +333,7 @@ impl Conversation {
 
     /// A tool has answered.
     pub fn ran(&mut self, answer: ToolAnswer) {
+        self.put(|| Input::Ran(answer.clone()));
         if let Phase::Running { index, event } = self.phase {
             self.answered(index, event, answer);
         }

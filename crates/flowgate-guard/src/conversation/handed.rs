@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::{Conversation, Phase, stops};
 use crate::catalogue::Offered;
+use crate::journal::Input;
 use crate::view::{Answer, Item};
 
 /// A call that may run, for who runs it.
@@ -40,6 +41,7 @@ impl Conversation {
         reason = "the evidence is used up: nobody else can run the call"
     )]
     pub fn hand_over(&mut self, call: Authorized) {
+        self.put(|| Input::HandOver);
         let Phase::Running { index, event } = self.phase else { return };
         self.said = self.said.join(&self.step().map_or(self.base, |step| step.label));
         self.turn.calls.push(Handed::from(&call));
@@ -58,6 +60,7 @@ impl Conversation {
     /// # Errors
     /// If the session has no room.
     pub fn offer(&mut self, tools: Vec<Offered>) -> Result<(), PushError> {
+        self.put(|| Input::Offer(tools.clone()));
         self.catalogue.update(&mut self.monitor, tools)?;
         let strictest = self.monitor.strictest(self.catalogue.tools());
         self.lowest = self.cleared(strictest);

@@ -9,7 +9,9 @@ use flowgate_lm::chat::{self, Part};
 use serde_json::{Value, json};
 
 use super::{Conversation, Phase};
-use crate::history::{Client, History, Known, Sent};
+use crate::history::memory::Memory;
+use crate::history::{Alignment, Client, History, Known, Recollected, Sent};
+use crate::journal::Input;
 use crate::view::{Answer, Item};
 
 /// Where a message of the chat comes from.
@@ -32,10 +34,42 @@ impl Conversation {
         history: &mut History,
         messages: &[chat::Message],
     ) -> Result<Sent, PushError> {
-        self.tell(client, history);
+        let digests = History::digests(messages);
+        let found = history.align(&digests);
+        let rest = messages.get(found.kept..).unwrap_or_default();
+        let (kept, mut memory) = (found.kept, Memory::live(client));
+        let done = self.take_in(&mut memory, history, found, rest);
+        let seen = memory.answers();
+        self.put(|| Input::Sent { kept, rest: rest.to_vec(), seen });
+        done
+    }
+
+    /// The same as when a chat was taken in first, of which this many messages stood where they stood.
+    pub(crate) fn sent_again(
+        &mut self,
+        client: &mut Client,
+        history: &mut History,
+        kept: usize,
+        rest: &[chat::Message],
+        seen: &[Recollected],
+    ) -> Result<Sent, PushError> {
+        let found = history.align(&history.digests_with(kept, rest));
+        let mut memory = Memory::again(client, seen);
+        self.take_in(&mut memory, history, found, rest)
+    }
+
+    /// Takes in a chat that compares so with what is known, and whose messages are these after those that stand where they
+    /// stood.
+    fn take_in(
+        &mut self,
+        memory: &mut Memory<'_>,
+        history: &mut History,
+        found: Alignment,
+        rest: &[chat::Message],
+    ) -> Result<Sent, PushError> {
+        self.tell_memory(memory, history);
         // Answers to calls of the last message go on with the turn; everything else begins one.
         let mut is_resumed = self.waits_for_answers();
-        let found = history.align(messages);
         let known = history.known().to_vec();
         let gone = known.get(found.gone.clone()).unwrap_or_default();
         let floor = gone.iter().fold(Label::BOTTOM, |floor, known| floor.join(&known.label));
@@ -47,7 +81,7 @@ impl Conversation {
             matches!(message, chat::Message::Assistant { .. } | chat::Message::Tool { .. })
         };
         let held_elsewhere = match known.is_empty() {
-            true => messages.iter().rposition(is_made).map_or(0, |last| last + 1),
+            true => rest.iter().rposition(is_made).map_or(0, |last| last + 1),
             false => 0,
         };
         let top = self.monitor.policy().space().top();
@@ -67,7 +101,7 @@ impl Conversation {
             .chain(found.instead.map(|index| Stands::New(index, Some(floor))))
             .chain(found.retained.map(Stands::Known))
             .chain(
-                (behind..messages.len())
+                (behind..found.kept + rest.len())
                     .map(|index| Stands::New(index, (index < held_elsewhere).then_some(top))),
             );
         let mut now: Vec<Known> = Vec::new();
@@ -80,23 +114,25 @@ impl Conversation {
                     sent.known += 1;
                 }
                 Stands::New(index, floor) => {
-                    let Some(message) = messages.get(index) else { continue };
+                    let Some(message) = index.checked_sub(found.kept).and_then(|at| rest.get(at)) else {
+                        continue;
+                    };
                     let is_answer = matches!(message, chat::Message::Tool { .. });
-                    let label = match self.add_answer(client, message, floor, &mut sent)? {
+                    let label = match self.add_answer(memory, message, floor, &mut sent)? {
                         Some(label) => label,
                         None => {
                             is_resumed &= is_answer;
-                            self.add(client, message, floor.unwrap_or(Label::BOTTOM), &mut sent, &mut budget)?
+                            self.add(memory, message, floor.unwrap_or(Label::BOTTOM), &mut sent, &mut budget)?
                         }
                     };
                     now.push(Known::new(message, label, self.items.len()));
-                    self.tell_events(client, history);
+                    self.tell_events(memory, history);
                 }
             }
         }
         history.set(now);
         history.told.1 = self.items.len();
-        self.tell(client, history);
+        self.tell_memory(memory, history);
         if is_resumed && !self.levels.is_empty() {
             // Every answer is a new beginning: how many messages a task takes is the caller's business.
             self.levels.iter_mut().for_each(|level| level.steps = 0);
@@ -109,15 +145,20 @@ impl Conversation {
 
     /// What the caller was answered in this turn, as it got it: it is known from now on, and what it carries is known in all
     /// sessions of the client.
-    pub fn answered_to(&self, client: &mut Client, history: &mut History, message: &chat::Message) {
-        history.push(Known::new(message, self.said, self.items.len()).written());
+    pub fn answered_to(&mut self, client: &mut Client, history: &mut History, message: &chat::Message) {
+        self.answered_again(history, message);
+        self.put(|| Input::AnsweredTo(message.clone()));
         self.tell(client, history);
+    }
+
+    pub(crate) fn answered_again(&self, history: &mut History, message: &chat::Message) {
+        history.push(Known::new(message, self.said, self.items.len()).written());
     }
 
     /// Adds the answer of a tool that ran elsewhere, and returns what it carries; nothing if it answers no call.
     fn add_answer(
         &mut self,
-        client: &mut Client,
+        memory: &mut Memory<'_>,
         message: &chat::Message,
         floor: Option<Label>,
         sent: &mut Sent,
@@ -133,7 +174,7 @@ impl Conversation {
             let text = texts.collect::<Vec<_>>().join("\n");
             label = self.answer_rewritten(call_id, &text, &floor);
             if let Some(label) = &label {
-                self.tell_text(client, &text, label);
+                self.tell_text(memory, &text, label);
             }
         }
         sent.new += usize::from(label.is_some());
@@ -143,7 +184,7 @@ impl Conversation {
     /// Adds a message that was not known, and returns what it carries.
     fn add(
         &mut self,
-        client: &Client,
+        memory: &mut Memory<'_>,
         message: &chat::Message,
         floor: Label,
         sent: &mut Sent,
@@ -153,7 +194,7 @@ impl Conversation {
         let top = self.monitor.policy().space().top();
         let (role, parts, trusted) = match message {
             chat::Message::System(parts) => ("system", parts.clone(), false),
-            chat::Message::User(parts) => ("user", parts.clone(), client.is_interactive),
+            chat::Message::User(parts) => ("user", parts.clone(), memory.is_interactive()),
             // Nobody but this conversation makes these, and it did not.
             chat::Message::Assistant { text, .. } => ("assistant", vec![Part::Text(text.clone())], false),
             chat::Message::Tool { content, .. } => ("tool", content.clone(), false),
@@ -169,14 +210,14 @@ impl Conversation {
                     Part::Text(text) => text,
                 };
                 let mut label = if trusted { floor } else { top };
-                for names in client.seen.spans(written, budget).into_iter().flat_map(|span| span.labels) {
+                for names in memory.spans(written, budget).iter().flat_map(|span| &span.labels) {
                     label = label.join(&self.monitor.from_names(names));
                 }
                 blocks.push(block(part));
                 labels.push(label);
                 continue;
             };
-            let holes = client.pinned.iter().find_map(|form| form.holes(text)).filter(|_| may_be_pinned);
+            let holes = memory.pinned().iter().find_map(|form| form.holes(text)).filter(|_| may_be_pinned);
             // Of a form that the operator knows, only what fills it can be somebody else's.
             let given = |at: usize| match &holes {
                 Some(holes) => trusted || !holes.iter().any(|hole| hole.contains(&at)),
@@ -189,11 +230,11 @@ impl Conversation {
             for (start, end) in cuts.iter().zip(cuts.iter().skip(1)) {
                 let piece = text.get(*start..*end).unwrap_or_default();
                 let is_hole = holes.as_ref().is_none_or(|holes| holes.iter().any(|h| h.contains(start)));
-                for span in client.seen.spans(piece, budget) {
+                for span in memory.spans(piece, budget) {
                     let mut label = if given(*start) { floor } else { top };
                     if is_hole && !span.labels.is_empty() {
                         sent.quoted += 1;
-                        for names in span.labels {
+                        for names in &span.labels {
                             label = label.join(&self.monitor.from_names(names));
                         }
                     }
@@ -227,20 +268,24 @@ impl Conversation {
 
     /// Tells the client's memory what has come to stand in this session: to be done also after a turn that has failed.
     pub fn tell(&self, client: &mut Client, history: &mut History) {
-        self.tell_events(client, history);
+        self.tell_memory(&mut Memory::live(client), history);
+    }
+
+    fn tell_memory(&self, memory: &mut Memory<'_>, history: &mut History) {
+        self.tell_events(memory, history);
         for item in self.items.iter().skip(history.told.1) {
             let Item::Step(step) = item else { continue };
-            self.tell_text(client, &step.text, &step.label);
+            self.tell_text(memory, &step.text, &step.label);
             for made in &step.calls {
                 if let Answer::Told { text, label, .. } | Answer::Rewritten { text, label } = &made.answer {
-                    self.tell_text(client, text, label);
+                    self.tell_text(memory, text, label);
                 }
             }
         }
         history.told.1 = self.items.len();
     }
 
-    fn tell_events(&self, client: &mut Client, history: &mut History) {
+    fn tell_events(&self, memory: &mut Memory<'_>, history: &mut History) {
         let trace = self.monitor.trace();
         for event in trace.events().iter().skip(history.told.0) {
             let document = &event.document;
@@ -248,10 +293,10 @@ impl Conversation {
                 // A list or a map is quoted as it was spelled, or as it is printed, keys, numbers and all.
                 let label = document.label_of(id);
                 match (&node.content, &node.text) {
-                    (Content::Scalar(Value::String(text)), _) => self.tell_text(client, text, &label),
-                    (Content::List | Content::Map, Some(text)) => self.tell_text(client, text, &label),
+                    (Content::Scalar(Value::String(text)), _) => self.tell_text(memory, text, &label),
+                    (Content::List | Content::Map, Some(text)) => self.tell_text(memory, text, &label),
                     (Content::List | Content::Map, None) if node.parent == 0 && id != 0 => {
-                        self.tell_text(client, &document.to_value(id).to_string(), &label);
+                        self.tell_text(memory, &document.to_value(id).to_string(), &label);
                     }
                     _ => {}
                 }
@@ -261,9 +306,9 @@ impl Conversation {
     }
 
     /// What a text carries that stands in this session, wherever it stands again.
-    pub(super) fn tell_text(&self, client: &mut Client, text: &str, label: &Label) {
+    fn tell_text(&self, memory: &mut Memory<'_>, text: &str, label: &Label) {
         if *label != Label::BOTTOM {
-            client.seen.add(text, &self.monitor.to_names(label));
+            memory.add(text, || self.monitor.to_names(label));
         }
     }
 }

@@ -52,6 +52,7 @@ impl Elsewhere {
         let calls = turn.calls.iter().map(call).collect();
         let message = Message::Assistant { text: text.join("\n"), calls };
         self.run.conversation.answered_to(&mut self.client, &mut self.history, &message);
+        self.run.check_again(&self.client, &self.history);
         self.chat.push(message);
         turn
     }

@@ -45,6 +45,7 @@ impl Caller {
         let text: Vec<&str> = turn.replies.iter().map(|reply| reply.text.as_str()).collect();
         let message = assistant(&text.join("\n"));
         run.conversation.answered_to(client, history, &message);
+        run.check_again(client, history);
         chat.push(message);
         let seen = run.log.get(from).unwrap().strip_prefix("sees ").unwrap().to_owned();
         (sent, seen)

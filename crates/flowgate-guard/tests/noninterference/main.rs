@@ -121,3 +121,14 @@ fn given_the_labels_that_were_chosen_what_is_hidden_decides_nothing_below_it() {
         assert!(tried.differed > 0, "{}", method.name());
     }
 }
+
+#[test]
+fn a_conversation_is_made_again_from_what_was_put_in() {
+    for method in Method::ALL {
+        for seed in 1..=number("FLOWGATE_NONINTERFERENCE_CASES", 60) {
+            let case = Run::case(seed, method);
+            let mut run = case.first();
+            assert!(case.comes_to_the_same(&mut run), "{} with seed {seed}", method.name());
+        }
+    }
+}

@@ -10,6 +10,8 @@ use flowgate::trace::{Body, Entry, EventId, Message};
 use flowgate_guard::Words;
 use flowgate_guard::approve::{Decision, DigestKey};
 use flowgate_guard::conversation::{Conversation, Method, Need, Settings};
+use flowgate_guard::history::{Client, History};
+use flowgate_guard::journal::Input;
 use flowgate_lm::chat::Completion;
 use flowgate_lm::wire::{Api, Head};
 use serde_json::{Value, json};
@@ -98,7 +100,26 @@ impl Run {
         let mut settings = Settings::new(self.method, DigestKey::new([1; 32]));
         settings.steps = 4;
         settings.levels = 4;
-        (Conversation::new(self.monitor(), offered, settings).expect("room"), changed)
+        let mut conversation = Conversation::new(self.monitor(), offered, settings).expect("room");
+        conversation.keep_inputs();
+        (conversation, changed)
+    }
+
+    /// Whether a conversation that is made again from what was put into this one, and kept as text meanwhile, comes to the
+    /// same.
+    pub(crate) fn comes_to_the_same(&self, run: &mut Observed) -> bool {
+        let kept: Vec<String> =
+            run.conversation.inputs().iter().map(|input| json!(input).to_string()).collect();
+        let inputs: Vec<Input> =
+            kept.iter().map(|text| serde_json::from_str(text).expect("an input")).collect();
+        let (mut again, _) = self.conversation(None, &mut Random::new(0));
+        again.again(&mut Client::default(), &mut History::new(), &inputs).expect("the same");
+        let print = |conversation: &Conversation| {
+            let top = conversation.monitor().policy().space().top();
+            let (view, trace) = (conversation.view_at(top).request, conversation.monitor().trace());
+            format!("{view:?} {} {:?}", conversation.remember(), trace.events())
+        };
+        print(&run.conversation) == print(&again)
     }
 
     /// Whether the observer may not know that something was retrieved.

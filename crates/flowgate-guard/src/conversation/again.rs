@@ -1,0 +1,108 @@
+//! A conversation that is made again from what was put into it: see [`crate::journal`].
+
+use std::fmt;
+
+use flowgate::monitor::Authorized;
+
+use super::{Conversation, Need};
+use crate::history::{Client, History};
+use crate::journal::{Input, Met};
+
+/// A conversation did not come to the same as before: its policy, its settings or its key are others, or what was kept of it
+/// was changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Diverged {
+    /// At which input, counted from 0.
+    pub input: usize,
+}
+
+impl fmt::Display for Diverged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the conversation does not come to the same as it did, from input {} on", self.input)
+    }
+}
+
+impl std::error::Error for Diverged {}
+
+impl Conversation {
+    /// Keeps from now on what is put in, to be [taken out](Self::inputs).
+    pub fn keep_inputs(&mut self) {
+        self.inputs.get_or_insert_default();
+    }
+
+    /// Takes out what was put in since the last time.
+    pub fn inputs(&mut self) -> Vec<Input> {
+        self.inputs.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    pub(super) fn put(&mut self, input: impl FnOnce() -> Input) {
+        if let Some(inputs) = &mut self.inputs {
+            inputs.push(input());
+        }
+    }
+
+    /// Puts in again what was put into a conversation that had come as far as this one. Nothing is asked or runs, and
+    /// `client` learns nothing: it did when this was put in first.
+    ///
+    /// # Errors
+    /// If the conversation does not come to the same. What has become of it is of no use then.
+    pub fn again(
+        &mut self,
+        client: &mut Client,
+        history: &mut History,
+        inputs: &[Input],
+    ) -> Result<(), Diverged> {
+        let kept = self.inputs.take();
+        let mut call: Option<Authorized> = None;
+        for (index, input) in inputs.iter().enumerate() {
+            self.put_again(client, history, input, &mut call).ok_or(Diverged { input: index })?;
+        }
+        history.told = (self.monitor.trace().len(), self.items.len());
+        self.inputs = kept;
+        Ok(())
+    }
+
+    fn put_again(
+        &mut self,
+        client: &mut Client,
+        history: &mut History,
+        input: &Input,
+        call: &mut Option<Authorized>,
+    ) -> Option<()> {
+        // What did not fit does not fit again.
+        match input {
+            Input::Need(met) => {
+                let need = self.need();
+                if Met::of(&need) != *met {
+                    return None;
+                }
+                if let Need::Run(authorized) = need {
+                    *call = Some(authorized);
+                }
+            }
+            Input::Note(role, content) => drop(self.note(role, content.clone())),
+            Input::User(content) => drop(self.user(content.clone())),
+            Input::Task { content, carries } => drop(self.task(content.clone(), carries)),
+            Input::GoOn => self.go_on(),
+            Input::Choose(names) => {
+                let label = self.monitor.from_names(names);
+                self.choose(label);
+            }
+            Input::Offer(tools) => drop(self.offer(tools.clone())),
+            Input::Sampling(sampling) => self.set_sampling(sampling.clone()),
+            Input::Recall(record) => drop(self.recall(record)),
+            Input::Sent { kept, rest, seen } => drop(self.sent_again(client, history, *kept, rest, seen)),
+            Input::AnsweredTo(message) => self.answered_again(history, message),
+            Input::Completed(completion) => drop(self.completed(completion.clone())),
+            Input::Screened(completion) => self.screened(completion),
+            Input::Filled(completion) => self.filled(completion),
+            Input::Unfilled => self.unfilled(),
+            Input::Failed => self.failed(),
+            Input::Stop => self.stop(),
+            Input::Decided(decision) => self.decided(*decision),
+            Input::HandOver => self.hand_over(call.take()?),
+            Input::Ran(answer) => self.ran(answer.clone()),
+        }
+        Some(())
+    }
+}
