@@ -10,26 +10,30 @@
 //! * `sessions`: which conversation a request belongs to.
 //! * `turn`: one request, from what was asked to what is answered.
 //! * `stream`: answers that are sent while they come into being.
+//! * `upkeep`: what is done for the store from time to time.
 
 mod clients;
 pub mod config;
 mod sessions;
 pub(crate) mod stream;
 mod turn;
+mod upkeep;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::http::{HeaderMap, StatusCode, header};
+use flowgate_lm::chat::Completion;
 use flowgate_lm::wire::{Api, Asked, Head};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::Sender;
 
 use crate::reply::Reply;
+use crate::store::{Store, StoreError};
 use clients::{AtWork, Clients, Known};
 use config::Config;
-use sessions::Sessions;
+use sessions::{Held, Sessions};
 use stream::{Outgoing, Part};
 
 /// The header in which a client names the conversation of a request.
@@ -81,12 +85,16 @@ pub(crate) struct Received {
 }
 
 impl ModelRoutes {
-    pub(crate) fn new(config: Config) -> Self {
-        Self {
-            clients: Clients::new(config.clients),
-            sessions: Sessions::default(),
-            answers: AtomicU64::new(0),
-        }
+    /// Opens the store, and looks after it from now on.
+    ///
+    /// # Errors
+    /// If the store cannot be opened.
+    pub(crate) async fn open(config: Config) -> Result<Self, StoreError> {
+        let Config { clients, store } = config;
+        let open = Arc::new(Store::open(&store.place).await?);
+        upkeep::begin(&open, store.retention);
+        let sessions = Sessions::new(open, store.memory, store.conversation);
+        Ok(Self { clients: Clients::new(clients), sessions, answers: AtomicU64::new(0) })
     }
 
     /// Who asks, before anything of the body is read.
@@ -153,16 +161,19 @@ impl ModelRoutes {
         parts: Sender<Part>,
     ) -> Result<Option<Reply>, turn::Failure> {
         let client = &received.client;
-        let found = self.sessions.find(client, received.conversation.as_deref(), &asked.request.messages);
-        let mut session = found.lock(|| turn::begin(client))?;
+        let found = self.sessions.find(client, received.conversation.as_deref(), &asked.request.messages)?;
+        let mut held = self.sessions.lock(client, &found, waiting)?;
         let number = self.answers.fetch_add(1, Ordering::Relaxed);
         let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
         let id = format!("{}-{created}-{number}", prefix(received.api));
         let head = Head { id: &id, model: &asked.model, created };
         let stream = Outgoing::new(received.api, head, asked.usage, found.name(), parts);
         let mut stream = asked.stream.then_some(stream);
-        let done = turn::run(client, &mut session, asked, received.key.as_deref(), waiting, &mut stream);
-        self.sessions.remember(client, &found, &mut session);
+        let done = self.guarded(received, &mut held, asked, waiting, &mut stream);
+        // What goes out must be known, whatever happens next.
+        let kept = self.sessions.keep(client, &found, &mut held);
+        drop(held);
+        let done = done.and_then(|completion| kept.map(|()| completion));
         match (done, stream) {
             (Ok(completion), Some(mut stream)) => {
                 stream.finish(&completion);
@@ -178,6 +189,26 @@ impl ModelRoutes {
             }
             (Err(failure), _) => Err(failure),
         }
+    }
+
+    fn guarded(
+        &self,
+        received: &Received,
+        held: &mut Held<'_>,
+        asked: &Asked,
+        waiting: &Waiting,
+        stream: &mut Option<Outgoing>,
+    ) -> Result<Completion, turn::Failure> {
+        let Some(session) = held.get() else {
+            let message = "the conversation is not there";
+            return Err(turn::Failure::new(StatusCode::INTERNAL_SERVER_ERROR, message));
+        };
+        if !self.sessions.has_room(session) {
+            let message = "the conversation is as long as this gateway keeps them: begin a new one";
+            return Err(turn::Failure::new(StatusCode::BAD_REQUEST, message));
+        }
+        self.sessions.catch_up(&received.client, session)?;
+        turn::run(&received.client, session, asked, received.key.as_deref(), waiting, stream)
     }
 
     /// The models that a client may ask for.

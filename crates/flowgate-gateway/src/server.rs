@@ -50,6 +50,8 @@ pub struct Config {
 pub enum ServeError {
     /// It cannot listen.
     Listen(SocketAddr, io::Error),
+    /// It cannot open its store.
+    Store(String),
     /// It cannot start its threads, or learn that it should stop.
     Runtime(io::Error),
 }
@@ -64,6 +66,7 @@ impl fmt::Display for ServeError {
                 )
             }
             Self::Listen(address, error) => write!(f, "cannot listen on {address}: {error}"),
+            Self::Store(error) => f.write_str(error),
             Self::Runtime(error) => write!(f, "the server cannot run: {error}"),
         }
     }
@@ -99,12 +102,9 @@ impl Server {
         let failed = |error| ServeError::Listen(listen, error);
         let listener = TcpListener::bind(listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        Ok(Self {
-            listener,
-            address,
-            service: Arc::new(Service::new(dialect, access, asker, models, limits.clone())),
-            limits,
-        })
+        let service = Service::open(dialect, access, asker, models, limits.clone()).await;
+        let service = service.map_err(|error| ServeError::Store(error.to_string()))?;
+        Ok(Self { listener, address, service: Arc::new(service), limits })
     }
 
     /// Where it listens.

@@ -26,6 +26,7 @@ use crate::model_routes::{ModelRoutes, Waiting, config, refusal};
 use crate::openapi;
 use crate::policy_api::PolicyApi;
 use crate::reply::Reply;
+use crate::store::StoreError;
 use crate::workers::{Refused, Workers};
 
 /// What can be asked for.
@@ -90,24 +91,30 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    pub(crate) fn new(
+    /// # Errors
+    /// If the store cannot be opened.
+    pub(crate) async fn open(
         dialect: Dialect,
         access: Access,
         asker: Asker,
         models: Option<config::Config>,
         limits: Limits,
-    ) -> Self {
-        Self {
+    ) -> Result<Self, StoreError> {
+        let models = match models {
+            Some(config) => Some(Arc::new(ModelRoutes::open(config).await?)),
+            None => None,
+        };
+        Ok(Self {
             access,
             api: Arc::new(PolicyApi::new(dialect, asker, &limits)),
             workers: Workers::new(limits.workers, limits.queue),
-            models: models.map(|config| Arc::new(ModelRoutes::new(config))),
+            models,
             turns: Workers::new(limits.turns, limits.queue),
             bodies: Arc::new(Semaphore::new(limits.bodies.min(Semaphore::MAX_PERMITS))),
             metrics: Metrics::default(),
             connections: AtomicU64::new(0),
             limits,
-        }
+        })
     }
 
     /// Counts a connection until the guard is dropped.

@@ -19,7 +19,7 @@ use sha2::{Digest as _, Sha256};
 
 pub use client::{Client, Template};
 pub use memory::Recollected;
-pub use seen::{SHORTEST, Seen, Span};
+pub use seen::{Learned, Remembered, SHORTEST, Seen, Span};
 
 /// The messages of one session, as the caller holds them.
 #[derive(Debug, Default)]

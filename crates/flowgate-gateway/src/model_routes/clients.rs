@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use axum::http::HeaderMap;
 use flowgate_guard::history;
-use serde_json::Value;
 
 use super::config::Client;
 
@@ -18,12 +17,20 @@ const KEY: &str = "x-flowgate-key";
 #[derive(Debug)]
 pub(crate) struct Known {
     pub(crate) spec: Client,
-    /// What stands in its sessions.
-    pub(crate) history: Mutex<history::Client>,
-    /// What the stores of its tenant carry.
-    pub(crate) stores: Arc<Mutex<Option<Value>>>,
+    /// What stands in its conversations.
+    pub(crate) history: Mutex<Shown>,
     quota: Mutex<Quota>,
     at_work: AtomicUsize,
+}
+
+/// What a client was shown, as far as it is known here.
+#[derive(Debug)]
+pub(crate) struct Shown {
+    pub(crate) client: history::Client,
+    /// The number of the next text that is not known here.
+    pub(crate) next: i64,
+    /// Whether what was kept has been read.
+    pub(crate) is_loaded: bool,
 }
 
 /// A bucket that fills with the minute.
@@ -34,6 +41,15 @@ struct Quota {
 }
 
 impl Known {
+    /// The client for a conversation that is made again: what it was shown is a part of what was put in.
+    pub(crate) fn for_replay(&self) -> history::Client {
+        history::Client {
+            is_interactive: self.spec.interactive,
+            pinned: self.spec.pinned.clone(),
+            ..history::Client::default()
+        }
+    }
+
     /// Takes one request from the quota.
     ///
     /// # Errors
@@ -78,23 +94,17 @@ pub(crate) struct Clients(Vec<Arc<Known>>);
 
 impl Clients {
     pub(crate) fn new(clients: Vec<Client>) -> Self {
-        let mut tenants: Vec<(String, Arc<Mutex<Option<Value>>>)> = Vec::new();
         let known = clients.into_iter().map(|spec| {
-            let shared =
-                tenants.iter().find(|(name, _)| *name == spec.tenant).map(|(_, stores)| Arc::clone(stores));
-            let stores = shared.unwrap_or_else(|| {
-                let stores = Arc::default();
-                tenants.push((spec.tenant.clone(), Arc::clone(&stores)));
-                stores
-            });
-            let history = history::Client {
+            let mut client = history::Client {
                 is_interactive: spec.interactive,
                 pinned: spec.pinned.clone(),
                 ..history::Client::default()
             };
+            client.seen.keep_learned();
+            let history = Shown { client, next: 0, is_loaded: false };
             let quota = Quota { left: f64::from(spec.requests_per_minute), since: Instant::now() };
             let (history, quota) = (Mutex::new(history), Mutex::new(quota));
-            Arc::new(Known { spec, history, stores, quota, at_work: AtomicUsize::new(0) })
+            Arc::new(Known { spec, history, quota, at_work: AtomicUsize::new(0) })
         });
         Self(known.collect())
     }

@@ -10,6 +10,9 @@
 //! upstream = "local"
 //! policy = "mail.flow"
 //! interactive = true              # a person types what it sends as the user's
+//!
+//! [store]
+//! url = "sqlite:flowgate.db"      # or `postgres://...`, for many gateways
 //! ```
 
 use std::collections::BTreeMap;
@@ -25,13 +28,44 @@ use flowgate_lm::Remote;
 use flowgate_lm::remote::Retries;
 use flowgate_lm::wire::Api;
 use serde::Deserialize;
+use sha2::{Digest as _, Sha256};
+
+use crate::random;
+pub use crate::store::{Place, PlaceError};
 
 /// Everything that model routes are started with.
 #[derive(Debug, Default)]
 pub struct Config {
     /// The clients, by name.
     pub clients: Vec<Client>,
+    /// What is kept, and where.
+    pub store: StoreSpec,
 }
+
+/// What is kept, where, and for how long.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoreSpec {
+    /// Where.
+    pub place: Place,
+    /// Conversations that were not used for so long are deleted.
+    pub retention: Duration,
+    /// Bytes of conversations that stay in memory as well, roughly.
+    pub memory: usize,
+    /// Bytes that may be put into one conversation.
+    pub conversation: u64,
+}
+
+impl Default for StoreSpec {
+    fn default() -> Self {
+        let (place, retention) = (Place::Memory, Duration::from_secs(30 * DAY));
+        Self { place, retention, memory: 128 << 20, conversation: 32 << 20 }
+    }
+}
+
+/// Seconds of a day.
+const DAY: u64 = 24 * 60 * 60;
+/// The file of a store that is not named, beside the configuration.
+const FILE: &str = "flowgate.db";
 
 /// A client, and what is done with its requests.
 #[derive(Debug)]
@@ -44,6 +78,8 @@ pub struct Client {
     pub tenant: String,
     /// The policy that it is held to.
     pub policy: Arc<Policy>,
+    /// Stands for the policy and all else that decides what becomes of what is put into a conversation.
+    pub basis: String,
     /// Where its requests go.
     pub upstream: Arc<Upstream>,
     /// Who screens and fills slots; the model that was asked for, if nobody is named.
@@ -104,6 +140,18 @@ struct File {
     upstreams: BTreeMap<String, UpstreamSpec>,
     #[serde(default)]
     clients: BTreeMap<String, ClientSpec>,
+    #[serde(default)]
+    store: StoreTable,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct StoreTable {
+    url: Option<String>,
+    url_from: Option<String>,
+    retention_days: Option<u32>,
+    memory_mib: Option<u32>,
+    conversation_mib: Option<u32>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -163,6 +211,9 @@ fn sessions() -> u32 {
     1_000
 }
 
+/// The form in which conversations are kept.
+const FORMAT: u32 = 1;
+
 /// The shortest key of a client: what is shorter can be guessed.
 const MIN_KEY: usize = 16;
 
@@ -203,7 +254,8 @@ pub fn read(
             "it names no client: write [clients.NAME] with key-from, upstream and policy".to_owned(),
         ));
     }
-    Ok(Config { clients })
+    let store = reader.store(file.store).map_err(|why| ConfigError(format!("store: {why}")))?;
+    Ok(Config { clients, store })
 }
 
 struct Reader<'a> {
@@ -212,6 +264,28 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
+    fn store(&self, spec: StoreTable) -> Result<StoreSpec, String> {
+        let usual = StoreSpec::default();
+        let url = match (spec.url, spec.url_from) {
+            (Some(_), Some(_)) => return Err("it has `url` and `url-from`; leave one out".to_owned()),
+            (Some(url), None) => url,
+            (None, Some(name)) => (self.environment)(&name)
+                .ok_or_else(|| format!("the variable {name} is not set; set it to the store's address"))?,
+            (None, None) => format!("sqlite:{FILE}"),
+        };
+        let place = Place::read(url.trim(), self.folder).map_err(|error| error.to_string())?;
+        let mib = |mib: Option<u32>, usual: u64| mib.map_or(usual, |mib| u64::from(mib) << 20);
+        let memory = u64::try_from(usual.memory).unwrap_or(u64::MAX);
+        Ok(StoreSpec {
+            place,
+            retention: spec
+                .retention_days
+                .map_or(usual.retention, |days| Duration::from_secs(u64::from(days.max(1)) * DAY)),
+            memory: usize::try_from(mib(spec.memory_mib, memory)).unwrap_or(usize::MAX),
+            conversation: mib(spec.conversation_mib, usual.conversation).max(1),
+        })
+    }
+
     fn upstream(&self, name: &str, spec: UpstreamSpec) -> Result<Upstream, String> {
         let api = match spec.api {
             ApiSpec::ChatCompletions => Api::ChatCompletions,
@@ -270,7 +344,11 @@ impl Reader<'_> {
                 format!("there is no method `{name}`; there are: {}", names.join(", "))
             })?,
         };
+        // Whatever of this changes, a conversation does not come to the same any more.
+        let basis = serde_json::json!([FORMAT, source, method.name(), spec.interactive, spec.pinned]);
+        let basis = random::hex(&Sha256::digest(basis.to_string()));
         Ok(Client {
+            basis,
             name: name.to_owned(),
             key: Secret(key),
             tenant: spec.tenant.unwrap_or_else(|| name.to_owned()),

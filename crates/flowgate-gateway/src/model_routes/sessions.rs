@@ -1,51 +1,83 @@
-//! Which conversation a request belongs to.
+//! Which conversation a request belongs to, and where it is kept.
 //!
 //! A client may name it. Otherwise it is the one whose history the request begins with, up to a message that the model
 //! wrote there. Where two have that in common, nobody knows which is meant, and the request begins a new one: what only a
 //! conversation itself writes is nobody's there.
+//!
+//! Conversations are [kept](crate::store) turn by turn. Those that were used last are in memory as well; the others are made
+//! again from what was put in when they are needed. One that does not come to the same as before begins anew, with nothing
+//! known: what a client then says of the past is nobody's.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
+use axum::http::StatusCode;
 use flowgate_guard::conversation::Conversation;
-use flowgate_guard::history::{History, Prefix};
+use flowgate_guard::history::{self, History, Remembered};
+use flowgate_guard::journal::Input;
 use flowgate_lm::chat::Message;
+use serde_json::Value;
 
+use super::Waiting;
 use super::clients::Known;
-use super::turn::Failure;
+use super::turn::{self, Failure};
+use crate::random;
+use crate::store::{self, Kept, Opened, Seen, Store, StoreError, wait};
+
+/// How long a request waits for another one that goes on with the same conversation in another gateway.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// How much memory a conversation takes for each byte that was put in, roughly.
+const GROWTH: usize = 16;
 
 /// A conversation, and the chat as its client holds it.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) conversation: Conversation,
     pub(crate) history: History,
+    /// What it was told last of its tenant's stores.
+    pub(crate) recalled: Option<Value>,
+    /// How many turns are kept, and their bytes.
+    turns: i64,
+    bytes: i64,
+    /// What chats begin with that belong here, as it is kept.
+    prefixes: Vec<String>,
 }
+
+type Slot = Arc<Mutex<Option<Session>>>;
+/// A client and a name.
+type Key = (String, String);
 
 /// The conversations of all clients.
-#[derive(Debug, Default)]
-pub(crate) struct Sessions(Mutex<HashMap<String, Table>>);
-
-/// The conversations of one client.
-#[derive(Debug, Default)]
-struct Table {
-    slots: HashMap<String, Slot>,
-    /// Which conversations have what in common.
-    prefixes: HashMap<Prefix, Vec<String>>,
-    clock: u64,
+#[derive(Debug)]
+pub(crate) struct Sessions {
+    store: Arc<Store>,
+    memory: Mutex<Memory>,
+    /// Bytes that one conversation may have put in.
+    most_bytes: i64,
 }
 
-#[derive(Debug)]
-struct Slot {
-    session: Arc<Mutex<Option<Session>>>,
-    prefixes: Vec<Prefix>,
-    used: u64,
+/// The conversations that are in memory.
+#[derive(Debug, Default)]
+struct Memory {
+    slots: HashMap<Key, (Slot, Used)>,
+    clock: u64,
+    bytes: usize,
+    most: usize,
+}
+
+/// When a conversation was used, and how many bytes of memory it takes, roughly.
+#[derive(Debug, Default, Clone, Copy)]
+struct Used {
+    at: u64,
+    bytes: usize,
 }
 
 /// The conversation of a request.
 #[derive(Debug)]
 pub(crate) struct Found {
-    name: String,
-    session: Arc<Mutex<Option<Session>>>,
+    key: Key,
+    slot: Slot,
 }
 
 /// A conversation that nobody else goes on with meanwhile.
@@ -54,22 +86,7 @@ pub(crate) struct Held<'a>(MutexGuard<'a, Option<Session>>);
 
 impl Found {
     pub(crate) fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Waits until no other request goes on with it. A conversation that has just begun is made by `begin`.
-    pub(crate) fn lock(&self, begin: impl FnOnce() -> Result<Session, Failure>) -> Result<Held<'_>, Failure> {
-        // Whoever broke off while it was held may have left it half done: it begins anew, with nothing known.
-        let mut held = self.session.lock().unwrap_or_else(|poisoned| {
-            self.session.clear_poison();
-            let mut held = poisoned.into_inner();
-            *held = None;
-            held
-        });
-        if held.is_none() {
-            *held = Some(begin()?);
-        }
-        Ok(Held(held))
+        &self.key.1
     }
 }
 
@@ -79,81 +96,347 @@ impl Held<'_> {
     }
 }
 
-impl Sessions {
-    /// The conversation that a client names, or that a chat goes on with.
-    pub(crate) fn find(&self, client: &Known, named: Option<&str>, chat: &[Message]) -> Found {
-        let prefixes = if named.is_some() { Vec::new() } else { History::prefixes_of(chat) };
-        let mut tables = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let table = tables.entry(client.spec.name.clone()).or_default();
-        let name = match named {
-            Some(name) => name.to_owned(),
-            None => table.of_chat(&prefixes).unwrap_or_else(fresh),
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        let status = match error {
+            StoreError::Overtaken | StoreError::Held => StatusCode::CONFLICT,
+            _ => StatusCode::SERVICE_UNAVAILABLE,
         };
-        table.clock += 1;
-        let now = table.clock;
-        let slot = table.slots.entry(name.clone()).or_insert_with(|| Slot {
-            session: Arc::default(),
-            prefixes: Vec::new(),
-            used: now,
-        });
-        slot.used = now;
-        let session = Arc::clone(&slot.session);
-        table.make_room(client.spec.sessions);
-        Found { name, session }
-    }
-
-    /// Takes note of what a conversation has come to, so that it is found again.
-    pub(crate) fn remember(&self, client: &Known, found: &Found, held: &mut Held<'_>) {
-        let prefixes = held.get().map(|session| session.history.prefixes()).unwrap_or_default();
-        let mut tables = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(table) = tables.get_mut(&client.spec.name) else { return };
-        table.forget_prefixes(&found.name);
-        let Some(slot) = table.slots.get_mut(&found.name) else { return };
-        slot.prefixes.clone_from(&prefixes);
-        for prefix in prefixes {
-            table.prefixes.entry(prefix).or_default().push(found.name.clone());
-        }
+        Self::new(status, error.to_string())
     }
 }
 
-impl Table {
-    fn of_chat(&self, prefixes: &[Prefix]) -> Option<String> {
-        let longest = prefixes.iter().rev().find_map(|prefix| self.prefixes.get(prefix))?;
-        match longest.as_slice() {
-            [name] => Some(name.clone()),
-            _ => None,
-        }
+impl Sessions {
+    /// `memory` bytes of conversations stay in memory; one may have `most_bytes` put in.
+    pub(crate) fn new(store: Arc<Store>, memory: usize, most_bytes: u64) -> Self {
+        let memory = Mutex::new(Memory { most: memory, ..Memory::default() });
+        Self { store, memory, most_bytes: i64::try_from(most_bytes).unwrap_or(i64::MAX) }
     }
 
-    fn forget_prefixes(&mut self, name: &str) {
-        let Some(slot) = self.slots.get_mut(name) else { return };
-        for prefix in std::mem::take(&mut slot.prefixes) {
-            if let Some(names) = self.prefixes.get_mut(&prefix) {
-                names.retain(|known| known != name);
-                if names.is_empty() {
-                    self.prefixes.remove(&prefix);
+    /// The conversation that a client names, or that a chat goes on with.
+    pub(crate) fn find(
+        &self,
+        client: &Known,
+        named: Option<&str>,
+        chat: &[Message],
+    ) -> Result<Found, Failure> {
+        let name = match named {
+            Some(name) => name.to_owned(),
+            None => {
+                let prefixes: Vec<String> =
+                    History::prefixes_of(chat).iter().map(|prefix| random::hex(prefix)).collect();
+                let known = match prefixes.is_empty() {
+                    true => None,
+                    false => wait(self.store.of_chat(&client.spec.name, &prefixes))?,
+                };
+                known.map_or_else(fresh, Ok)?
+            }
+        };
+        let key = (client.spec.name.clone(), name);
+        let slot = self.memory().slot(&key);
+        Ok(Found { key, slot })
+    }
+
+    /// Waits until no other request goes on with a conversation, here or elsewhere, and brings it up to date.
+    pub(crate) fn lock<'f>(
+        &self,
+        client: &Known,
+        found: &'f Found,
+        waiting: &Waiting,
+    ) -> Result<Held<'f>, Failure> {
+        // Whoever broke off while it was held may have left it half done: it is made again from what was kept.
+        let mut held = found.slot.lock().unwrap_or_else(|poisoned| {
+            found.slot.clear_poison();
+            let mut held = poisoned.into_inner();
+            *held = None;
+            held
+        });
+        if held.is_some() && !self.store.is_shared() {
+            return Ok(Held(held));
+        }
+        let since = Instant::now();
+        let opened = loop {
+            match self.open(client, found, held.as_ref()) {
+                Err(StoreError::Held) if since.elapsed() < PATIENCE && !waiting.has_gone() => {
+                    std::thread::sleep(Duration::from_millis(50));
                 }
+                opened => break opened?,
+            }
+        };
+        let is_known = held.as_ref().is_some_and(|session| session.turns + rows(&opened) == opened.turns);
+        if !is_known || !bring_up(client, held.as_mut(), &opened) {
+            *held = None;
+        }
+        if held.is_none() {
+            *held = Some(self.make(client, found, opened)?);
+        }
+        Ok(Held(held))
+    }
+
+    fn open(&self, client: &Known, found: &Found, known: Option<&Session>) -> Result<Opened, StoreError> {
+        let key =
+            random::bytes::<32>().map_err(|_| StoreError::Damaged("the system gives no random bytes"))?;
+        let name = (client.spec.name.as_str(), found.name());
+        let known = known.map_or(0, |session| session.turns);
+        wait(self.store.open_conversation(name, &client.spec.basis, &random::hex(&key), known))
+    }
+
+    /// Makes a conversation from what was put in; if it does not come to the same as before, it begins anew.
+    fn make(&self, client: &Known, found: &Found, opened: Opened) -> Result<Session, Failure> {
+        let opened = match rows(&opened) == opened.turns {
+            true => opened,
+            false => self.open(client, found, None)?,
+        };
+        let new = opened.turns == 0;
+        if let Some(session) = again(client, &opened)? {
+            if new {
+                self.make_room(client, found.name())?;
+            }
+            return Ok(session);
+        }
+        wait(self.store.delete_conversation(&client.spec.name, found.name()))?;
+        let opened = self.open(client, found, None)?;
+        again(client, &opened)?.ok_or_else(|| StoreError::Damaged("a new conversation has a past").into())
+    }
+
+    /// Deletes the conversations of a client that were used longest ago, but for those that are being used.
+    fn make_room(&self, client: &Known, newest: &str) -> Result<(), Failure> {
+        let most = i64::try_from(client.spec.sessions).unwrap_or(i64::MAX);
+        for name in wait(self.store.surplus(&client.spec.name, newest, most))? {
+            let key = (client.spec.name.clone(), name);
+            if !self.memory().is_used(&key) {
+                wait(self.store.delete_conversation(&key.0, &key.1))?;
+                self.memory().forget(&key);
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps what was put into a conversation in this turn, with all that follows from it. Only then may anything of the turn go
+    /// out that was not allowed to go out early.
+    pub(crate) fn keep(&self, client: &Known, found: &Found, held: &mut Held<'_>) -> Result<(), Failure> {
+        let Some(session) = held.0.as_mut() else { return Ok(()) };
+        // What a client was shown is known in the order in which it is kept.
+        let mut known = client.history.lock().unwrap_or_else(PoisonError::into_inner);
+        session.conversation.tell(&mut known.client, &mut session.history);
+        let learned = known.client.seen.learned();
+        let kept = wait(store::within(self.keep_turn(client, found, session, known.next, &learned)));
+        match kept {
+            Ok((others, next)) => {
+                known.next = next;
+                recall(&mut known.client, others);
+                let bytes = usize::try_from(session.bytes).unwrap_or(usize::MAX);
+                self.memory().note(&found.key, bytes.saturating_mul(GROWTH));
+                Ok(())
+            }
+            Err(error) => {
+                known.client.seen.put_back(learned);
+                drop(known);
+                // What is in memory is further than what was kept.
+                *held.0 = None;
+                let _ = wait(self.store.let_go(&client.spec.name, found.name()));
+                Err(error.into())
             }
         }
     }
 
-    /// Forgets the conversations that were used longest ago, but for those that are being used.
-    fn make_room(&mut self, most: usize) {
-        while self.slots.len() > most {
-            let idle = self.slots.iter().filter(|(_, slot)| Arc::strong_count(&slot.session) == 1);
-            let Some(oldest) = idle.min_by_key(|(_, slot)| slot.used).map(|(name, _)| name.clone()) else {
+    async fn keep_turn(
+        &self,
+        client: &Known,
+        found: &Found,
+        session: &mut Session,
+        next: i64,
+        learned: &history::Learned,
+    ) -> Result<(Vec<Seen>, i64), StoreError> {
+        let (spec, name) = (&client.spec, found.name());
+        let mut tx = self.store.begin().await?;
+        store::take_conversation(&self.store, &mut tx, (&spec.name, name), session.turns).await?;
+        // What others of the tenant wrote to stores meanwhile is joined, and what could have been written here.
+        let before = store::take_tenant(&mut tx, &spec.tenant).await?;
+        if let Some(before) = &before {
+            let record =
+                serde_json::from_str(before).map_err(|_| StoreError::Damaged("a tenant's stores"))?;
+            session.recall(&record).map_err(|_| StoreError::Damaged("a tenant's stores"))?;
+        }
+        let record = session.conversation.remember();
+        let written = record.to_string();
+        if before.as_ref() != Some(&written) {
+            store::keep_tenant(&mut tx, &spec.tenant, &written).await?;
+        }
+        let inputs = session.conversation.inputs();
+        let inputs =
+            serde_json::to_string(&inputs).map_err(|_| StoreError::Damaged("an input has no JSON"))?;
+        let prefixes: Vec<String> =
+            session.history.prefixes().iter().map(|prefix| random::hex(prefix)).collect();
+        let (then, now): (HashSet<&String>, HashSet<&String>) =
+            (session.prefixes.iter().collect(), prefixes.iter().collect());
+        let kept = Kept {
+            client: &spec.name,
+            name,
+            turns: session.turns,
+            bytes: session.bytes,
+            inputs: &inputs,
+            prefixes: &prefixes.iter().filter(|prefix| !then.contains(prefix)).cloned().collect::<Vec<_>>(),
+            forgotten: &session
+                .prefixes
+                .iter()
+                .filter(|prefix| !now.contains(prefix))
+                .cloned()
+                .collect::<Vec<_>>(),
+        };
+        store::keep_turn(&mut tx, &kept).await?;
+        let new: Vec<Seen> = learned.texts.iter().map(seen).collect();
+        let (others, next) = if new.is_empty() && !learned.has_forgotten {
+            (Vec::new(), next)
+        } else {
+            store::keep_seen(&mut tx, &spec.name, next, &new).await?
+        };
+        if learned.has_forgotten {
+            let first = next - i64::try_from(new.len()).unwrap_or(0);
+            store::forget_seen(&mut tx, &spec.name, first).await?;
+        }
+        tx.commit().await?;
+        session.turns += 1;
+        session.bytes = session.bytes.saturating_add(i64::try_from(inputs.len()).unwrap_or(i64::MAX));
+        session.prefixes = prefixes;
+        Ok((others, next))
+    }
+
+    /// Whether a conversation has room for another turn.
+    pub(crate) fn has_room(&self, session: &Session) -> bool {
+        session.bytes < self.most_bytes
+    }
+
+    /// Learns what a client was shown elsewhere, and what the stores of its tenant carry.
+    pub(crate) fn catch_up(&self, client: &Known, session: &mut Session) -> Result<(), Failure> {
+        let mut known = client.history.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.store.is_shared() || !known.is_loaded {
+            let (others, next) = wait(self.store.seen(&client.spec.name, known.next))?;
+            known.next = next;
+            known.is_loaded = true;
+            recall(&mut known.client, others);
+        }
+        drop(known);
+        let record = wait(self.store.tenant(&client.spec.tenant))?;
+        let Some(record) = record else { return Ok(()) };
+        let record = serde_json::from_str(&record).map_err(|_| StoreError::Damaged("a tenant's stores"))?;
+        session.recall(&record).map_err(|error| {
+            let message = format!("what stores carry is not known: {error}");
+            Failure::new(StatusCode::INTERNAL_SERVER_ERROR, message)
+        })
+    }
+
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Session {
+    /// Joins what the stores of the tenant carry, unless it is known.
+    fn recall(&mut self, record: &Value) -> Result<(), flowgate::monitor::MemoryError> {
+        if self.recalled.as_ref() != Some(record) {
+            self.conversation.recall(record)?;
+            self.recalled = Some(record.clone());
+        }
+        Ok(())
+    }
+}
+
+impl Memory {
+    fn slot(&mut self, key: &Key) -> Slot {
+        self.clock += 1;
+        let at = self.clock;
+        let (slot, used) = self.slots.entry(key.clone()).or_default();
+        used.at = at;
+        let slot = Arc::clone(slot);
+        self.make_room();
+        slot
+    }
+
+    fn note(&mut self, key: &Key, bytes: usize) {
+        if let Some((_, used)) = self.slots.get_mut(key) {
+            self.bytes = (self.bytes - used.bytes).saturating_add(bytes);
+            used.bytes = bytes;
+        }
+        self.make_room();
+    }
+
+    fn is_used(&self, key: &Key) -> bool {
+        self.slots.get(key).is_some_and(|(slot, _)| Arc::strong_count(slot) > 1)
+    }
+
+    fn forget(&mut self, key: &Key) {
+        if let Some((_, used)) = self.slots.remove(key) {
+            self.bytes -= used.bytes;
+        }
+    }
+
+    /// Lets those go that were used longest ago, but for those that are being used.
+    fn make_room(&mut self) {
+        if self.bytes <= self.most && self.slots.len() <= MOST_SLOTS {
+            return;
+        }
+        let idle = self.slots.iter().filter(|(_, (slot, _))| Arc::strong_count(slot) == 1);
+        let mut idle: Vec<(u64, Key)> = idle.map(|(key, (_, used))| (used.at, key.clone())).collect();
+        idle.sort_unstable();
+        // Somewhat more than need be, so that it is not done for every request.
+        let (bytes, slots) = (self.most / 8 * 7, MOST_SLOTS / 8 * 7);
+        for (_, key) in idle {
+            if self.bytes <= bytes && self.slots.len() <= slots {
                 return;
-            };
-            self.forget_prefixes(&oldest);
-            self.slots.remove(&oldest);
+            }
+            self.forget(&key);
         }
     }
 }
 
-/// A name that nobody can guess.
-fn fresh() -> String {
-    let mut bytes = [0_u8; 16];
-    // Without random bytes no session can begin, and the request is refused there.
-    let _ = getrandom::fill(&mut bytes);
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+/// Conversations in memory, however small they are.
+const MOST_SLOTS: usize = 4096;
+
+fn rows(opened: &Opened) -> i64 {
+    i64::try_from(opened.inputs.len()).unwrap_or(i64::MAX)
+}
+
+/// Brings a conversation up to date that has come as far as the turns that were not read.
+fn bring_up(client: &Known, session: Option<&mut Session>, opened: &Opened) -> bool {
+    let Some(session) = session else { return false };
+    let mut own = client.for_replay();
+    for inputs in &opened.inputs {
+        let Ok(inputs) = serde_json::from_str::<Vec<Input>>(inputs) else { return false };
+        if session.conversation.again(&mut own, &mut session.history, &inputs).is_err() {
+            return false;
+        }
+    }
+    if !opened.inputs.is_empty() {
+        session.prefixes = session.history.prefixes().iter().map(|prefix| random::hex(prefix)).collect();
+        session.recalled = None;
+    }
+    (session.turns, session.bytes) = (opened.turns, opened.bytes);
+    true
+}
+
+/// A conversation that is made from all that was put in; nothing if it does not come to the same.
+fn again(client: &Known, opened: &Opened) -> Result<Option<Session>, Failure> {
+    let key = random::from_hex::<32>(&opened.key).ok_or(StoreError::Damaged("a conversation's key"))?;
+    let conversation = turn::begin(client, key)?;
+    let (history, recalled, prefixes) = (History::new(), None, Vec::new());
+    let mut session = Session { conversation, history, recalled, turns: 0, bytes: 0, prefixes };
+    Ok(bring_up(client, Some(&mut session), opened).then_some(session))
+}
+
+fn seen(text: &Remembered) -> Seen {
+    Seen { label: text.label.to_string(), letters: text.letters.clone() }
+}
+
+fn recall(client: &mut history::Client, texts: Vec<Seen>) {
+    for Seen { label, letters } in texts {
+        // A label that cannot be read is no known name, and so as high as can be.
+        let label = serde_json::from_str(&label).unwrap_or(Value::Null);
+        client.seen.recall(Remembered { label, letters });
+    }
+}
+
+fn fresh() -> Result<String, Failure> {
+    let broken = |_| Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "the system gives no random bytes");
+    random::name().map_err(broken)
 }

@@ -6,12 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use axum::http::StatusCode;
-use flowgate::monitor::{Authorized, Monitor, PushError};
+use flowgate::monitor::{Monitor, PushError};
 use flowgate::trace::Tool;
 use flowgate_guard::agent::{Agent, Observer, Toolbox, TurnError};
 use flowgate_guard::approve::{Ask, Decision, DigestKey};
 use flowgate_guard::conversation::{Conversation, Ended, Reply, Settings, Turn};
-use flowgate_guard::history::History;
 use flowgate_guard::{Offered, Words};
 use flowgate_lm::chat::{Completion, Message, Request, Stop, ToolCall, ToolChoice, ToolSpec};
 use flowgate_lm::wire::Asked;
@@ -19,7 +18,7 @@ use flowgate_lm::{Complete, Error, Listener};
 
 use super::Waiting;
 use super::clients::Known;
-use super::sessions::{Held, Session};
+use super::sessions::Session;
 use super::stream::Outgoing;
 
 /// Why a request is not answered.
@@ -30,7 +29,7 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    fn new(status: StatusCode, message: impl Into<String>) -> Self {
+    pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> Self {
         Self { status, message: message.into() }
     }
 }
@@ -48,28 +47,23 @@ impl From<PushError> for Failure {
 const MAX_TOOLS: usize = 512;
 
 /// A conversation of a client, with nothing in it.
-pub(crate) fn begin(client: &Known) -> Result<Session, Failure> {
-    let broken = |message: String| Failure::new(StatusCode::INTERNAL_SERVER_ERROR, message);
-    let mut key = [0_u8; 32];
-    getrandom::fill(&mut key).map_err(|_| broken("the system gives no random bytes".to_owned()))?;
+pub(crate) fn begin(client: &Known, key: [u8; 32]) -> Result<Conversation, Failure> {
     let settings = Settings::new(client.spec.method, DigestKey::new(key));
     let monitor = Monitor::new(std::sync::Arc::clone(&client.spec.policy));
-    let conversation = Conversation::new(monitor, Vec::new(), settings)?;
-    Ok(Session { conversation, history: History::new() })
+    let mut conversation = Conversation::new(monitor, Vec::new(), settings)?;
+    conversation.keep_inputs();
+    Ok(conversation)
 }
 
 /// Takes a chat into its conversation, and has the model write until it is the client's turn.
 pub(crate) fn run(
     client: &Known,
-    held: &mut Held<'_>,
+    session: &mut Session,
     asked: &Asked,
     key: Option<&str>,
     waiting: &Waiting,
     stream: &mut Option<Outgoing>,
 ) -> Result<Completion, Failure> {
-    let Some(session) = held.get() else {
-        return Err(Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "the conversation is not there"));
-    };
     let upstream = &client.spec.upstream;
     if !upstream.models.is_empty() && !upstream.models.contains(&asked.model) {
         let message =
@@ -87,16 +81,15 @@ pub(crate) fn run(
         let message = format!("there are more than {MAX_TOOLS} tools; send those that the agent needs");
         return Err(Failure::new(StatusCode::BAD_REQUEST, message));
     }
-    recall(client, &mut session.conversation)?;
     session.conversation.offer(asked.request.tools.iter().map(offered).collect())?;
     session.conversation.set_sampling(asked.request.sampling.clone());
     {
         let mut known = client.history.lock().unwrap_or_else(PoisonError::into_inner);
-        session.conversation.sent(&mut known, &mut session.history, &asked.request.messages)?;
+        session.conversation.sent(&mut known.client, &mut session.history, &asked.request.messages)?;
     }
     let model = Chosen { model: &remote, choice: &asked.request.choice, is_first: AtomicBool::new(true) };
     let begun = Instant::now();
-    let mut watch = Watch { client, waiting, stream, before: String::new() };
+    let mut watch = Watch { waiting, stream, before: String::new() };
     let mut agent = Agent {
         model: &model,
         screener: &small,
@@ -108,20 +101,14 @@ pub(crate) fn run(
         observer: &mut watch,
     };
     let ended = agent.go_on(&mut session.conversation);
-    // What could have been written, and was not, is a part of what the stores carry.
-    watch.keep(&mut session.conversation).map_err(|error| {
-        Failure::new(StatusCode::INTERNAL_SERVER_ERROR, format!("what stores carry is not known: {error}"))
-    })?;
-    let mut known = client.history.lock().unwrap_or_else(PoisonError::into_inner);
-    // What was read and said in a turn that fails may be quoted as well.
-    session.conversation.tell(&mut known, &mut session.history);
     let turn = ended.map_err(|error| match error {
         TurnError::Model(error) => of_model(&error),
         TurnError::Full(error) => error.into(),
     })?;
     let completion = completion(&turn);
     let message = Message::Assistant { text: completion.text.clone(), calls: completion.calls.clone() };
-    session.conversation.answered_to(&mut known, &mut session.history, &message);
+    let mut known = client.history.lock().unwrap_or_else(PoisonError::into_inner);
+    session.conversation.answered_to(&mut known.client, &mut session.history, &message);
     Ok(completion)
 }
 
@@ -174,15 +161,6 @@ fn offered(tool: &ToolSpec) -> Offered {
     }
 }
 
-fn recall(client: &Known, conversation: &mut Conversation) -> Result<(), Failure> {
-    let stores = client.stores.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some(record) = stores.as_ref() else { return Ok(()) };
-    let broken = |error: flowgate::monitor::MemoryError| {
-        Failure::new(StatusCode::INTERNAL_SERVER_ERROR, format!("what stores carry is not known: {error}"))
-    };
-    conversation.recall(record).map_err(broken)
-}
-
 /// A model of which the client says in its first message whether it calls a tool.
 struct Chosen<'a> {
     model: &'a dyn Complete,
@@ -209,25 +187,12 @@ impl Complete for Chosen<'_> {
     }
 }
 
-/// Keeps what a tenant's stores carry, sends what may be sent, and stops when the client has gone.
+/// Sends what may be sent, and stops when the client has gone.
 struct Watch<'a> {
-    client: &'a Known,
     waiting: &'a Waiting,
     stream: &'a mut Option<Outgoing>,
     /// What the model has said in the messages before this one.
     before: String,
-}
-
-impl Watch<'_> {
-    /// Keeps what the stores carry now, with what others of the tenant wrote.
-    fn keep(&self, conversation: &mut Conversation) -> Result<(), String> {
-        let mut stores = self.client.stores.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(record) = stores.as_ref() {
-            conversation.recall(record).map_err(|error| error.to_string())?;
-        }
-        *stores = Some(conversation.remember());
-        Ok(())
-    }
 }
 
 impl Observer for Watch<'_> {
@@ -247,10 +212,6 @@ impl Observer for Watch<'_> {
             stream.text(BETWEEN);
         }
         stream.text(text);
-    }
-
-    fn before_run(&mut self, conversation: &mut Conversation, _: &Authorized) -> Result<(), String> {
-        self.keep(conversation)
     }
 
     fn is_cancelled(&self) -> bool {

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod gateway;
+mod stores;
 mod upstream;
 
 use flowgate_lm::chat::{Completion, Message, Part, Request};
@@ -13,7 +14,7 @@ use gateway::{Agent, Gateway, KEY, OTHER_KEY};
 use upstream::{Upstream, calls, says, text_of};
 
 /// Reads a page and mails it to Bob in a slot; pays Mallory as soon as it sees that it should.
-fn gullible(request: &Request) -> Completion {
+pub(crate) fn gullible(request: &Request) -> Completion {
     let made = |name: &str| {
         request.messages.iter().any(|message| {
             matches!(message, Message::Assistant { calls, .. } if calls.iter().any(|call| call.arguments.contains(name)))
@@ -32,7 +33,7 @@ fn gullible(request: &Request) -> Completion {
     says("Done.")
 }
 
-const FORMS: [(Api, &str); 3] =
+pub(crate) const FORMS: [(Api, &str); 3] =
     [(Api::ChatCompletions, "chat-completions"), (Api::Responses, "responses"), (Api::Messages, "messages")];
 
 /// Every form of the client with every form of the upstream, streaming or not: the page is hidden from the model, passed on

@@ -36,6 +36,26 @@ pub struct Seen {
     labels: Vec<Value>,
     /// The labels of texts that are not remembered any more: every text may be one of them.
     forgotten: Vec<usize>,
+    /// What was learned since it was last taken out, if that is kept.
+    new: Option<Learned>,
+}
+
+/// What was learned, for who keeps it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Learned {
+    /// The texts, in order.
+    pub texts: Vec<Remembered>,
+    /// Whether what was learned before is not remembered any more, but for its labels.
+    pub has_forgotten: bool,
+}
+
+/// A text with its label in names. Of one that is not remembered any more there are no letters.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Remembered {
+    /// Its label.
+    pub label: Value,
+    /// What is written in it.
+    pub letters: String,
 }
 
 #[derive(Debug)]
@@ -58,7 +78,37 @@ impl Seen {
     /// that were forgotten, and carries their labels.
     pub fn with_room(letters: usize) -> Self {
         let (texts, chosen) = (Vec::new(), HashMap::new());
-        Self { room: letters, texts, letters: 0, chosen, labels: Vec::new(), forgotten: Vec::new() }
+        let (labels, forgotten, new) = (Vec::new(), Vec::new(), None);
+        Self { room: letters, texts, letters: 0, chosen, labels, forgotten, new }
+    }
+
+    /// Keeps from now on what is learned, to be [taken out](Self::learned).
+    pub fn keep_learned(&mut self) {
+        self.new.get_or_insert_default();
+    }
+
+    /// Takes out what was learned since the last time.
+    pub fn learned(&mut self) -> Learned {
+        self.new.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Puts back what was taken out and could not be kept.
+    pub fn put_back(&mut self, mut learned: Learned) {
+        let Some(new) = &mut self.new else { return };
+        if new.has_forgotten {
+            learned.texts.iter_mut().for_each(|text| text.letters.clear());
+        }
+        learned.has_forgotten |= new.has_forgotten;
+        learned.texts.append(&mut new.texts);
+        *new = learned;
+    }
+
+    /// Learns again what was kept.
+    pub fn recall(&mut self, kept: Remembered) {
+        let label = self.number(&kept.label);
+        let new = self.new.take();
+        self.remember(kept.letters.into_bytes(), label);
+        self.new = new;
     }
 
     /// Remembers a text with its label in names.
@@ -67,16 +117,40 @@ impl Seen {
         if letters.len() < SHORTEST {
             return;
         }
-        let label = self.labels.iter().position(|known| known == label).unwrap_or_else(|| {
+        let number = self.number(label);
+        if self.knows(&letters, number) {
+            return;
+        }
+        if let Some(new) = &mut self.new {
+            let letters = String::from_utf8_lossy(&letters).into_owned();
+            new.texts.push(Remembered { label: label.clone(), letters });
+        }
+        self.remember(letters, number);
+    }
+
+    fn number(&mut self, label: &Value) -> usize {
+        self.labels.iter().position(|known| known == label).unwrap_or_else(|| {
             self.labels.push(label.clone());
             self.labels.len() - 1
-        });
+        })
+    }
+
+    /// Whether this very text is remembered with this label.
+    fn knows(&self, letters: &[u8], label: usize) -> bool {
+        let Some((hash, place)) = winnow(letters).into_iter().next() else { return false };
+        let mut same = self.chosen.get(&hash).into_iter().flatten().filter(|(_, at)| *at == place);
+        same.any(|(id, _)| {
+            self.texts.get(*id).is_some_and(|text| text.label == label && text.letters == letters)
+        })
+    }
+
+    fn remember(&mut self, letters: Vec<u8>, label: usize) {
         if self.letters + letters.len() > self.room {
             self.forget();
             self.note_forgotten(label);
-            if letters.len() > self.room {
-                return;
-            }
+        }
+        if letters.is_empty() || letters.len() > self.room {
+            return self.note_forgotten(label);
         }
         let id = self.texts.len();
         for (hash, place) in winnow(&letters) {
@@ -91,6 +165,10 @@ impl Seen {
             self.note_forgotten(label);
         }
         (self.letters, self.chosen) = (0, HashMap::new());
+        if let Some(new) = &mut self.new {
+            new.texts.iter_mut().for_each(|text| text.letters.clear());
+            new.has_forgotten = true;
+        }
     }
 
     fn note_forgotten(&mut self, label: usize) {
@@ -317,6 +395,42 @@ mod tests {
                 seen.spans(&quoted, &mut 1_000_000).iter().any(|span| !span.labels.is_empty()),
                 "{quoted}"
             );
+        }
+    }
+
+    /// What is kept and learned again says the same, also of what is not remembered any more.
+    #[test]
+    fn what_was_learned_is_learned_again() {
+        let mut seen = Seen::with_room(200);
+        seen.keep_learned();
+        let mut kept: Vec<Remembered> = Vec::new();
+        for part in ["a", "b", "a", "c", "d", "e"] {
+            seen.add(&part.repeat(60), &json!(part));
+            let mut learned = seen.learned();
+            if part == "c" {
+                seen.put_back(learned);
+                continue;
+            }
+            if learned.has_forgotten {
+                kept.iter_mut().for_each(|text| text.letters.clear());
+            }
+            kept.append(&mut learned.texts);
+        }
+        let lengths: Vec<(String, usize)> =
+            kept.iter().map(|text| (text.label.to_string(), text.letters.len())).collect();
+        let expected = [("a", 0), ("b", 0), ("c", 0), ("d", 0), ("e", 60)];
+        assert_eq!(lengths, expected.map(|(label, length)| (format!("{label:?}"), length)));
+        let mut again = Seen::with_room(200);
+        kept.into_iter().for_each(|text| again.recall(text));
+        for text in [&"e".repeat(30), &"b".repeat(30), "nothing of the kind"] {
+            let labels = |seen: &Seen| {
+                let spans = seen.spans(text, &mut 1_000_000);
+                let mut labels: Vec<String> =
+                    spans.iter().flat_map(|span| &span.labels).map(|label| label.to_string()).collect();
+                labels.sort();
+                labels
+            };
+            assert_eq!(labels(&seen), labels(&again), "{text}");
         }
     }
 

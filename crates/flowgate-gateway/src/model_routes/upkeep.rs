@@ -1,0 +1,35 @@
+//! What is done for the store from time to time.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::store::Store;
+
+/// How often this gateway says that it is still there: several times in the time for which it holds conversations.
+const HOLD: Duration = Duration::from_secs(8);
+/// How often what is too old is deleted.
+const CLEAN: Duration = Duration::from_secs(600);
+
+/// Looks after a store until it is closed. Conversations that were not used for `retention` are deleted.
+pub(super) fn begin(store: &Arc<Store>, retention: Duration) {
+    if store.is_shared() {
+        let store = Arc::downgrade(store);
+        // What fails is tried again: a conversation that was held by nobody for too long is not kept.
+        tokio::spawn(often(HOLD, store, |store| async move { drop(store.hold_on().await) }));
+    }
+    let age = i64::try_from(retention.as_millis()).unwrap_or(i64::MAX / 2);
+    let store = Arc::downgrade(store);
+    tokio::spawn(often(CLEAN, store, move |store| async move { drop(store.delete_unused(age).await) }));
+}
+
+async fn often<F: Future<Output = ()>>(pause: Duration, store: Weak<Store>, work: impl Fn(Arc<Store>) -> F) {
+    let mut ticks = interval(pause);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let Some(store) = store.upgrade() else { return };
+        work(store).await;
+    }
+}

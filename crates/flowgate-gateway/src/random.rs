@@ -1,0 +1,39 @@
+//! What nobody can guess.
+
+use std::fmt::Write as _;
+
+/// The system gives no random bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NoRandom;
+
+/// Random bytes of the system.
+pub(crate) fn bytes<const N: usize>() -> Result<[u8; N], NoRandom> {
+    let mut bytes = [0_u8; N];
+    getrandom::fill(&mut bytes).map_err(|_| NoRandom)?;
+    Ok(bytes)
+}
+
+/// A name that nobody can guess.
+pub(crate) fn name() -> Result<String, NoRandom> {
+    bytes::<16>().map(|bytes| hex(&bytes))
+}
+
+/// Bytes in hexadecimal.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// The bytes of a text in hexadecimal.
+pub(crate) fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let mut bytes = [0_u8; N];
+    if text.len() != N * 2 {
+        return None;
+    }
+    for (index, byte) in bytes.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(text.get(index * 2..index * 2 + 2)?, 16).ok()?;
+    }
+    Some(bytes)
+}

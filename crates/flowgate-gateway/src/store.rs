@@ -1,0 +1,189 @@
+//! What outlives a request: conversations, what stores and clients are known to carry.
+//!
+//! One SQLite file for one gateway, or a PostgreSQL database for any number of them. Of a conversation, what was [put
+//! in](flowgate_guard::journal) is kept; it is made again from that wherever it is needed. A turn is kept before its answer
+//! goes out, in one transaction with all that follows from it: who cannot keep it gives no answer.
+//!
+//! * `place`: where the store is.
+//! * `conversations`: conversations, and what is known of tenants and clients.
+
+mod conversations;
+mod place;
+
+use std::fmt;
+use std::fs::{File, TryLockError};
+use std::time::Duration;
+
+use sqlx::any::AnyPoolOptions;
+use sqlx::migrate::{Migration, MigrationType, Migrator};
+use sqlx::{AnyPool, AssertSqlSafe, SqlSafeStr as _, SqlStr};
+
+pub(crate) use conversations::{
+    Kept, Opened, Seen, forget_seen, keep_seen, keep_tenant, keep_turn, take_conversation, take_tenant,
+};
+pub use place::{Place, PlaceError};
+
+/// A transaction. Dropped without a commit, it leaves nothing behind.
+pub(crate) type Transaction = sqlx::Transaction<'static, sqlx::Any>;
+
+/// How long a database may take for one step.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Connections to a PostgreSQL database.
+const CONNECTIONS: u32 = 16;
+
+/// The tables, as they came to be. A migration that has been released never changes.
+const MIGRATIONS: [(i64, &str, &str); 1] =
+    [(1, "conversations", include_str!("../migrations/1_conversations.sql"))];
+
+/// An open store.
+#[derive(Debug)]
+pub(crate) struct Store {
+    pool: AnyPool,
+    /// Whether other gateways use it, too.
+    is_shared: bool,
+    /// Who this gateway is among them.
+    holder: String,
+    /// Keeps another gateway from a file that is this one's.
+    _file: Option<File>,
+}
+
+/// Why something could not be kept or found.
+#[derive(Debug)]
+pub(crate) enum StoreError {
+    /// The database says so.
+    Database(sqlx::Error),
+    /// It was not brought up to date.
+    Migration(sqlx::migrate::MigrateError),
+    /// It did not answer in time.
+    Silent,
+    /// Another gateway uses the file.
+    Taken(String),
+    /// The file cannot be locked.
+    Lock(String, std::io::Error),
+    /// Another request went on with the conversation meanwhile, or it was deleted.
+    Overtaken,
+    /// The conversation is being gone on with elsewhere.
+    Held,
+    /// What is kept is not what was put there.
+    Damaged(&'static str),
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            // What a database says of a row may quote it.
+            Self::Database(sqlx::Error::Database(error)) => match error.code() {
+                Some(code) => write!(f, "the store failed: the database refuses with code {code}"),
+                None => f.write_str("the store failed: the database refuses"),
+            },
+            Self::Database(error) => write!(f, "the store failed: {error}"),
+            Self::Migration(error) => write!(f, "the store cannot be brought up to date: {error}"),
+            Self::Silent => write!(f, "the store did not answer within {} s", PATIENCE.as_secs()),
+            Self::Taken(path) => write!(
+                f,
+                "{path} is in use by another gateway: give each its own file, or all of them one PostgreSQL database"
+            ),
+            Self::Lock(path, error) => write!(f, "{path} cannot be locked: {error}"),
+            Self::Overtaken => {
+                f.write_str("another request went on with the conversation meanwhile: try again")
+            }
+            Self::Held => f.write_str(
+                "another request is going on with the conversation: try again when it is answered",
+            ),
+            Self::Damaged(what) => write!(f, "the store is damaged: {what}"),
+        }
+    }
+}
+
+impl std::error::Error for StoreError {}
+
+impl From<sqlx::Error> for StoreError {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Database(error)
+    }
+}
+
+impl Store {
+    /// Opens a store and brings its tables up to date; makes the file if there is none.
+    pub(crate) async fn open(place: &Place) -> Result<Self, StoreError> {
+        sqlx::any::install_default_drivers();
+        let file = place.file().map(lock).transpose()?;
+        let is_shared = place.is_shared();
+        let options = AnyPoolOptions::new()
+            .max_connections(if is_shared { CONNECTIONS } else { 1 })
+            .acquire_timeout(PATIENCE)
+            // The only connection to a memory is the memory.
+            .idle_timeout(is_shared.then_some(Duration::from_secs(300)))
+            .max_lifetime(is_shared.then_some(Duration::from_secs(1800)));
+        let options = if is_shared {
+            options
+        } else {
+            options.after_connect(|connection, _| Box::pin(set_up(connection)))
+        };
+        let pool = within(async { Ok(options.connect(&place.url()).await?) }).await?;
+        let migrations = MIGRATIONS.map(|(version, name, sql)| {
+            Migration::new(version, name.into(), MigrationType::Simple, sql.into_sql_str(), false)
+        });
+        // Gateways that start at the same time wait for each other.
+        let migrator = Migrator::with_migrations(migrations.to_vec());
+        migrator.run(&pool).await.map_err(StoreError::Migration)?;
+        let holder =
+            crate::random::name().map_err(|_| StoreError::Damaged("the system gives no random bytes"))?;
+        Ok(Self { pool, is_shared, holder, _file: file })
+    }
+
+    /// Whether other gateways use it, too.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.is_shared
+    }
+
+    pub(crate) async fn begin(&self) -> Result<Transaction, StoreError> {
+        within(async { Ok(self.pool.begin().await?) }).await
+    }
+
+    /// A statement in which `{now}` is the time of the database: clocks of gateways may differ.
+    fn timed(&self, sql: &str) -> SqlStr {
+        let now = if self.is_shared {
+            "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)"
+        } else {
+            "CAST(unixepoch('subsec') * 1000 AS INTEGER)"
+        };
+        AssertSqlSafe(sql.replace("{now}", now)).into_sql_str()
+    }
+}
+
+/// Waits for the database as long as one may.
+pub(crate) async fn within<T>(work: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+    tokio::time::timeout(PATIENCE, work).await.unwrap_or(Err(StoreError::Silent))
+}
+
+/// Waits for the store on a thread that may wait.
+pub(crate) fn wait<T>(work: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+    tokio::runtime::Handle::current().block_on(work)
+}
+
+async fn set_up(connection: &mut sqlx::AnyConnection) -> Result<(), sqlx::Error> {
+    for pragma in [
+        "PRAGMA journal_mode = WAL",
+        // A crash of the program loses nothing; of the machine, perhaps the last turns, but never a part of one.
+        "PRAGMA synchronous = NORMAL",
+        "PRAGMA foreign_keys = ON",
+        "PRAGMA busy_timeout = 5000",
+    ] {
+        sqlx::query(pragma).execute(&mut *connection).await?;
+    }
+    Ok(())
+}
+
+/// Takes a file for this process alone.
+fn lock(path: &std::path::Path) -> Result<File, StoreError> {
+    let path = path.with_added_extension("lock");
+    let shown = path.display().to_string();
+    let failed = |error| StoreError::Lock(shown.clone(), error);
+    let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(StoreError::Taken(shown)),
+        Err(TryLockError::Error(error)) => Err(StoreError::Lock(shown, error)),
+    }
+}

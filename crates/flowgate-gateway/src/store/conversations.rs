@@ -1,0 +1,302 @@
+//! Conversations, and what is known of tenants and clients.
+//!
+//! Who goes on with a conversation holds it for a while, so that requests wait for each other wherever they arrive; and a
+//! turn is kept only if no other was kept since, so that nothing is lost even if two should hold it. Rows are locked in one
+//! order: the conversation, the tenant, the client.
+
+use sqlx::{AssertSqlSafe, Row as _};
+
+use super::{Store, StoreError, Transaction, within};
+
+/// How long nobody else goes on with a conversation, in milliseconds, if its holder is not heard of.
+const HELD: i64 = 30_000;
+/// How many prefixes are looked up at once.
+const CHUNK: usize = 64;
+
+/// A conversation as it is kept.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    /// The key of its digests.
+    pub(crate) key: String,
+    /// How many turns were kept.
+    pub(crate) turns: i64,
+    /// Bytes of all turns.
+    pub(crate) bytes: i64,
+    /// What was put in, turn by turn, beyond those that were known.
+    pub(crate) inputs: Vec<String>,
+}
+
+/// A turn that is to be kept.
+#[derive(Debug)]
+pub(crate) struct Kept<'a> {
+    pub(crate) client: &'a str,
+    pub(crate) name: &'a str,
+    /// How many turns were kept before.
+    pub(crate) turns: i64,
+    /// Bytes of those.
+    pub(crate) bytes: i64,
+    pub(crate) inputs: &'a str,
+    /// What chats begin with that belong here from now on, and no longer.
+    pub(crate) prefixes: &'a [String],
+    pub(crate) forgotten: &'a [String],
+}
+
+/// A text that a client was shown: its label in JSON and its letters, of which there are none if it is not remembered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(crate) label: String,
+    pub(crate) letters: String,
+}
+
+impl Store {
+    /// The conversation that a chat goes on with: the only one of the client's that has the longest of these prefixes that
+    /// any has. The shortest comes first.
+    pub(crate) async fn of_chat(
+        &self,
+        client: &str,
+        prefixes: &[String],
+    ) -> Result<Option<String>, StoreError> {
+        for chunk in prefixes.rchunks(CHUNK) {
+            let places: Vec<String> = (0..chunk.len()).map(|index| format!("${}", index + 2)).collect();
+            let sql = format!(
+                "SELECT prefix, name FROM prefixes WHERE client = $1 AND prefix IN ({})",
+                places.join(", ")
+            );
+            let mut query = sqlx::query(AssertSqlSafe(sql)).bind(client);
+            for prefix in chunk {
+                query = query.bind(prefix);
+            }
+            let rows = within(async { Ok(query.fetch_all(&self.pool).await?) }).await?;
+            let mut known: Vec<(String, String)> = Vec::with_capacity(rows.len());
+            for row in rows {
+                known.push((row.try_get(0)?, row.try_get(1)?));
+            }
+            for prefix in chunk.iter().rev() {
+                let mut names = known.iter().filter(|(known, _)| known == prefix).map(|(_, name)| name);
+                match (names.next(), names.next()) {
+                    (Some(name), None) => return Ok(Some(name.clone())),
+                    (Some(_), Some(_)) => return Ok(None),
+                    (None, _) => {}
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Opens a conversation, and begins it if it is not there or was held on another basis. `known` turns are not read again.
+    /// From now on it is held.
+    pub(crate) async fn open_conversation(
+        &self,
+        (client, name): (&str, &str),
+        basis: &str,
+        key: &str,
+        known: i64,
+    ) -> Result<Opened, StoreError> {
+        within(async {
+            let mut tx = self.begin().await?;
+            let (holder, until) = if self.is_shared { (self.holder.as_str(), HELD) } else { ("", 0) };
+            let sql = "UPDATE conversations SET holder = $1, held_until = {now} + $2, used = {now} \
+                       WHERE client = $3 AND name = $4 AND (held_until < {now} OR held_until > {now} + 4 * $2 OR $2 = 0) \
+                       RETURNING basis, key, turns, bytes";
+            let take = sqlx::query(self.timed(sql)).bind(holder).bind(until).bind(client).bind(name);
+            if let Some(row) = take.fetch_optional(&mut *tx).await? {
+                if row.try_get::<String, _>(0)? == basis {
+                    let (key, turns, bytes) = (row.try_get(1)?, row.try_get(2)?, row.try_get(3)?);
+                    let sql = "SELECT inputs FROM turns WHERE client = $1 AND name = $2 AND number >= $3 ORDER BY number";
+                    let rows = sqlx::query(sql).bind(client).bind(name).bind(known).fetch_all(&mut *tx).await?;
+                    let inputs = rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
+                    tx.commit().await?;
+                    return Ok(Opened { key, turns, bytes, inputs });
+                }
+                delete(&mut tx, client, name).await?;
+            }
+            let sql = "INSERT INTO conversations (client, name, basis, key, turns, bytes, used, holder, held_until) \
+                       VALUES ($1, $2, $3, $4, 0, 0, {now}, $5, {now} + $6) ON CONFLICT DO NOTHING";
+            let insert = sqlx::query(self.timed(sql)).bind(client).bind(name).bind(basis).bind(key);
+            let inserted = insert.bind(holder).bind(until).execute(&mut *tx).await?;
+            if inserted.rows_affected() == 0 {
+                return Err(StoreError::Held);
+            }
+            tx.commit().await?;
+            Ok(Opened { key: key.to_owned(), turns: 0, bytes: 0, inputs: Vec::new() })
+        })
+        .await
+    }
+
+    /// Lets others go on with a conversation that nothing was done in.
+    pub(crate) async fn let_go(&self, client: &str, name: &str) -> Result<(), StoreError> {
+        if !self.is_shared {
+            return Ok(());
+        }
+        let sql = "UPDATE conversations SET holder = '', held_until = 0 WHERE client = $1 AND name = $2 AND holder = $3";
+        let query = sqlx::query(sql).bind(client).bind(name).bind(&self.holder);
+        within(async { Ok(query.execute(&self.pool).await?) }).await?;
+        Ok(())
+    }
+
+    /// Goes on holding what this gateway holds.
+    pub(crate) async fn hold_on(&self) -> Result<(), StoreError> {
+        let sql = "UPDATE conversations SET held_until = {now} + $1 WHERE holder = $2 AND held_until > 0";
+        let query = sqlx::query(self.timed(sql)).bind(HELD).bind(&self.holder);
+        within(async { Ok(query.execute(&self.pool).await?) }).await?;
+        Ok(())
+    }
+
+    /// The conversations of a client that were used longest ago, beyond as many as it may have. `newest` is not one of them.
+    pub(crate) async fn surplus(
+        &self,
+        client: &str,
+        newest: &str,
+        most: i64,
+    ) -> Result<Vec<String>, StoreError> {
+        let sql = "SELECT name FROM conversations WHERE client = $1 AND name <> $2 AND held_until < {now} \
+                   ORDER BY used DESC LIMIT 1000 OFFSET $3";
+        let query = sqlx::query(self.timed(sql)).bind(client).bind(newest).bind((most - 1).max(0));
+        let rows = within(async { Ok(query.fetch_all(&self.pool).await?) }).await?;
+        Ok(rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?)
+    }
+
+    /// Deletes a conversation with all that was put into it. What its stores carry and what its client was shown is still
+    /// known.
+    pub(crate) async fn delete_conversation(&self, client: &str, name: &str) -> Result<(), StoreError> {
+        within(async {
+            let mut tx = self.begin().await?;
+            delete(&mut tx, client, name).await?;
+            Ok(tx.commit().await?)
+        })
+        .await
+    }
+
+    /// Deletes the conversations that were not used for so many milliseconds; how many.
+    pub(crate) async fn delete_unused(&self, age: i64) -> Result<u64, StoreError> {
+        let sql = "DELETE FROM conversations WHERE used < {now} - $1 AND held_until < {now}";
+        let query = sqlx::query(self.timed(sql)).bind(age);
+        within(async { Ok(query.execute(&self.pool).await?.rows_affected()) }).await
+    }
+
+    /// What the stores of a tenant carry.
+    pub(crate) async fn tenant(&self, tenant: &str) -> Result<Option<String>, StoreError> {
+        let query = sqlx::query("SELECT record FROM tenants WHERE tenant = $1").bind(tenant);
+        let row = within(async { Ok(query.fetch_optional(&self.pool).await?) }).await?;
+        Ok(row.map(|row| row.try_get(0)).transpose()?.filter(|record: &String| !record.is_empty()))
+    }
+
+    /// What a client was shown, from number `from` on, and the number after the last.
+    pub(crate) async fn seen(&self, client: &str, from: i64) -> Result<(Vec<Seen>, i64), StoreError> {
+        within(async {
+            let mut tx = self.begin().await?;
+            let rows = seen(&mut tx, client, from, i64::MAX).await?;
+            tx.commit().await?;
+            Ok(rows)
+        })
+        .await
+    }
+}
+
+/// Takes the record of a tenant's stores: until the transaction ends nobody else has it.
+pub(crate) async fn take_tenant(tx: &mut Transaction, tenant: &str) -> Result<Option<String>, StoreError> {
+    let sql = "INSERT INTO tenants (tenant, version, record) VALUES ($1, 1, '') \
+               ON CONFLICT (tenant) DO UPDATE SET version = tenants.version + 1 RETURNING record";
+    let row = sqlx::query(sql).bind(tenant).fetch_one(&mut **tx).await?;
+    Ok(Some(row.try_get(0)?).filter(|record: &String| !record.is_empty()))
+}
+
+/// Keeps the record of a tenant's stores.
+pub(crate) async fn keep_tenant(tx: &mut Transaction, tenant: &str, record: &str) -> Result<(), StoreError> {
+    let sql = "UPDATE tenants SET record = $1 WHERE tenant = $2";
+    sqlx::query(sql).bind(record).bind(tenant).execute(&mut **tx).await?;
+    Ok(())
+}
+
+/// Takes a conversation to keep a turn of it: until the transaction ends nobody else keeps one.
+pub(crate) async fn take_conversation(
+    store: &Store,
+    tx: &mut Transaction,
+    (client, name): (&str, &str),
+    turns: i64,
+) -> Result<(), StoreError> {
+    let holder = if store.is_shared { store.holder.as_str() } else { "" };
+    let sql = "UPDATE conversations SET turns = turns + 1, used = {now}, holder = '', held_until = 0 \
+               WHERE client = $1 AND name = $2 AND turns = $3 AND holder = $4";
+    let update = sqlx::query(store.timed(sql)).bind(client).bind(name).bind(turns).bind(holder);
+    match update.execute(&mut **tx).await?.rows_affected() {
+        1 => Ok(()),
+        _ => Err(StoreError::Overtaken),
+    }
+}
+
+/// Keeps a turn of a conversation that was taken.
+pub(crate) async fn keep_turn(tx: &mut Transaction, kept: &Kept<'_>) -> Result<(), StoreError> {
+    let Kept { client, name, turns, bytes, inputs, prefixes, forgotten } = kept;
+    let sql = "INSERT INTO turns (client, name, number, inputs) VALUES ($1, $2, $3, $4)";
+    sqlx::query(sql).bind(*client).bind(*name).bind(turns).bind(*inputs).execute(&mut **tx).await?;
+    let bytes = bytes.saturating_add(i64::try_from(inputs.len()).unwrap_or(i64::MAX));
+    let sql = "UPDATE conversations SET bytes = $1 WHERE client = $2 AND name = $3";
+    sqlx::query(sql).bind(bytes).bind(*client).bind(*name).execute(&mut **tx).await?;
+    for prefix in *forgotten {
+        let sql = "DELETE FROM prefixes WHERE client = $1 AND prefix = $2 AND name = $3";
+        sqlx::query(sql).bind(*client).bind(prefix).bind(*name).execute(&mut **tx).await?;
+    }
+    for prefix in *prefixes {
+        let sql = "INSERT INTO prefixes (client, prefix, name) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING";
+        sqlx::query(sql).bind(*client).bind(prefix).bind(*name).execute(&mut **tx).await?;
+    }
+    Ok(())
+}
+
+/// Keeps what a client was shown. Returns what others have kept since number `from`, and the number after the last that is
+/// kept now.
+pub(crate) async fn keep_seen(
+    tx: &mut Transaction,
+    client: &str,
+    from: i64,
+    new: &[Seen],
+) -> Result<(Vec<Seen>, i64), StoreError> {
+    let count = i64::try_from(new.len()).unwrap_or(i64::MAX);
+    let sql = "INSERT INTO clients (client, seen) VALUES ($1, $2) \
+               ON CONFLICT (client) DO UPDATE SET seen = clients.seen + $2 RETURNING seen";
+    let row = sqlx::query(sql).bind(client).bind(count).fetch_one(&mut **tx).await?;
+    let next: i64 = row.try_get(0)?;
+    let first = next - count;
+    let (others, _) = if from < first { seen(tx, client, from, first).await? } else { (Vec::new(), first) };
+    for (number, Seen { label, letters }) in (first..).zip(new) {
+        let sql = "INSERT INTO seen (client, number, label, letters) VALUES ($1, $2, $3, $4)";
+        sqlx::query(sql).bind(client).bind(number).bind(label).bind(letters).execute(&mut **tx).await?;
+    }
+    Ok((others, next))
+}
+
+/// Forgets the letters of everything that a client was shown before number `before`: that there was something with a label is
+/// kept.
+pub(crate) async fn forget_seen(tx: &mut Transaction, client: &str, before: i64) -> Result<(), StoreError> {
+    let sql = "UPDATE seen SET letters = '' WHERE client = $1 AND number < $2 AND letters <> ''";
+    sqlx::query(sql).bind(client).bind(before).execute(&mut **tx).await?;
+    // One row for each label says as much.
+    let sql = "DELETE FROM seen WHERE client = $1 AND number < $2 AND letters = '' AND EXISTS ( \
+               SELECT 1 FROM seen AS other WHERE other.client = seen.client AND other.label = seen.label \
+               AND other.letters = '' AND other.number < seen.number)";
+    sqlx::query(sql).bind(client).bind(before).execute(&mut **tx).await?;
+    Ok(())
+}
+
+async fn seen(
+    tx: &mut Transaction,
+    client: &str,
+    from: i64,
+    to: i64,
+) -> Result<(Vec<Seen>, i64), StoreError> {
+    let sql = "SELECT label, letters, number FROM seen WHERE client = $1 AND number >= $2 AND number < $3 ORDER BY number";
+    let rows = sqlx::query(sql).bind(client).bind(from).bind(to).fetch_all(&mut **tx).await?;
+    let (mut found, mut next) = (Vec::with_capacity(rows.len()), from);
+    for row in rows {
+        found.push(Seen { label: row.try_get(0)?, letters: row.try_get(1)? });
+        next = row.try_get::<i64, _>(2)? + 1;
+    }
+    Ok((found, next))
+}
+
+async fn delete(tx: &mut Transaction, client: &str, name: &str) -> Result<(), StoreError> {
+    let sql = "DELETE FROM conversations WHERE client = $1 AND name = $2";
+    sqlx::query(sql).bind(client).bind(name).execute(&mut **tx).await?;
+    Ok(())
+}
