@@ -213,7 +213,10 @@ impl Agent<'_> {
                     let asked = (self.clock)();
                     let decision = self.approver.decide(&ask);
                     let in_time = (self.clock)().saturating_sub(asked) <= ask.expires;
-                    conversation.decided(if in_time { decision } else { Decision::Silent });
+                    match decision {
+                        Decision::Later if in_time => return Ok(conversation.postpone()),
+                        decision => conversation.decided(if in_time { decision } else { Decision::Silent }),
+                    }
                 }
                 Need::Run(_) if self.observer.is_cancelled() => {
                     conversation.ran(ToolAnswer::error("the turn was stopped, and the call did not run"));

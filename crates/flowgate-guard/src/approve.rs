@@ -56,6 +56,8 @@ pub enum Decision {
     Refuse,
     /// Nobody answered in time.
     Silent,
+    /// Nobody has answered yet: the turn [ends](crate::conversation::Ended::Asked), and goes on when somebody has.
+    Later,
 }
 
 /// Somebody who decides.

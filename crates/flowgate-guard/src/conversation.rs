@@ -13,6 +13,7 @@ mod again;
 mod calls;
 mod draft;
 mod handed;
+mod later;
 mod sent;
 mod settings;
 mod turn;
@@ -30,6 +31,7 @@ use serde_json::{Map, Value};
 
 pub use again::Diverged;
 pub use handed::Handed;
+pub use later::CONTINUE;
 pub use settings::{Method, Settings};
 pub use turn::{Ended, Reply, Spent, Turn};
 

@@ -69,6 +69,15 @@ pub enum Input {
     Stop,
     /// A person's decision.
     Decided(Decision),
+    /// The turn ended before a person had decided.
+    Postponed,
+    /// It went on.
+    Resumed {
+        /// How many messages of the chat stood.
+        kept: usize,
+        /// The one that asked to go on.
+        new: Option<Message>,
+    },
     /// A call runs elsewhere.
     HandOver,
     /// A tool's answer.

@@ -100,6 +100,8 @@ impl Conversation {
             Input::Failed => self.failed(),
             Input::Stop => self.stop(),
             Input::Decided(decision) => self.decided(*decision),
+            Input::Postponed => drop(self.postpone()),
+            Input::Resumed { kept, new } => self.resume_again(history, *kept, new.as_ref()),
             Input::HandOver => self.hand_over(call.take()?),
             Input::Ran(answer) => self.ran(answer.clone()),
         }

@@ -310,7 +310,7 @@ impl Conversation {
     }
 
     pub(super) fn refuse_asked(&mut self, index: usize, question: &Question, decision: Decision) {
-        let verdict = if decision == Decision::Silent { "no answer" } else { "refused by a person" };
+        let verdict = if decision != Decision::Refuse { "no answer" } else { "refused by a person" };
         self.refuse(index, question.judgement(), verdict);
     }
 

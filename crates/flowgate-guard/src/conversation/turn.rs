@@ -47,6 +47,8 @@ pub enum Ended {
     Model,
     /// The model may not be shown what it would take to go on.
     Clearance,
+    /// A person was asked, and has not answered yet.
+    Asked,
 }
 
 /// What steps took.

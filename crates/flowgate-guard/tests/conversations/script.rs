@@ -165,6 +165,9 @@ impl Run {
                 Need::Approve(ask) => {
                     self.log.push(format!("asks {} {}", ask.tool, ask.arguments));
                     self.excerpts.extend(ask.excerpts.into_iter().map(|excerpt| excerpt.text));
+                    if self.decision == Decision::Later {
+                        return self.conversation.postpone();
+                    }
                     self.conversation.decided(self.decision);
                 }
                 Need::Run(call) if self.hands_over => {

@@ -1,0 +1,66 @@
+//! Turns that wait for a person, longer than who asked for them can.
+//!
+//! Such a turn ends with a message of whoever drives the conversation, which says that somebody was asked. It goes on when its
+//! caller sends the same chat again, or says [`CONTINUE`]; whatever else is said gives it up.
+
+use flowgate_lm::chat::{Message, Part};
+
+use super::{Conversation, Ended, Phase, Turn};
+use crate::history::{History, Known};
+use crate::journal::Input;
+
+/// What a caller says to go on with a turn that waits.
+pub const CONTINUE: &str = "continue";
+
+impl Conversation {
+    /// Ends the turn for its caller; the [question](super::Need::Approve) stands. Calls of the same message that may run are
+    /// handed over with the others, when it is answered.
+    pub fn postpone(&mut self) -> Turn {
+        self.put(|| Input::Postponed);
+        let Phase::Asking { question, .. } = &self.phase else { return Turn::default() };
+        self.said = self.said.join(&question.judgement().decided);
+        let calls = std::mem::take(&mut self.turn.calls);
+        let turn = Turn { ended: Some(Ended::Asked), ..std::mem::take(&mut self.turn) };
+        self.turn.calls = calls;
+        turn
+    }
+
+    /// Whether a person was asked, and has not answered yet.
+    pub fn waits_for_decision(&self) -> bool {
+        matches!(self.phase, Phase::Asking { .. })
+    }
+
+    /// Whether a chat goes on with a turn that waits for a person. If it does, what is [decided](Self::decided) comes next.
+    pub fn resume(&mut self, history: &mut History, chat: &[Message]) -> bool {
+        let Some((kept, new)) = self.resumed(history, chat) else { return false };
+        self.put(|| Input::Resumed { kept, new: new.cloned() });
+        self.resume_again(history, kept, new);
+        true
+    }
+
+    pub(crate) fn resume_again(&self, history: &mut History, kept: usize, new: Option<&Message>) {
+        let mut known: Vec<Known> = history.known().iter().take(kept).cloned().collect();
+        // It asks for nothing but to go on, and the model is not shown it.
+        known.extend(new.map(|message| Known::new(message, self.base, self.items.len())));
+        history.set(known);
+    }
+
+    /// How many messages of the chat stand, and the one that asks to go on.
+    fn resumed<'m>(&self, history: &History, chat: &'m [Message]) -> Option<(usize, Option<&'m Message>)> {
+        if !self.waits_for_decision() {
+            return None;
+        }
+        let known = history.known().len();
+        let found = history.align(&History::digests(chat));
+        match chat.get(found.kept..)? {
+            // The same request as before, without the message that says that somebody was asked.
+            [] if found.kept + 1 == known || found.kept == known => Some((found.kept, None)),
+            [message @ Message::User(parts)] if found.kept == known => {
+                let says = |part: &Part| matches!(part, Part::Text(text) if text.trim().eq_ignore_ascii_case(CONTINUE));
+                let is_all = matches!(parts.as_slice(), [part] if says(part));
+                is_all.then_some((known, Some(message)))
+            }
+            _ => None,
+        }
+    }
+}
