@@ -1,6 +1,8 @@
 //! The commands, one file each.
 
 mod analyze;
+#[cfg(feature = "gateway")]
+mod audit;
 mod bench;
 mod check;
 mod demo;
@@ -64,6 +66,8 @@ pub(crate) fn run(command: Command, output: &mut Output) -> Result<u8, InputErro
         Command::Demo => demo::run(output),
         #[cfg(feature = "gateway")]
         Command::Serve(options) => serve::run(&options, output),
+        #[cfg(feature = "gateway")]
+        Command::Audit { audit } => audit::run(&audit, output),
         #[cfg(feature = "run")]
         Command::Run(options) => run::run(&options, output),
         Command::Functions => {

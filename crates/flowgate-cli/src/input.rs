@@ -23,7 +23,7 @@ impl std::fmt::Display for InputError {
 }
 
 /// Opens a file for reading, `-` being the standard input; gzip is recognised, of several members as well.
-fn open(path: &Path) -> Result<Box<dyn BufRead>, InputError> {
+pub(crate) fn open(path: &Path) -> Result<Box<dyn BufRead>, InputError> {
     let mut reader: Box<dyn BufRead> = if path == Path::new("-") {
         Box::new(BufReader::new(stdin()))
     } else {

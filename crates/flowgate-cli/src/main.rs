@@ -8,7 +8,7 @@ mod input;
 mod mcp;
 mod output;
 mod report;
-#[cfg(feature = "run")]
+#[cfg(any(feature = "gateway", feature = "run"))]
 mod visible;
 
 use std::process::ExitCode;

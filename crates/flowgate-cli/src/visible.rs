@@ -5,11 +5,13 @@ use std::fmt::Write;
 use serde_json::Value;
 
 /// Text over several lines.
+#[cfg(feature = "run")]
 pub(crate) fn text(text: &str) -> String {
     spelled(text, |c| matches!(c, '\n' | '\t') || is_joiner(c))
 }
 
 /// Text on one line.
+#[cfg(feature = "run")]
 pub(crate) fn line(text: &str) -> String {
     spelled(text, is_joiner)
 }
@@ -23,10 +25,21 @@ pub(crate) fn short(text: &str, characters: usize) -> String {
 }
 
 /// A value as indented JSON, every character of which can be seen and told from others of its kind.
+#[cfg(feature = "run")]
 pub(crate) fn json(value: &Value) -> String {
-    let pretty = serde_json::to_string_pretty(value).unwrap_or_default();
-    let mut shown = String::with_capacity(pretty.len());
-    for c in pretty.chars() {
+    escaped(&serde_json::to_string_pretty(value).unwrap_or_default())
+}
+
+/// The same on one line.
+#[cfg(feature = "gateway")]
+pub(crate) fn json_line(value: &Value) -> String {
+    escaped(&value.to_string())
+}
+
+/// JSON with the escapes that hide nothing: it stays the same value.
+fn escaped(json: &str) -> String {
+    let mut shown = String::with_capacity(json.len());
+    for c in json.chars() {
         if c == '\n' || !is_tricky(c) {
             shown.push(c);
         } else {
@@ -52,6 +65,7 @@ fn spelled(text: &str, keep: impl Fn(char) -> bool) -> String {
 }
 
 /// What joins emoji and letters of some scripts; it hides nothing that would be read.
+#[cfg(feature = "run")]
 fn is_joiner(c: char) -> bool {
     matches!(c, '\u{200c}' | '\u{200d}' | '\u{fe0f}')
 }
@@ -66,7 +80,7 @@ fn is_tricky(c: char) -> bool {
             | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "run"))]
 mod tests {
     use serde_json::json;
 

@@ -544,3 +544,87 @@ fn predicates_are_answered_by_whom_the_operator_names() {
         );
     }
 }
+
+/// A log in which a call was refused, with its content, and the file of the key.
+#[cfg(feature = "gateway")]
+fn audit_log(folder: &str) -> (PathBuf, PathBuf) {
+    use flowgate_gateway::audit::{Content, Event, Forget, Key, Log, Options, Switch, Time};
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(folder);
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    let (path, key) = (folder.join("audit.jsonl"), folder.join("audit.key"));
+    let options = Options { content: Content::Kept, ..Options::default() };
+    let log = Log::open(&path, Key::load_or_create(&key).unwrap(), options, Time(0)).unwrap();
+    for (conversation, said) in [("c1", "a secret"), ("c2\u{9b}31m", "another")] {
+        let reasons = vec!["no secrets".to_owned()];
+        let event = Event::ReplyWithheld { conversation: conversation.to_owned(), reasons };
+        log.append_with(Time(1000), &event, said).unwrap();
+    }
+    log.forget(Time(2000), &Forget::Conversation("c1".to_owned())).unwrap();
+    let stop = Event::KillSwitch { what: "everything".to_owned(), who: "ann".to_owned(), state: Switch::Set };
+    log.append(Time(3000), &stop).unwrap();
+    log.close(Time(4000)).unwrap();
+    (path, folder.join("audit.key.pub"))
+}
+
+#[cfg(feature = "gateway")]
+#[test]
+fn a_changed_audit_log_is_found() {
+    let (log, key) = audit_log("audit-verify");
+    let (path, key) = (name(&log), name(&key));
+    let whole = "audit.jsonl is whole: 8 lines since 1970-01-01T00:00:00.000Z, opened 1 time\n";
+    check(&["audit", "verify", path], 0, whole);
+    check(&["audit", "verify", path], 0, "note: the key is the log's own word; give the one that you know");
+    check(&["audit", "verify", path, "--key", key], 0, "  content   1 kept, 1 forgotten\n");
+    let digits = std::fs::read_to_string(key).unwrap();
+    check(&["audit", "verify", path, "--key", digits.trim()], 0, &format!("  key       {digits}"));
+    let printed = text(&flowgate(&["audit", "verify", path]));
+    let head = printed.split_once("  head      ").unwrap().1.get(..64).unwrap();
+    check(&["audit", "verify", path, "--head", head], 0, "(line 8)\n  unsigned  0 lines\n");
+
+    let lines = std::fs::read_to_string(&log).unwrap();
+    let cut =
+        file("audit-cut.jsonl", (lines.lines().take(6).collect::<Vec<_>>().join("\n") + "\n").as_bytes());
+    check(&["audit", "verify", name(&cut)], 0, "is whole: 6 lines");
+    let missing = format!("line 6: the log ends here without the line {head}: it was cut off");
+    check(&["audit", "verify", name(&cut), "--head", head], 1, &missing);
+    let open = lines.lines().take(7).collect::<Vec<_>>().join("\n") + "\n";
+    let open = file("audit-open.jsonl", open.as_bytes());
+    check(&["audit", "verify", name(&open)], 0, "  unsigned  1 line\n");
+    check(&["audit", "verify", name(&open)], 0, "note: lines behind the last head are signed by nobody");
+    let changed = file("audit-changed.jsonl", lines.replace("\"who\":\"ann\"", "\"who\":\"bob\"").as_bytes());
+    check(&["audit", "verify", name(&changed)], 1, "audit-changed.jsonl: line 8: it does not follow from");
+    let other = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a";
+    check(&["audit", "verify", path, "--key", other], 1, "line 1: the log was begun with another key");
+    let contents = log.with_file_name("audit.jsonl.content");
+    let kept = std::fs::read_to_string(&contents).unwrap();
+    std::fs::write(&contents, kept.replace("another", "altered")).unwrap();
+    check(&["audit", "verify", path], 1, "line 4: its content is not what was recorded: it was changed");
+
+    check(&["audit", "verify", "no-such-file"], 2, "no-such-file: there is no such file");
+    check(&["audit", "verify", path, "--key", "no-such-file"], 2, "no-such-file: there is no such file");
+    check(&["audit", "verify", path, "--key", path], 2, "no public key: give 64 hexadecimal digits");
+    check(&["audit", "verify", path, "--head", "5f2c"], 2, "expected the hash of a line: 64 hexadecimal");
+    check(&["audit", "verify", "--help"], 0, "A log that was cut off behind a head is whole.");
+}
+
+#[cfg(feature = "gateway")]
+#[test]
+fn an_audit_log_is_listed() {
+    let (log, _) = audit_log("audit-show");
+    let path = name(&log);
+    let listed = text(&flowgate(&["audit", "show", path]));
+    let kinds: Vec<&str> = listed.lines().map(|line| line.split_whitespace().nth(1).unwrap()).collect();
+    assert_eq!(kinds, ["kind", "opened", "reply-withheld", "reply-withheld", "forgotten", "kill-switch"]);
+    check(&["audit", "show", path], 0, "1970-01-01T00:00:01.000Z  reply-withheld        c2\\u{9b}31m");
+    check(&["audit", "show", path, "--json"], 0, "\"conversation\":\"c2\\u009b31m\"");
+    let json = ["audit", "show", path, "--conversation", "c1", "--json"];
+    assert_eq!(text(&flowgate(&json)).lines().count(), 2);
+    let lines = std::fs::read_to_string(&log).unwrap();
+    let swapped = lines.replace("\"seq\":3", "\"seq\":4");
+    let swapped = file("audit-swapped.jsonl", swapped.as_bytes());
+    check(&["audit", "show", name(&swapped)], 1, "error: ");
+    check(&["audit", "show", name(&swapped)], 1, "line 4: `seq` is 4, and should be 3");
+    check(&["audit", "show", "no-such-file"], 2, "no-such-file: there is no such file");
+    check(&["audit", "show", "--help"], 0, "--json | jq 'select(.verdict == \"deny\")'");
+}

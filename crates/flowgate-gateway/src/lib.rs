@@ -4,6 +4,7 @@
 //! * [`limits`]: every bound on what a client can make the server do, in one place.
 //! * [`access`]: who may ask.
 //! * [`ask`]: predicates of policies that a service or a WebAssembly module answers.
+//! * [`audit`]: a log of what was judged and decided, in which nothing can be changed unseen.
 //! * [`model_routes`]: agents of others, guarded by changing their base address.
 //! * [`openapi`]: the description that is served, and that the tests hold against what is served.
 //!
@@ -12,6 +13,7 @@
 
 pub mod access;
 pub mod ask;
+pub mod audit;
 pub mod limits;
 mod metrics;
 pub mod model_routes;

@@ -1,0 +1,98 @@
+//! `flowgate audit show`: what a log says, line by line, so that a long one needs no more memory than a short one.
+
+use std::path::Path;
+
+use flowgate_gateway::audit::{Record, Records, What};
+use serde_json::Value;
+
+use crate::input::{self, InputError};
+use crate::output::Output;
+use crate::visible;
+
+/// The columns, and how many characters of each are shown.
+const COLUMNS: [(&str, usize); 6] =
+    [("time", 24), ("kind", 20), ("conversation", 32), ("tool", 24), ("verdict", 7), ("who", 24)];
+
+/// Runs the command; returns the exit code.
+pub(crate) fn run(
+    file: &Path,
+    conversation: Option<&str>,
+    json: bool,
+    output: &mut Output,
+) -> Result<u8, InputError> {
+    if !json {
+        let head = row(&COLUMNS.map(|(title, _)| title.to_owned()));
+        let head = output.paint("1", &head);
+        output.line(&head);
+    }
+    for record in Records::new(input::open(file)?, None) {
+        let record = match record {
+            Ok(record) => record,
+            Err(problem) => {
+                let message = format!("{}: {problem}", file.display());
+                if matches!(problem.what, What::Read(_)) {
+                    return Err(InputError(message));
+                }
+                output.error(&message);
+                return Ok(1);
+            }
+        };
+        if conversation.is_some_and(|id| record.text("conversation") != Some(id)) {
+            continue;
+        }
+        if json {
+            output.line(&visible::json_line(&Value::Object(record.object)));
+        } else if record.kind != "head" {
+            output.line(&row(&cells(&record)));
+        }
+    }
+    Ok(0)
+}
+
+fn cells(record: &Record) -> [String; 6] {
+    let first =
+        |names: &[&str]| names.iter().find_map(|name| record.text(name)).unwrap_or_default().to_owned();
+    [
+        record.time.to_string(),
+        record.kind.clone(),
+        first(&["conversation"]),
+        first(&["tool", "what"]),
+        first(&["verdict", "answer", "state"]),
+        first(&["who", "client"]),
+    ]
+}
+
+fn row(cells: &[String; 6]) -> String {
+    let shown = cells.iter().zip(COLUMNS).map(|(cell, (_, width))| {
+        let cell = visible::short(cell, width);
+        format!("{cell:<width$}")
+    });
+    shown.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_says_what_happened_and_plays_no_tricks() {
+        let check = |fields: &str, expected: &str| {
+            let none = "0".repeat(64);
+            let line = format!(r#"{{"seq":0,"time":0,"previous":"{none}",{fields}}}"#);
+            assert_eq!(row(&cells(&Record::read(line.as_bytes()).unwrap())), expected);
+        };
+        check(
+            r#""kind":"judged","conversation":"c1","tool":"mail/send","verdict":"deny","client":"agent""#,
+            "1970-01-01T00:00:00.000Z  judged                c1                                mail/send                 deny     agent",
+        );
+        check(
+            r#""kind":"kill-switch","what":"everything","who":"ann","state":"set""#,
+            "1970-01-01T00:00:00.000Z  kill-switch                                             everything                set      ann",
+        );
+        check(r#""kind":"opened","torn":"audit.jsonl.torn-1""#, "1970-01-01T00:00:00.000Z  opened");
+        check(
+            r#""kind":"a\u001b[2J","tool":"a very long name that goes on""#,
+            "1970-01-01T00:00:00.000Z  a\\u{1b}[2J                                              a very long name that go …",
+        );
+    }
+}

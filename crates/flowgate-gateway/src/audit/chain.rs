@@ -1,0 +1,129 @@
+//! Hashes that tie a line to the one before, and heads: lines that sign all that stands before them.
+
+use std::fmt;
+
+use sha2::{Digest, Sha256};
+
+use super::key::{Key, PublicKey};
+use super::record::{self, Fields, Time};
+
+/// The kind of a record that signs.
+pub(super) const HEAD: &str = "head";
+/// What a signature begins with, so that it can be used for nothing else.
+const DOMAIN: &[u8] = b"flowgate audit head 1\n";
+/// The last field of a head.
+pub(super) const SIGNATURE: &str = "signature";
+
+/// A SHA-256 hash: of a line without its line feed, or of a content with its salt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Hash([u8; 32]);
+
+impl Hash {
+    /// What stands in the first line for the hash of the line before.
+    pub const NONE: Self = Self([0; 32]);
+
+    /// The hash of one line.
+    pub fn of(line: &[u8]) -> Self {
+        Self(Sha256::digest(line).into())
+    }
+
+    /// The hash of a content behind its salt.
+    pub(super) fn salted(salt: &[u8; 32], content: &str) -> Self {
+        Self(Sha256::new().chain_update(salt).chain_update(content).finalize().into())
+    }
+
+    /// Reads what is printed: 64 digits, lower case.
+    pub fn parse(text: &str) -> Option<Self> {
+        bytes(text).map(Self)
+    }
+}
+
+impl fmt::Display for Hash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&hex(&self.0))
+    }
+}
+
+/// A line that somebody can keep elsewhere, to find out later whether the log still has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Head {
+    /// The number of the line, from 0.
+    pub seq: u64,
+    /// The hash of the line.
+    pub hash: Hash,
+}
+
+/// A line that signs its number, its time and the hash of the line before, and so all that stands before it.
+pub(super) fn head(seq: u64, time: Time, previous: Hash, key: &Key) -> String {
+    let line = record::line(seq, time, HEAD, previous, Fields::default());
+    let signed = line.strip_suffix('}').unwrap_or(&line);
+    format!("{signed}{}{}\"}}", between(), hex(&key.sign(&message(signed))))
+}
+
+/// Whether a head is signed by whom it should be.
+pub(super) fn is_signed(line: &[u8], key: &PublicKey) -> bool {
+    let Ok(line) = std::str::from_utf8(line) else { return false };
+    let Some((signed, rest)) = line.split_once(&between()) else { return false };
+    let signature = rest.strip_suffix("\"}").and_then(bytes);
+    signature.is_some_and(|signature| key.has_signed(&message(signed), &signature))
+}
+
+/// What stands between a head and its signature.
+fn between() -> String {
+    format!(",\"{SIGNATURE}\":\"")
+}
+
+fn message(signed: &str) -> Vec<u8> {
+    [DOMAIN, signed.as_bytes()].concat()
+}
+
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Reads exactly what [`hex`] prints: two spellings of one value would let a line be changed unseen.
+pub(super) fn bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let digit = |byte: u8| match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        _ => None,
+    };
+    let pairs = text.as_bytes().chunks(2).map(|pair| match pair {
+        [high, low] => Some((digit(*high)? << 4) | digit(*low)?),
+        _ => None,
+    });
+    pairs.collect::<Option<Vec<u8>>>()?.try_into().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hexadecimal_digits_have_one_spelling() {
+        let check = |text: &str, expected: Option<[u8; 2]>| assert_eq!(bytes(text), expected, "{text}");
+        check("00ff", Some([0, 255]));
+        check(&hex(&[10, 160]), Some([10, 160]));
+        check("00FF", None);
+        check("00f", None);
+        check("00ff00", None);
+        check("+0ff", None);
+        check("é0", None);
+    }
+
+    #[test]
+    fn a_head_is_signed_as_a_whole() {
+        let key = Key::of_seed([7; 32]);
+        let line = head(3, Time(5), Hash::of(b"line"), &key);
+        let check = |line: &str, key: &PublicKey, expected: bool| {
+            assert_eq!(is_signed(line.as_bytes(), key), expected, "{line}");
+        };
+        check(&line, &key.public(), true);
+        check(&line, &Key::of_seed([8; 32]).public(), false);
+        check(&line.replace("\"seq\":3", "\"seq\":4"), &key.public(), false);
+        check(&line.replace("\"time\":5", "\"time\":6"), &key.public(), false);
+        check(&line.replace("\"}", "\" }"), &key.public(), false);
+        check(&line.replace("\"}", "\",\"x\":1}"), &key.public(), false);
+        check("{}", &key.public(), false);
+    }
+}

@@ -1,0 +1,91 @@
+//! Why a log cannot be opened, or takes no more.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// What went wrong, with the file.
+#[derive(Debug)]
+pub struct AuditError {
+    /// The file.
+    pub file: PathBuf,
+    /// What is wrong with it.
+    pub failure: Failure,
+}
+
+/// What can go wrong.
+#[derive(Debug)]
+pub enum Failure {
+    /// It cannot be read.
+    Read(io::Error),
+    /// It cannot be written.
+    Write(io::Error),
+    /// Another process appends to the log.
+    Locked,
+    /// A write has failed earlier.
+    Broken,
+    /// Its end is not what a log ends with.
+    End(String),
+    /// The log was begun with another key.
+    OtherKey,
+    /// There is no seed in the file of the key.
+    NoKey,
+    /// Everybody may read the file of the key.
+    OpenKey,
+    /// The system gives no random bytes.
+    Random,
+    /// A kept content cannot be read, in this line.
+    Content(u64),
+}
+
+impl AuditError {
+    pub(super) fn new(file: &Path, failure: Failure) -> Self {
+        Self { file: file.to_owned(), failure }
+    }
+}
+
+impl fmt::Display for AuditError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.file.display())?;
+        match &self.failure {
+            Failure::Read(error) => write!(f, "cannot be read: {error}"),
+            Failure::Write(error) => {
+                write!(
+                    f,
+                    "cannot be written: {error}; nothing more is recorded until the log is opened again"
+                )
+            }
+            Failure::Locked => {
+                f.write_str("another process appends to this log: stop it, or name another file")
+            }
+            Failure::Broken => f.write_str(
+                "nothing is recorded after a write that failed: make room, and open the log again",
+            ),
+            Failure::End(what) => write!(
+                f,
+                "the log cannot go on from its end: {what}; look at it with `flowgate audit verify`, keep it, and \
+                 begin another file"
+            ),
+            Failure::OtherKey => {
+                f.write_str("the log was begun with another key: give that one, or begin another file")
+            }
+            Failure::NoKey => f.write_str(
+                "there is no seed of a key: 64 hexadecimal digits, as `openssl rand -hex 32` prints them",
+            ),
+            Failure::OpenKey => f.write_str("everybody may read this key: chmod 600, or make another one"),
+            Failure::Random => f.write_str("the system gives no random bytes: try again"),
+            Failure::Content(line) => {
+                write!(f, "line {line}: no content that the log kept: take the line out, and ask again")
+            }
+        }
+    }
+}
+
+impl std::error::Error for AuditError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.failure {
+            Failure::Read(error) | Failure::Write(error) => Some(error),
+            _ => None,
+        }
+    }
+}

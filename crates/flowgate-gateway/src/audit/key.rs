@@ -1,0 +1,163 @@
+//! The key that signs heads, and its public half.
+
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::path::Path;
+
+use ed25519_dalek::{Signature, Signer, SigningKey, VerifyingKey};
+
+use super::chain::{bytes, hex};
+use super::failure::{AuditError, Failure};
+use super::{beside, private};
+
+/// A file of a key is not longer.
+const MAX_FILE: u64 = 256;
+
+/// The key that signs. Not shown by `Debug`.
+#[derive(Clone)]
+pub struct Key(SigningKey);
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Key(..)")
+    }
+}
+
+/// The key by which anybody can check signatures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PublicKey(VerifyingKey);
+
+impl Key {
+    /// The key of a seed.
+    pub fn of_seed(seed: [u8; 32]) -> Self {
+        Self(SigningKey::from_bytes(&seed))
+    }
+
+    /// Reads the seed in a file, 64 hexadecimal digits. If there is no such file, makes one that only its owner can read, and
+    /// beside it `FILE.pub` with the public key.
+    ///
+    /// # Errors
+    /// If the file has something else, others can read it, or it cannot be made.
+    pub fn load_or_create(path: &Path) -> Result<Self, AuditError> {
+        let failed = |failure| AuditError::new(path, failure);
+        match File::open(path) {
+            Ok(file) => {
+                if is_open_to_all(&file).map_err(|error| failed(Failure::Read(error)))? {
+                    return Err(failed(Failure::OpenKey));
+                }
+                let mut text = String::new();
+                file.take(MAX_FILE)
+                    .read_to_string(&mut text)
+                    .map_err(|error| failed(Failure::Read(error)))?;
+                let seed = bytes(text.trim()).ok_or_else(|| failed(Failure::NoKey))?;
+                Ok(Self::of_seed(seed))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let mut seed = [0; 32];
+                getrandom::fill(&mut seed).map_err(|_| failed(Failure::Random))?;
+                let key = Self::of_seed(seed);
+                let options = private(OpenOptions::new().write(true).create_new(true));
+                keep(path, &options, &hex(&seed)).map_err(|error| failed(Failure::Write(error)))?;
+                let public = beside(path, "pub");
+                let options = OpenOptions::new().write(true).create(true).truncate(true).clone();
+                keep(&public, &options, &key.public().to_string())
+                    .map_err(|error| AuditError::new(&public, Failure::Write(error)))?;
+                Ok(key)
+            }
+            Err(error) => Err(failed(Failure::Read(error))),
+        }
+    }
+
+    /// Its public half.
+    pub fn public(&self) -> PublicKey {
+        PublicKey(self.0.verifying_key())
+    }
+
+    pub(super) fn sign(&self, message: &[u8]) -> [u8; 64] {
+        self.0.sign(message).to_bytes()
+    }
+}
+
+impl PublicKey {
+    /// Reads what is printed: 64 digits, lower case, with space around it.
+    pub fn parse(text: &str) -> Option<Self> {
+        VerifyingKey::from_bytes(&bytes(text.trim())?).ok().map(Self)
+    }
+
+    pub(super) fn has_signed(&self, message: &[u8], signature: &[u8; 64]) -> bool {
+        self.0.verify_strict(message, &Signature::from_bytes(signature)).is_ok()
+    }
+}
+
+impl fmt::Display for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&hex(self.0.as_bytes()))
+    }
+}
+
+fn keep(path: &Path, options: &OpenOptions, text: &str) -> io::Result<()> {
+    let mut file = options.open(path)?;
+    file.write_all(format!("{text}\n").as_bytes())?;
+    file.sync_all()
+}
+
+#[cfg(unix)]
+fn is_open_to_all(file: &File) -> io::Result<bool> {
+    use std::os::unix::fs::PermissionsExt as _;
+    Ok(file.metadata()?.permissions().mode() & 0o007 != 0)
+}
+
+#[cfg(not(unix))]
+fn is_open_to_all(_: &File) -> io::Result<bool> {
+    Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::Folder;
+    use super::*;
+
+    #[test]
+    fn a_key_is_made_once_and_read_by_its_owner() {
+        let folder = Folder::new("key");
+        let path = folder.file("audit.key");
+        let key = Key::load_or_create(&path).unwrap();
+        assert_eq!(Key::load_or_create(&path).unwrap().public(), key.public());
+        let public = std::fs::read_to_string(folder.file("audit.key.pub")).unwrap();
+        assert_eq!(PublicKey::parse(&public), Some(key.public()));
+        assert_eq!(format!("{key:?}"), "Key(..)");
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt as _;
+            let mode = |mode: u32| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode));
+            assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+            mode(0o644).unwrap();
+            let error = Key::load_or_create(&path).unwrap_err().to_string();
+            assert!(
+                error.ends_with("everybody may read this key: chmod 600, or make another one"),
+                "{error}"
+            );
+            mode(0o640).unwrap();
+            assert!(Key::load_or_create(&path).is_ok());
+        }
+    }
+
+    #[test]
+    fn a_file_without_a_seed_is_no_key() {
+        let folder = Folder::new("no-key");
+        let check = |name: &str, text: &str| {
+            let path = folder.file(name);
+            keep(&path, &private(OpenOptions::new().write(true).create_new(true)), text).unwrap();
+            let error = Key::load_or_create(&path).unwrap_err().to_string();
+            assert!(
+                error.ends_with("64 hexadecimal digits, as `openssl rand -hex 32` prints them"),
+                "{error}"
+            );
+        };
+        check("short", "00ff");
+        check("empty", "");
+        check("upper", &"F".repeat(64));
+        check("long", &"0".repeat(66));
+    }
+}

@@ -1,0 +1,269 @@
+//! One line of the log: a JSON object of bounded size.
+
+use std::fmt;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use flowgate::json::{self, JsonError, Numbers};
+use serde_json::{Map, Value, json};
+
+use super::chain::Hash;
+
+/// The longest line, in bytes, without its line feed.
+pub(super) const MAX_LINE: usize = 16 << 10;
+/// The longest text in a line, as it is escaped.
+const MAX_TEXT: usize = 256;
+/// The longest list of texts, as they are escaped.
+const MAX_LIST: usize = 4 << 10;
+/// The largest number that every reader of JSON reads alike.
+const MAX_NUMBER: u64 = (1 << 53) - 1;
+
+/// Milliseconds since the beginning of 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Time(pub u64);
+
+impl Time {
+    /// What the clock of this machine says.
+    pub fn now() -> Self {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    }
+}
+
+impl fmt::Display for Time {
+    /// As in RFC 3339, in UTC.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (seconds, milliseconds) = (self.0 / 1000, self.0 % 1000);
+        let (days, second) = (seconds / 86_400, seconds % 86_400);
+        // The civil calendar from days, after Howard Hinnant's `civil_from_days`.
+        let days = days + 719_468;
+        let (era, of_era) = (days / 146_097, days % 146_097);
+        let of_age = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+        let of_year = of_era - (365 * of_age + of_age / 4 - of_age / 100);
+        let month = (5 * of_year + 2) / 153;
+        let day = of_year - (153 * month + 2) / 5 + 1;
+        let month = if month < 10 { month + 3 } else { month - 9 };
+        let year = of_age + era * 400 + u64::from(month <= 2);
+        let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+        write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milliseconds:03}Z")
+    }
+}
+
+/// The fields of a record, each within its bound. What was cut ends in `…`, and the record names it in `cut`.
+#[derive(Debug, Default)]
+pub(super) struct Fields {
+    fields: Map<String, Value>,
+    cut: Vec<&'static str>,
+}
+
+impl Fields {
+    pub(super) fn text(&mut self, name: &'static str, text: &str) -> &mut Self {
+        let bounded = self.bounded(name, text);
+        self.value(name, json!(bounded))
+    }
+
+    pub(super) fn some(&mut self, name: &'static str, text: Option<&str>) -> &mut Self {
+        match text {
+            Some(text) => self.text(name, text),
+            None => self,
+        }
+    }
+
+    pub(super) fn number(&mut self, name: &'static str, number: u64) -> &mut Self {
+        self.value(name, json!(number.min(MAX_NUMBER)))
+    }
+
+    pub(super) fn list(&mut self, name: &'static str, texts: &[String]) -> &mut Self {
+        let (mut list, mut left) = (Vec::new(), MAX_LIST);
+        for text in texts {
+            let text = self.bounded(name, text);
+            let size = text.chars().map(escaped).sum::<usize>() + 3;
+            let Some(rest) = left.checked_sub(size) else {
+                list.push(json!("…"));
+                self.mark(name);
+                break;
+            };
+            left = rest;
+            list.push(json!(text));
+        }
+        self.value(name, Value::Array(list))
+    }
+
+    pub(super) fn value(&mut self, name: &'static str, value: Value) -> &mut Self {
+        self.fields.insert(name.to_owned(), value);
+        self
+    }
+
+    fn bounded(&mut self, name: &'static str, text: &str) -> String {
+        let (bounded, is_cut) = bounded(text, MAX_TEXT);
+        if is_cut {
+            self.mark(name);
+        }
+        bounded
+    }
+
+    fn mark(&mut self, name: &'static str) {
+        if !self.cut.contains(&name) {
+            self.cut.push(name);
+        }
+    }
+}
+
+/// The beginning of a text that is no longer than `most` when it is escaped, and whether that is not all of it.
+pub(super) fn bounded(text: &str, most: usize) -> (String, bool) {
+    let mut size = 0_usize;
+    let mut whole = text.len();
+    for (at, c) in text.char_indices() {
+        if size + '…'.len_utf8() <= most {
+            whole = at;
+        }
+        size += escaped(c);
+        if size > most {
+            return (format!("{}…", text.get(..whole).unwrap_or_default()), true);
+        }
+    }
+    (text.to_owned(), false)
+}
+
+/// The text as a record has it.
+pub(super) fn shown(text: &str) -> String {
+    bounded(text, MAX_TEXT).0
+}
+
+/// How many bytes a character takes in JSON.
+fn escaped(c: char) -> usize {
+    match c {
+        '"' | '\\' | '\n' | '\r' | '\t' | '\u{8}' | '\u{c}' => 2,
+        '\0'..='\u{1f}' => 6,
+        _ => c.len_utf8(),
+    }
+}
+
+/// A record as it is written, without the line feed.
+pub(super) fn line(seq: u64, time: Time, kind: &str, previous: Hash, fields: Fields) -> String {
+    let mut record = Map::new();
+    record.insert("seq".to_owned(), json!(seq));
+    record.insert("time".to_owned(), json!(time.0.min(MAX_NUMBER)));
+    record.insert("kind".to_owned(), json!(kind));
+    record.insert("previous".to_owned(), json!(previous.to_string()));
+    record.extend(fields.fields);
+    if !fields.cut.is_empty() {
+        record.insert("cut".to_owned(), json!(fields.cut));
+    }
+    Value::Object(record).to_string()
+}
+
+/// A record that was read. That it is in its place is for [`verify`](super::verify()) to say.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Record {
+    /// Its number, from 0.
+    pub seq: u64,
+    /// When.
+    pub time: Time,
+    /// What kind of event.
+    pub kind: String,
+    /// The hash of the line before.
+    pub previous: Hash,
+    /// The whole object.
+    pub object: Map<String, Value>,
+}
+
+/// Why a line is no record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Flaw {
+    /// It is no UTF-8.
+    Encoding,
+    /// It is no strict JSON.
+    Json(JsonError),
+    /// It has no such field, or something else there.
+    Field(&'static str),
+}
+
+impl fmt::Display for Flaw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Encoding => f.write_str("not UTF-8"),
+            Self::Json(error) => write!(f, "no strict JSON: {} at column {}", error.message, error.column),
+            Self::Field(name) => write!(f, "no record: `{name}` is not what a record has there"),
+        }
+    }
+}
+
+impl Record {
+    /// Reads a line, without its line feed.
+    ///
+    /// # Errors
+    /// If it is no strict JSON, or lacks what every record has.
+    pub fn read(line: &[u8]) -> Result<Self, Flaw> {
+        let text = std::str::from_utf8(line).map_err(|_| Flaw::Encoding)?;
+        let Value::Object(object) = json::parse(text, Numbers::Exact).map_err(Flaw::Json)? else {
+            return Err(Flaw::Field("seq"));
+        };
+        let number = |name| object.get(name).and_then(Value::as_u64).ok_or(Flaw::Field(name));
+        let text = |name| object.get(name).and_then(Value::as_str).ok_or(Flaw::Field(name));
+        Ok(Self {
+            seq: number("seq")?,
+            time: Time(number("time")?),
+            kind: text("kind")?.to_owned(),
+            previous: Hash::parse(text("previous")?).ok_or(Flaw::Field("previous"))?,
+            object,
+        })
+    }
+
+    /// A field that is a text.
+    pub fn text(&self, name: &str) -> Option<&str> {
+        self.object.get(name).and_then(Value::as_str)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_printed_as_dates() {
+        let check = |time: u64, expected: &str| assert_eq!(Time(time).to_string(), expected);
+        check(0, "1970-01-01T00:00:00.000Z");
+        check(951_782_400_000, "2000-02-29T00:00:00.000Z");
+        check(1_735_689_599_999, "2024-12-31T23:59:59.999Z");
+        check(4_107_542_400_000, "2100-03-01T00:00:00.000Z");
+        let _ = Time(u64::MAX).to_string();
+    }
+
+    #[test]
+    fn what_is_too_long_is_cut_and_marked() {
+        let check = |text: &str, most: usize, expected: &str| assert_eq!(bounded(text, most).0, expected);
+        check("abcdef", 6, "abcdef");
+        check("abcdefg", 6, "abc…");
+        check("abcdéf", 6, "abc…");
+        check("\n\n\n\n", 6, "\n…");
+        check("", 6, "");
+        let mut fields = Fields::default();
+        fields.text("short", "a").text("long", &"\u{1}".repeat(900)).list("many", &vec!["b".repeat(300); 90]);
+        let line = line(0, Time(1), "kind", Hash::NONE, fields);
+        assert!(line.ends_with(r#""…"],"cut":["long","many"]}"#), "{line}");
+        assert!(line.len() < 5000, "{}", line.len());
+    }
+
+    #[test]
+    fn a_record_has_what_every_record_has() {
+        let none = Hash::NONE;
+        let check = |line: &str, expected: &str| {
+            let shown = match Record::read(line.as_bytes()) {
+                Ok(record) => format!("{} {} {}", record.seq, record.time.0, record.kind),
+                Err(flaw) => flaw.to_string(),
+            };
+            assert_eq!(shown, expected, "{line}");
+        };
+        check(&line(7, Time(9), "judged", none, Fields::default()), "7 9 judged");
+        check("", "no strict JSON: EOF while parsing a value at column 0");
+        check("[]", "no record: `seq` is not what a record has there");
+        check(r#"{"seq":1,"seq":1}"#, "no strict JSON: duplicate key at column 14");
+        check(r#"{"seq":1.5}"#, "no record: `seq` is not what a record has there");
+        check(r#"{"seq":1,"time":"2"}"#, "no record: `time` is not what a record has there");
+        check(
+            r#"{"seq":1,"time":2,"kind":"a","previous":"00"}"#,
+            "no record: `previous` is not what a record has there",
+        );
+        assert_eq!(Record::read(b"{\"a\":\"\xff\"}"), Err(Flaw::Encoding));
+    }
+}

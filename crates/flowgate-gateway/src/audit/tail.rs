@@ -1,0 +1,156 @@
+//! Where a log goes on: its last lines, read backwards.
+//!
+//! What a process that was killed had begun to write is no line. The complete lines must follow from each other back to the last
+//! head, and the first line must be of the same key; that the rest is whole is for [`verify`](super::verify()) to say.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
+
+use super::chain::{HEAD, Hash, is_signed};
+use super::failure::Failure;
+use super::key::PublicKey;
+use super::record::{MAX_LINE, Record};
+use super::verify::OPENED;
+
+/// How much is read at once.
+const BLOCK: usize = 8 << 10;
+/// How many lines are read back at most. A log that was never killed has a head among its last few hundred.
+const MAX_BACK: u64 = 4096;
+
+/// Where a log goes on.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct End {
+    /// The number of the next line.
+    pub(super) next: u64,
+    /// The hash of the last line.
+    pub(super) previous: Hash,
+    /// How many lines stand behind the last head.
+    pub(super) unsigned: u64,
+    /// The bytes of complete lines; what stands behind them is torn.
+    pub(super) whole: u64,
+}
+
+/// Finds where a log goes on.
+pub(super) fn find(file: &mut File, key: &PublicKey) -> Result<End, Failure> {
+    let length = file.seek(SeekFrom::End(0)).map_err(Failure::Read)?;
+    let whole = after_last_feed(file, length).map_err(Failure::Read)?;
+    let mut end = End { next: 0, previous: Hash::NONE, unsigned: 0, whole };
+    if whole == 0 {
+        return Ok(end);
+    }
+    is_of_key(file, key)?;
+    let mut at = whole;
+    let mut later: Option<Record> = None;
+    let mut head = false;
+    for back in 1..=MAX_BACK {
+        let line = line_before(file, &mut at)?;
+        let record = Record::read(&line).map_err(|flaw| Failure::End(format!("{} is {flaw}", nth(back))))?;
+        let hash = Hash::of(&line);
+        match &later {
+            None => (end.next, end.previous) = (record.seq.saturating_add(1), hash),
+            Some(later) if later.previous == hash && later.seq == record.seq.saturating_add(1) => {}
+            Some(_) => {
+                return Err(Failure::End(format!("{} does not follow from the one before", nth(back - 1))));
+            }
+        }
+        // The line before the last head is read as well, so that the head is held against it.
+        if head {
+            break;
+        }
+        if record.kind == HEAD {
+            if !is_signed(&line, key) {
+                return Err(Failure::End(format!("{} is not signed by the key", nth(back))));
+            }
+            head = true;
+        } else {
+            end.unsigned += 1;
+        }
+        if at == 0 {
+            if record.seq != 0 || record.previous != Hash::NONE {
+                return Err(Failure::End("lines are missing at the beginning".to_owned()));
+            }
+            break;
+        }
+        later = Some(record);
+    }
+    Ok(end)
+}
+
+/// Refuses a log that was begun with another key.
+fn is_of_key(file: &mut File, key: &PublicKey) -> Result<(), Failure> {
+    file.rewind().map_err(Failure::Read)?;
+    let mut line = Vec::new();
+    let limit = u64::try_from(MAX_LINE).unwrap_or(u64::MAX);
+    BufReader::new(file).take(limit).read_until(b'\n', &mut line).map_err(Failure::Read)?;
+    line.pop();
+    match Record::read(&line) {
+        Ok(first) if first.kind == OPENED => match first.text("key").and_then(PublicKey::parse) {
+            Some(first) if first == *key => Ok(()),
+            Some(_) => Err(Failure::OtherKey),
+            None => Err(Failure::End("the first line names no key".to_owned())),
+        },
+        _ => Err(Failure::End("the first line is not one that opens a log".to_owned())),
+    }
+}
+
+fn nth(back: u64) -> String {
+    if back == 1 { "the last line".to_owned() } else { format!("line {back} from the end") }
+}
+
+/// The line that ends at `at`, without its line feed; `at` becomes its beginning.
+fn line_before(file: &mut File, at: &mut u64) -> Result<Vec<u8>, Failure> {
+    let end = at.saturating_sub(1);
+    let start = after_last_feed(file, end).map_err(Failure::Read)?;
+    let length = usize::try_from(end - start).unwrap_or(usize::MAX);
+    if length > MAX_LINE {
+        return Err(Failure::End("a line is longer than any that is written".to_owned()));
+    }
+    let mut line = vec![0; length];
+    file.seek(SeekFrom::Start(start)).map_err(Failure::Read)?;
+    file.read_exact(&mut line).map_err(Failure::Read)?;
+    *at = start;
+    Ok(line)
+}
+
+/// The place behind the last line feed before `end`.
+pub(super) fn after_last_feed(file: &mut File, end: u64) -> io::Result<u64> {
+    let mut buffer = [0; BLOCK];
+    let mut end = end;
+    while end > 0 {
+        let size = usize::try_from(end).unwrap_or(BLOCK).min(BLOCK);
+        let start = end - u64::try_from(size).unwrap_or(end);
+        let block = buffer.get_mut(..size).unwrap_or_default();
+        file.seek(SeekFrom::Start(start))?;
+        file.read_exact(block)?;
+        if let Some(feed) = block.iter().rposition(|byte| *byte == b'\n') {
+            return Ok(start + u64::try_from(feed).unwrap_or(0) + 1);
+        }
+        end = start;
+    }
+    Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::Folder;
+    use super::*;
+
+    #[test]
+    fn lines_are_found_from_the_end() {
+        let folder = Folder::new("feeds");
+        let check = |name: &str, text: &str, expected: u64| {
+            let path = folder.file(name);
+            std::fs::write(&path, text).unwrap();
+            let mut file = File::open(&path).unwrap();
+            let length = u64::try_from(text.len()).unwrap();
+            assert_eq!(after_last_feed(&mut file, length).unwrap(), expected, "{name}");
+        };
+        check("empty", "", 0);
+        check("none", "abc", 0);
+        check("last", "abc\n", 4);
+        check("torn", "abc\nde", 4);
+        check("far", &format!("a\n{}", "b".repeat(BLOCK * 2 + 7)), 2);
+        check("border", &format!("a\n{}", "b".repeat(BLOCK - 1)), 2);
+        check("behind", &format!("a\n{}", "b".repeat(BLOCK)), 2);
+    }
+}

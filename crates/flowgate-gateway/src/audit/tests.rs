@@ -1,0 +1,266 @@
+//! Logs that are opened, killed, filled and shared.
+
+use std::fs;
+use std::io::BufReader;
+
+use super::*;
+
+/// A folder of a test's own, which is deleted with it.
+pub(super) struct Folder(PathBuf);
+
+impl Folder {
+    pub(super) fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("flowgate-audit-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    pub(super) fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    pub(super) fn log(&self) -> PathBuf {
+        self.file("audit.jsonl")
+    }
+
+    pub(super) fn open(&self, options: Options) -> Result<Log, AuditError> {
+        Log::open(&self.log(), key(), options, Time(1))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+pub(super) fn key() -> Key {
+    Key::of_seed([7; 32])
+}
+
+/// Something to record, of a conversation.
+pub(super) fn withheld(conversation: &str) -> Event {
+    Event::ReplyWithheld { conversation: conversation.to_owned(), reasons: vec!["no secrets".to_owned()] }
+}
+
+pub(super) fn checked(path: &Path) -> Result<Summary, Problem> {
+    let expected = Expected { key: Some(key().public()), ..Expected::default() };
+    let mut log = BufReader::new(File::open(path).unwrap());
+    let contents = fs::read(content::path(path)).unwrap_or_default();
+    verify(&mut log, &expected, Some(&mut contents.as_slice()))
+}
+
+/// The kinds of all lines, with what an opening says.
+fn kinds(path: &Path) -> Vec<String> {
+    let text = fs::read_to_string(path).unwrap();
+    let records = text.lines().map(|line| Record::read(line.as_bytes()).unwrap());
+    let shown = records.map(|record| match (record.kind.as_str(), record.text("torn")) {
+        ("opened", torn) => format!("opened {} {}", record.object["unsigned"], torn.unwrap_or("-")),
+        (kind, _) => kind.to_owned(),
+    });
+    shown.collect()
+}
+
+#[test]
+fn heads_come_every_few_lines_and_at_the_end() {
+    let folder = Folder::new("heads");
+    let log = folder.open(Options { every: 2, ..Options::default() }).unwrap();
+    let seqs: Vec<u64> = (2..5).map(|time| log.append(Time(time), &withheld("c1")).unwrap()).collect();
+    assert_eq!(seqs, [2, 3, 5]);
+    let head = log.seal(Time(9)).unwrap();
+    assert_eq!(log.seal(Time(10)).unwrap(), head);
+    assert_eq!(log.close(Time(11)).unwrap(), head);
+    let [event, sealed] = ["reply-withheld", "head"];
+    assert_eq!(kinds(&folder.log()), ["opened 0 -", sealed, event, event, sealed, event, sealed]);
+    let summary = checked(&folder.log()).unwrap();
+    assert_eq!((summary.head, summary.end, summary.unsigned), (Some(head), head, 0));
+    // Dropped, not closed.
+    folder.open(Options::default()).unwrap().append(Time(12), &withheld("c2")).unwrap();
+    assert_eq!(kinds(&folder.log())[7..], ["opened 0 -", sealed, event, sealed]);
+    assert_eq!(checked(&folder.log()).unwrap().openings, 2);
+}
+
+#[test]
+fn a_process_may_be_killed_at_any_byte() {
+    let folder = Folder::new("killed");
+    let log = folder.open(Options { content: Content::Kept, ..Options::default() }).unwrap();
+    log.append_with(Time(2), &withheld("c1"), "a secret").unwrap();
+    log.append_with(Time(3), &withheld("c1"), "another").unwrap();
+    drop(log);
+    let (whole, contents) = (fs::read(folder.log()).unwrap(), content::path(&folder.log()));
+    let kept = fs::read(&contents).unwrap();
+    // Every kind of place: the ends of lines, and many within.
+    let is_end = |at: usize| whole.get(at).is_none_or(|byte| *byte == b'\n');
+    let places = (0..=whole.len()).filter(|at| at % 29 == 0 || is_end(*at) || (*at > 0 && is_end(at - 1)));
+    for length in places {
+        let folder = Folder::new("killed-at");
+        fs::write(folder.log(), &whole[..length]).unwrap();
+        fs::write(content::path(&folder.log()), &kept).unwrap();
+        drop(folder.open(Options::default()).unwrap());
+        let lines = whole[..length].iter().filter(|byte| **byte == b'\n').count();
+        let torn = whole[..length].rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
+        let aside = fs::read(beside(&folder.log(), &format!("torn-{lines}"))).unwrap_or_default();
+        assert_eq!(aside, torn, "{length}");
+        let name = if torn.is_empty() { "-".to_owned() } else { format!("audit.jsonl.torn-{lines}") };
+        let unsigned = [0, 1, 0, 1, 2, 0][lines];
+        assert_eq!(kinds(&folder.log())[lines], format!("opened {unsigned} {name}"), "{length}");
+        let summary = checked(&folder.log()).unwrap();
+        let kept = u64::try_from([0, 0, 0, 1, 2, 2][lines]).unwrap();
+        assert_eq!(summary.contents, Some(Contents { kept, ..Contents::default() }), "{length}");
+        assert_eq!((summary.torn, summary.unsigned), (u64::from(!torn.is_empty()), 0));
+    }
+}
+
+#[test]
+fn what_was_set_aside_once_stays() {
+    let folder = Folder::new("aside");
+    for (torn, name) in [("{\"seq", "torn-0"), ("other", "torn-0.1")] {
+        fs::write(folder.log(), torn).unwrap();
+        drop(folder.open(Options::default()).unwrap());
+        assert_eq!(fs::read_to_string(beside(&folder.log(), name)).unwrap(), torn);
+    }
+}
+
+#[test]
+fn a_log_whose_end_does_not_follow_is_refused() {
+    let folder = Folder::new("refused");
+    let log = folder.open(Options::default()).unwrap();
+    for time in 2..5 {
+        log.append(Time(time), &withheld("c1")).unwrap();
+    }
+    log.inner().unwrap().is_broken = true;
+    drop(log);
+    let text = fs::read_to_string(folder.log()).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    let check = |lines: &[&str], expected: &str| {
+        let folder = Folder::new("refused-as");
+        fs::write(folder.log(), lines.iter().map(|line| format!("{line}\n")).collect::<String>()).unwrap();
+        let error = folder.open(Options::default()).map_or_else(|error| error.to_string(), |_| String::new());
+        assert!(error.contains(expected) && error.is_empty() == expected.is_empty(), "{error}");
+    };
+    check(&lines, "");
+    check(
+        &[lines[0], lines[1], lines[2], lines[4]],
+        "the log cannot go on from its end: the last line does not follow from the one before; look at it with `flowgate \
+         audit verify`, keep it, and begin another file",
+    );
+    check(
+        &[lines[0], lines[1], lines[3], lines[4]],
+        "line 2 from the end does not follow from the one before",
+    );
+    check(&[lines[0], lines[2]], "the last line does not follow");
+    check(&lines[1..], "the first line is not one that opens a log");
+    check(&["what"], "the first line is not one that opens a log");
+    check(&[lines[0], "what"], "the last line is no strict JSON");
+    check(
+        &[lines[0], &lines[1].replace("\"time\":1", "\"time\":2")],
+        "the last line is not signed by the key",
+    );
+    check(&[lines[0], &"x".repeat(20_000)], "a line is longer than any that is written");
+    let other = Log::open(&folder.log(), Key::of_seed([8; 32]), Options::default(), Time(1));
+    let error = other.unwrap_err().to_string();
+    assert!(error.ends_with("begun with another key: give that one, or begin another file"), "{error}");
+}
+
+#[test]
+fn one_process_appends_at_a_time() {
+    let folder = Folder::new("lock");
+    let log = folder.open(Options::default()).unwrap();
+    let error = folder.open(Options::default()).unwrap_err().to_string();
+    assert!(error.ends_with("another process appends to this log: stop it, or name another file"), "{error}");
+    drop(log);
+    folder.open(Options::default()).unwrap();
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn after_a_failed_write_nothing_is_recorded() {
+    let full = || OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let check = |name: &str, fill: &dyn Fn(&mut Inner), file: &str| {
+        let folder = Folder::new(name);
+        let options = Options { content: Content::Kept, ..Options::default() };
+        let log = folder.open(options).unwrap();
+        fill(&mut log.inner().unwrap());
+        let error = log.append_with(Time(2), &withheld("c1"), "a").unwrap_err();
+        let expected =
+            "cannot be written: No space left on device (os error 28); nothing more is recorded until";
+        assert!(error.to_string().contains(&format!("{file}: {expected}")), "{error}");
+        log.inner().unwrap().file = OpenOptions::new().append(true).open(folder.log()).unwrap();
+        let broken = "nothing is recorded after a write that failed: make room, and open the log again";
+        let errors = [
+            log.append(Time(3), &withheld("c1")).unwrap_err(),
+            log.seal(Time(3)).unwrap_err(),
+            log.forget(Time(3), &Forget::Lines([2].into())).unwrap_err(),
+            log.close(Time(3)).unwrap_err(),
+        ];
+        assert!(errors.iter().all(|error| error.to_string().ends_with(broken)), "{errors:?}");
+        assert_eq!(checked(&folder.log()).unwrap().lines, 2);
+        let log = folder.open(options).unwrap();
+        log.append_with(Time(4), &withheld("c1"), "b").unwrap();
+        drop(log);
+        let contents = checked(&folder.log()).unwrap().contents;
+        assert_eq!(contents, Some(Contents { kept: 1, ..Contents::default() }));
+    };
+    check("full", &|inner| inner.file = full(), "audit.jsonl");
+    check("full-contents", &|inner| inner.contents = Some(full()), "audit.jsonl.content");
+}
+
+#[test]
+fn several_threads_record() {
+    let folder = Folder::new("threads");
+    let options = Options { every: 5, sync: Sync::Heads, content: Content::Kept };
+    let log = folder.open(options).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let log = &log;
+            scope.spawn(move || {
+                for number in 0..25 {
+                    let event = withheld(&format!("c{thread}"));
+                    log.append_with(Time(number), &event, "said").unwrap();
+                }
+            });
+        }
+    });
+    log.close(Time(99)).unwrap();
+    let summary = checked(&folder.log()).unwrap();
+    assert_eq!((summary.lines, summary.unsigned), (122, 0));
+    assert_eq!(summary.contents, Some(Contents { kept: 100, ..Contents::default() }));
+}
+
+#[test]
+fn content_is_beside_the_log_and_can_be_deleted() {
+    let folder = Folder::new("contents");
+    let log = folder.open(Options { content: Content::Kept, ..Options::default() }).unwrap();
+    for (conversation, content) in [("c1", "my password"), ("c2", "a poem"), ("c1", "my address")] {
+        log.append_with(Time(2), &withheld(conversation), content).unwrap();
+    }
+    assert_eq!(log.forget(Time(3), &Forget::Conversation("c1".to_owned())).unwrap(), 2);
+    assert_eq!(log.forget(Time(3), &Forget::Conversation("c1".to_owned())).unwrap(), 0);
+    log.append_with(Time(4), &withheld("c1"), "again").unwrap();
+    assert_eq!(log.forget(Time(5), &Forget::Lines([3, 77].into())).unwrap(), 1);
+    log.close(Time(6)).unwrap();
+    let (text, contents) = (fs::read_to_string(folder.log()).unwrap(), content::path(&folder.log()));
+    for said in ["password", "poem", "again"] {
+        assert!(!text.contains(said), "{said}");
+    }
+    assert!(
+        text.contains(r#""kind":"forgotten""#)
+            && text.contains(r#""conversation":"c1","count":2,"lines":[2,4]}"#)
+    );
+    let kept = fs::read_to_string(&contents).unwrap();
+    assert!(kept.contains("again") && !kept.contains("password") && !kept.contains("poem"), "{kept}");
+    let expected = Contents { kept: 1, missing: 3, forgotten: 3, stray: 0 };
+    assert_eq!(checked(&folder.log()).unwrap().contents, Some(expected));
+}
+
+#[test]
+fn content_is_dropped_unless_it_is_asked_for() {
+    let folder = Folder::new("dropped");
+    let log = folder.open(Options::default()).unwrap();
+    log.append_with(Time(2), &withheld("c1"), "my password").unwrap();
+    assert_eq!(log.forget(Time(3), &Forget::Conversation("c1".to_owned())).unwrap(), 0);
+    drop(log);
+    assert!(!content::path(&folder.log()).exists());
+    assert!(!fs::read_to_string(folder.log()).unwrap().contains("content"));
+}

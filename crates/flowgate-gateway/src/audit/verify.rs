@@ -1,0 +1,352 @@
+//! Whether a log is what was written: nothing changed, nothing left out, nothing put in between.
+//!
+//! A log cannot say by itself that lines are missing at its end: whoever cuts it off behind a head leaves a log that is whole.
+//! So whoever checks gives the hash of a head, or the number of a line, that they know from elsewhere.
+
+use std::fmt;
+use std::io::BufRead;
+
+use serde_json::Value;
+
+use super::chain::{HEAD, Hash, Head, SIGNATURE, is_signed};
+use super::content::{Found, MAX_ENTRY};
+use super::key::PublicKey;
+use super::lines::{Lines, Next};
+use super::record::{Flaw, MAX_LINE, Record, Time};
+
+/// The kind of the record that each opening of a log begins with.
+pub(super) const OPENED: &str = "opened";
+/// The kind of the record that says what content was deleted.
+pub(super) const FORGOTTEN: &str = "forgotten";
+/// How lines are written.
+pub(super) const FORMAT: u64 = 1;
+
+/// What whoever checks knows from elsewhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Expected {
+    /// The key that signs; without it, the log's own word is taken for it.
+    pub key: Option<PublicKey>,
+    /// The hash of a line that the log must have.
+    pub hash: Option<Hash>,
+    /// The number of a line that the log must have.
+    pub seq: Option<u64>,
+}
+
+/// What was found in a log that is whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Summary {
+    /// How many lines.
+    pub lines: u64,
+    /// The key that signed.
+    pub key: PublicKey,
+    /// When the first line was written.
+    pub begun: Time,
+    /// The last head.
+    pub head: Option<Head>,
+    /// The last line.
+    pub end: Head,
+    /// How many lines stand behind the last head: nobody has signed them.
+    pub unsigned: u64,
+    /// How often the log was opened.
+    pub openings: u64,
+    /// How many of them found a line that was not written to its end.
+    pub torn: u64,
+    /// What became of the content, if it was given.
+    pub contents: Option<Contents>,
+}
+
+/// What became of the content of a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Contents {
+    /// How many are there, and unchanged.
+    pub kept: u64,
+    /// How many are not there.
+    pub missing: u64,
+    /// How many the log says were deleted.
+    pub forgotten: u64,
+    /// How many are of events that never came to stand in the log.
+    pub stray: u64,
+}
+
+/// What is wrong with a log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// The line, from 1.
+    pub line: u64,
+    /// What is wrong there.
+    pub what: What,
+}
+
+/// What can be wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum What {
+    /// The file cannot be read.
+    Read(String),
+    /// There is no line.
+    Empty,
+    /// The last line has no end.
+    Torn,
+    /// The line is longer than any that is written.
+    Long,
+    /// It is no record.
+    Flaw(Flaw),
+    /// It has this number, and not the one that follows.
+    Seq(u64),
+    /// It does not have the hash of the line before.
+    Previous,
+    /// The log does not begin with an opening, or one lacks its key.
+    NotOpened,
+    /// It was written by a later version.
+    Format,
+    /// The log was begun with another key than the one that is known.
+    OtherKey,
+    /// The log was opened with another key than it was begun with.
+    ChangedKey,
+    /// A head is not signed by the key.
+    Signature,
+    /// The log does not have the line that has this hash.
+    Missing(Hash),
+    /// The log ends before the line of this number.
+    Short(u64),
+    /// The content of the line was changed.
+    Content,
+    /// There is content of a line that had none, or content that does not come in order.
+    Foreign,
+    /// The content in this line of its file cannot be read.
+    Unreadable(u64),
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: ", self.line)?;
+        match &self.what {
+            What::Read(error) => write!(f, "cannot be read: {error}"),
+            What::Empty => f.write_str("the file is empty: nothing is left of the log, or nothing was ever in it"),
+            What::Torn => f.write_str(
+                "the line has no end: it is being written, or a process was killed; opening the log again moves it aside",
+            ),
+            What::Long => write!(f, "longer than {MAX_LINE} bytes: no line of a log is"),
+            What::Flaw(flaw) => write!(f, "{flaw}"),
+            What::Seq(found) => {
+                let line = self.line.saturating_sub(1);
+                write!(f, "`seq` is {found}, and should be {line}: lines were taken out, added or swapped")
+            }
+            What::Previous => {
+                f.write_str("it does not follow from the line before: one of the two was changed, or lines were taken out")
+            }
+            What::NotOpened => f.write_str("a log opens with its key here, and this one does not: its beginning is missing"),
+            What::Format => f.write_str("written by a later version of flowgate: check it with that one"),
+            What::OtherKey => f.write_str(
+                "the log was begun with another key than the one given: that is the public one, from `FILE.pub` or the first \
+                 line as it was",
+            ),
+            What::ChangedKey => f.write_str("the log was opened with another key than it was begun with"),
+            What::Signature => f.write_str("the signature is not of the key: a line up to here was changed, or it is forged"),
+            What::Missing(hash) => write!(f, "the log ends here without the line {hash}: it was cut off, or written anew"),
+            What::Short(seq) => write!(f, "the log ends here, and should reach line {}: it was cut off", seq.saturating_add(1)),
+            What::Content => f.write_str("its content is not what was recorded: it was changed"),
+            What::Foreign => f.write_str("there is content that no line here has: entries were added, moved or renumbered"),
+            What::Unreadable(line) => write!(f, "the file of contents cannot be read at its line {line}: it was changed"),
+        }
+    }
+}
+
+impl std::error::Error for Problem {}
+
+/// The records of a log, each held against those before. Ends at the first problem.
+#[derive(Debug)]
+pub struct Records<R> {
+    lines: Lines<R>,
+    expected: Option<PublicKey>,
+    key: Option<PublicKey>,
+    end: Option<Head>,
+    head: Option<Head>,
+    has_failed: bool,
+}
+
+impl<R: BufRead> Records<R> {
+    /// The records that `log` has, signed by `key`, or by the key that the log itself names.
+    pub fn new(log: R, key: Option<PublicKey>) -> Self {
+        let lines = Lines::new(log, MAX_LINE);
+        Self { lines, expected: key, key: None, end: None, head: None, has_failed: false }
+    }
+
+    /// The number of the next line, from 0.
+    fn seq(&self) -> u64 {
+        self.end.map_or(0, |end| end.seq.saturating_add(1))
+    }
+
+    fn read(&mut self) -> Result<Option<Record>, What> {
+        let seq = self.seq();
+        let line = match self.lines.next().map_err(|error| What::Read(error.to_string()))? {
+            Next::Line(line) => line,
+            Next::End if self.end.is_none() => return Err(What::Empty),
+            Next::End => return Ok(None),
+            Next::Torn => return Err(What::Torn),
+            Next::Long => return Err(What::Long),
+        };
+        let record = Record::read(line).map_err(What::Flaw)?;
+        if record.seq != seq {
+            return Err(What::Seq(record.seq));
+        }
+        if record.previous != self.end.map_or(Hash::NONE, |end| end.hash) {
+            return Err(What::Previous);
+        }
+        if record.kind == OPENED {
+            let format = record.object.get("format").and_then(Value::as_u64).ok_or(What::NotOpened)?;
+            if format != FORMAT {
+                return Err(What::Format);
+            }
+            let named = record.text("key").and_then(PublicKey::parse).ok_or(What::NotOpened)?;
+            if self.expected.is_some_and(|expected| expected != named) {
+                return Err(What::OtherKey);
+            }
+            if *self.key.get_or_insert(named) != named {
+                return Err(What::ChangedKey);
+            }
+        }
+        let key = self.key.as_ref().ok_or(What::NotOpened)?;
+        let end = Head { seq, hash: Hash::of(line) };
+        // A head whose kind was changed must not pass for a line that nobody has signed yet.
+        if record.kind == HEAD || record.object.contains_key(SIGNATURE) {
+            if record.kind != HEAD || !is_signed(line, key) {
+                return Err(What::Signature);
+            }
+            self.head = Some(end);
+        }
+        self.end = Some(end);
+        Ok(Some(record))
+    }
+}
+
+impl<R: BufRead> Iterator for Records<R> {
+    type Item = Result<Record, Problem>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.has_failed {
+            return None;
+        }
+        let line = self.seq().saturating_add(1);
+        let read = self.read();
+        self.has_failed = read.is_err();
+        read.map_err(|what| Problem { line, what }).transpose()
+    }
+}
+
+/// Checks a log from its beginning to its end, in memory that does not grow with it. `contents` is what is kept beside it.
+///
+/// # Errors
+/// The first thing that is wrong.
+pub fn verify(
+    log: &mut dyn BufRead,
+    expected: &Expected,
+    contents: Option<&mut dyn BufRead>,
+) -> Result<Summary, Problem> {
+    let mut records = Records::new(log, expected.key);
+    let mut contents = contents.map(Sidecar::new).transpose()?;
+    let (mut begun, mut openings, mut torn, mut forgotten) = (None, 0, 0, 0_u64);
+    let mut has_hash = expected.hash.is_none();
+    while let Some(record) = records.next() {
+        let record = record?;
+        let line = record.seq.saturating_add(1);
+        begun = begun.or(Some(record.time));
+        match record.kind.as_str() {
+            OPENED => {
+                openings += 1;
+                torn += u64::from(record.text("torn").is_some());
+            }
+            FORGOTTEN => {
+                let count = record.object.get("count").and_then(Value::as_u64).unwrap_or(0);
+                forgotten = forgotten.saturating_add(count);
+            }
+            _ => {}
+        }
+        has_hash |= expected.hash.is_some_and(|hash| records.end.is_some_and(|end| end.hash == hash));
+        if let Some(contents) = &mut contents {
+            contents.hold_against(&record).map_err(|what| Problem { line, what })?;
+        }
+    }
+    let (Some(end), Some(key), Some(begun)) = (records.end, records.key, begun) else {
+        return Err(Problem { line: 1, what: What::Empty });
+    };
+    let lines = end.seq.saturating_add(1);
+    let failed = |what| Err(Problem { line: lines, what });
+    if let Some(hash) = expected.hash.filter(|_| !has_hash) {
+        return failed(What::Missing(hash));
+    }
+    if let Some(seq) = expected.seq.filter(|seq| *seq > end.seq) {
+        return failed(What::Short(seq));
+    }
+    let unsigned = records.head.map_or(lines, |head| end.seq.saturating_sub(head.seq));
+    let contents = contents.map(|contents| contents.finish(forgotten)).transpose()?;
+    Ok(Summary { lines, key, begun, head: records.head, end, unsigned, openings, torn, contents })
+}
+
+/// The contents of a log, in the order of its lines.
+struct Sidecar<'a> {
+    lines: Lines<&'a mut dyn BufRead>,
+    number: u64,
+    next: Option<Found>,
+    found: Contents,
+}
+
+impl<'a> Sidecar<'a> {
+    fn new(reader: &'a mut dyn BufRead) -> Result<Self, Problem> {
+        let mut sidecar =
+            Self { lines: Lines::new(reader, MAX_ENTRY), number: 0, next: None, found: Contents::default() };
+        sidecar.advance().map_err(|what| Problem { line: 1, what })?;
+        Ok(sidecar)
+    }
+
+    fn advance(&mut self) -> Result<(), What> {
+        self.number += 1;
+        self.next = match self.lines.next().map_err(|error| What::Read(error.to_string()))? {
+            Next::Line(line) => Some(Found::read(line).ok_or(What::Unreadable(self.number))?),
+            Next::Long => return Err(What::Unreadable(self.number)),
+            Next::End => None,
+            // It is being written, or never was.
+            Next::Torn => {
+                self.found.stray += 1;
+                None
+            }
+        };
+        Ok(())
+    }
+
+    fn hold_against(&mut self, record: &Record) -> Result<(), What> {
+        let recorded = match record.object.get("content") {
+            None => None,
+            Some(content) => {
+                let hash = content.get("salted").and_then(Value::as_str).and_then(Hash::parse);
+                Some(hash.ok_or(What::Flaw(Flaw::Field("content")))?)
+            }
+        };
+        match (&self.next, recorded) {
+            (Some(next), _) if next.seq < record.seq => Err(What::Foreign),
+            (Some(next), None) if next.seq == record.seq => Err(What::Foreign),
+            (Some(next), Some(hash)) if next.seq == record.seq => {
+                if next.hash != hash || next.conversation.as_deref() != record.text("conversation") {
+                    return Err(What::Content);
+                }
+                self.found.kept += 1;
+                self.advance()
+            }
+            (_, Some(_)) => {
+                self.found.missing += 1;
+                Ok(())
+            }
+            (_, None) => Ok(()),
+        }
+    }
+
+    fn finish(mut self, forgotten: u64) -> Result<Contents, Problem> {
+        while self.next.is_some() {
+            self.found.stray += 1;
+            self.advance().map_err(|what| Problem { line: 1, what })?;
+        }
+        Ok(Contents { forgotten, ..self.found })
+    }
+}
+
+#[cfg(test)]
+mod tests;

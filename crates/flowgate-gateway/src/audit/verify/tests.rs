@@ -1,0 +1,228 @@
+//! Logs that somebody changed.
+
+use std::fs;
+
+use proptest::prelude::*;
+
+use super::super::chain;
+use super::super::content;
+use super::super::tests::{Folder, key, withheld};
+use super::super::{Content, Forget, Key, Log, Options};
+use super::*;
+
+/// A log of two openings with content, and one content deleted.
+fn example() -> (String, String) {
+    let folder = Folder::new("example");
+    let options = Options { every: 2, content: Content::Kept, ..Options::default() };
+    let log = folder.open(options).unwrap();
+    for (conversation, said) in [("c1", "one"), ("c2", "two"), ("c1", "three")] {
+        log.append_with(Time(2), &withheld(conversation), said).unwrap();
+    }
+    log.forget(Time(3), &Forget::Lines([2].into())).unwrap();
+    drop(log);
+    let log = folder.open(options).unwrap();
+    log.append(Time(4), &withheld("c3")).unwrap();
+    log.close(Time(5)).unwrap();
+    let contents = fs::read_to_string(content::path(&folder.log())).unwrap();
+    (fs::read_to_string(folder.log()).unwrap(), contents)
+}
+
+fn outcome(log: &str, expected: &Expected, contents: Option<&str>) -> Result<Summary, Problem> {
+    let mut contents = contents.map(str::as_bytes);
+    let contents = contents.as_mut().map(|contents| contents as &mut dyn BufRead);
+    verify(&mut log.as_bytes(), expected, contents)
+}
+
+/// A log of lines that are chained anew, and signed by whoever forges it.
+fn forged(lines: &[&str], key: &Key) -> String {
+    let (mut previous, mut text) = (Hash::NONE, String::new());
+    for (seq, line) in (0..).zip(lines) {
+        let mut object = Record::read(line.as_bytes()).unwrap().object;
+        object["seq"] = seq.into();
+        object["previous"] = previous.to_string().into();
+        let line = match object["kind"].as_str() {
+            Some(HEAD) => chain::head(seq, Time(object["time"].as_u64().unwrap()), previous, key),
+            _ => Value::Object(object).to_string(),
+        };
+        previous = Hash::of(line.as_bytes());
+        text += &line;
+        text.push('\n');
+    }
+    text
+}
+
+#[test]
+fn a_log_that_is_whole_is_summed_up() {
+    let (log, contents) = example();
+    let lines: Vec<&str> = log.lines().collect();
+    let last = Head { seq: 11, hash: Hash::of(lines[11].as_bytes()) };
+    let kept = Contents { kept: 2, missing: 1, forgotten: 1, stray: 0 };
+    let summary = || Summary {
+        lines: 12,
+        key: key().public(),
+        begun: Time(1),
+        head: Some(last),
+        end: last,
+        unsigned: 0,
+        openings: 2,
+        torn: 0,
+        contents: Some(kept),
+    };
+    let public = Some(key().public());
+    let known = Expected { key: public, hash: Some(Hash::of(lines[4].as_bytes())), seq: Some(11) };
+    assert_eq!(outcome(&log, &known, Some(&contents)), Ok(summary()));
+    assert_eq!(outcome(&log, &Expected::default(), None), Ok(Summary { contents: None, ..summary() }));
+    // Nobody has signed the last line, and that is said.
+    let head = Some(Head { seq: 9, hash: Hash::of(lines[9].as_bytes()) });
+    let end = Head { seq: 10, hash: Hash::of(lines[10].as_bytes()) };
+    let cut = format!("{}\n", lines[..11].join("\n"));
+    let unsigned = Summary { lines: 11, head, end, unsigned: 1, ..summary() };
+    assert_eq!(outcome(&cut, &Expected::default(), Some(&contents)), Ok(unsigned));
+}
+
+#[test]
+fn what_somebody_changed_is_found() {
+    let (log, _) = example();
+    let lines: Vec<&str> = log.lines().collect();
+    let public = Expected { key: Some(key().public()), ..Expected::default() };
+    let check = |log: &str, expected: &Expected, message: &str| {
+        let shown =
+            outcome(log, expected, None).map_or_else(|problem| problem.to_string(), |_| "whole".to_owned());
+        assert!(shown.starts_with(message), "{shown:?} should begin with {message:?}");
+    };
+    let text = |lines: &[&str]| lines.iter().map(|line| format!("{line}\n")).collect::<String>();
+    let without = |gone: usize| {
+        let rest = lines.iter().enumerate().filter(|(at, _)| *at != gone);
+        rest.map(|(_, line)| *line).collect::<Vec<_>>()
+    };
+    check(&log, &public, "whole");
+    check("", &public, "line 1: the file is empty");
+
+    let gone = "lines were taken out, added or swapped";
+    check(&text(&without(2)), &public, &format!("line 3: `seq` is 3, and should be 2: {gone}"));
+    check(&text(&without(0)), &public, &format!("line 1: `seq` is 1, and should be 0: {gone}"));
+    let mut swapped = lines.clone();
+    swapped.swap(2, 3);
+    check(&text(&swapped), &public, "line 3: `seq` is 3, and should be 2");
+    let mut twice = lines.clone();
+    twice.insert(3, lines[2]);
+    check(&text(&twice), &public, "line 4: `seq` is 2, and should be 3");
+
+    check(
+        &log.replace("\"conversation\":\"c2\"", "\"conversation\":\"c1\""),
+        &public,
+        "line 5: it does not follow from the line before: one of the two was changed, or lines were taken out",
+    );
+    check(&log.replace("{\"seq\":2,", "{\"seq\":2, "), &public, "line 4: it does not follow");
+    check(
+        &log.replace("{\"seq\":2,", "{\"seq\":2,\"seq\":2,"),
+        &public,
+        "line 3: no strict JSON: duplicate key",
+    );
+    check(
+        &log.replace("{\"seq\":2,", "{"),
+        &public,
+        "line 3: no record: `seq` is not what a record has there",
+    );
+    check(&log.replace('\n', "\r\n"), &public, "line 2: it does not follow");
+    check(log.trim_end(), &public, "line 12: the line has no end");
+    check(&format!("{log}{}\n", "x".repeat(20_000)), &public, "line 13: longer than 16384 bytes");
+    check(&format!("{log}\n"), &public, "line 13: no strict JSON: EOF");
+
+    // Cut off behind a head, a log is whole; what is known from elsewhere says that it was longer.
+    let cut = text(&lines[..5]);
+    check(&cut, &public, "whole");
+    let hash = Hash::of(lines[11].as_bytes());
+    let missing = format!("line 5: the log ends here without the line {hash}: it was cut off");
+    check(&cut, &Expected { hash: Some(hash), ..public }, &missing);
+    check(
+        &cut,
+        &Expected { seq: Some(11), ..public },
+        "line 5: the log ends here, and should reach line 12: it was cut off",
+    );
+
+    // Whoever writes lines anew lacks the key.
+    let other = Key::of_seed([8; 32]);
+    let signature = "line 2: the signature is not of the key: a line up to here was changed, or it is forged";
+    check(&forged(&lines, &key()), &public, "whole");
+    check(&forged(&lines, &other), &public, signature);
+    check(&forged(&without(2), &other), &public, signature);
+    let mut unsigned = forged(&lines[..2], &key());
+    unsigned += &log.lines().skip(2).take(3).map(|line| format!("{line}\n")).collect::<String>();
+    check(&unsigned, &public, "whole");
+    let opened = |name: &Key| lines[0].replace(&key().public().to_string(), &name.public().to_string());
+    let mut theirs = lines.clone();
+    let first = opened(&other);
+    theirs[0] = &first;
+    check(&forged(&theirs, &other), &public, "line 1: the log was begun with another key than the one given");
+    check(&forged(&theirs, &other), &Expected::default(), "line 9: the log was opened with another key");
+    let later = lines[0].replace("\"format\":1", "\"format\":2");
+    check(&forged(&[&later], &other), &public, "line 1: written by a later version of flowgate");
+    check(&forged(&lines[2..], &other), &public, "line 1: a log opens with its key here");
+}
+
+#[test]
+fn content_that_somebody_changed_is_found() {
+    let (log, contents) = example();
+    let [first, second] = contents.lines().collect::<Vec<_>>()[..] else { panic!("{contents}") };
+    let check = |contents: &str, expected: &str| {
+        let shown = match outcome(&log, &Expected::default(), Some(contents)) {
+            Ok(summary) => {
+                let Contents { kept, missing, forgotten, stray } = summary.contents.unwrap();
+                format!("{kept} kept, {missing} missing, {forgotten} forgotten, {stray} stray")
+            }
+            Err(problem) => problem.to_string(),
+        };
+        assert!(shown.starts_with(expected), "{shown:?} should begin with {expected:?}");
+    };
+    check(&contents, "2 kept, 1 missing, 1 forgotten, 0 stray");
+    check("", "0 kept, 3 missing, 1 forgotten, 0 stray");
+    check(&format!("{second}\n"), "1 kept, 2 missing, 1 forgotten, 0 stray");
+    check(&format!("{contents}{{\"seq"), "2 kept, 1 missing, 1 forgotten, 1 stray");
+    check(&contents.replace("\"two\"", "\"too\""), "line 4: its content is not what was recorded");
+    check(&contents.replace("\"c2\"", "\"c1\""), "line 4: its content is not what was recorded");
+    check(&format!("{second}\n{first}\n"), "line 7: there is content that no line here has");
+    check(&format!("{first}\n{contents}"), "line 5: there is content that no line here has");
+    check(
+        &contents.replace("{\"seq\":3", "{\"seq\":0"),
+        "line 1: there is content that no line here has: entries were added",
+    );
+    check("what\n", "line 1: the file of contents cannot be read at its line 1");
+    check(&format!("{first}\nwhat\n"), "line 4: the file of contents cannot be read at its line 2");
+}
+
+#[test]
+fn every_letter_counts() {
+    let (log, _) = example();
+    let expected = Expected { key: Some(key().public()), ..Expected::default() };
+    for at in 0..log.len() {
+        let mut bytes = log.clone().into_bytes();
+        bytes[at] ^= 0x20;
+        assert!(verify(&mut bytes.as_slice(), &expected, None).is_err(), "byte {at}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_changed_byte_is_found(at in any::<prop::sample::Index>(), byte in any::<u8>()) {
+        static LOG: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| example().0);
+        let mut bytes = LOG.clone().into_bytes();
+        let at = at.index(bytes.len());
+        prop_assume!(bytes[at] != byte);
+        bytes[at] = byte;
+        let problem = verify(&mut bytes.as_slice(), &Expected::default(), None);
+        prop_assert!(problem.is_err(), "byte {at} is {byte}");
+    }
+}
+
+#[test]
+fn a_log_is_read_while_it_is_written() {
+    let folder = Folder::new("read");
+    let log = Log::open(&folder.log(), key(), Options::default(), Time(1)).unwrap();
+    for number in 0..3 {
+        log.append(Time(2), &withheld("c1")).unwrap();
+        let text = fs::read_to_string(folder.log()).unwrap();
+        let summary = outcome(&text, &Expected::default(), None).unwrap();
+        assert_eq!((summary.lines, summary.unsigned), (3 + number, 1 + number));
+    }
+}
