@@ -3,6 +3,7 @@
 //! * [`server`]: sockets: what may connect, for how long, and how the server stops.
 //! * [`limits`]: every bound on what a client can make the server do, in one place.
 //! * [`access`]: who may ask.
+//! * [`approvals`]: people who decide, and stop things.
 //! * [`ask`]: predicates of policies that a service or a WebAssembly module answers.
 //! * [`audit`]: a log of what was judged and decided, in which nothing can be changed unseen.
 //! * [`model_routes`]: agents of others, guarded by changing their base address.
@@ -12,6 +13,7 @@
 //! [`flowgate::analysis`], a step by [`flowgate_guard::conversation`]; nothing here decides anything.
 
 pub mod access;
+pub mod approvals;
 pub mod ask;
 pub mod audit;
 pub mod limits;

@@ -29,12 +29,18 @@ use flowgate_lm::wire::{Api, Asked, Head};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::Sender;
 
+use crate::approvals::Approvals;
+use crate::approvals::people::People;
+use crate::approvals::webhook::Webhook;
 use crate::reply::Reply;
 use crate::store::{Store, StoreError};
 use clients::{AtWork, Clients, Known};
 use config::Config;
+pub use config::{Client, Secret};
 use sessions::{Held, Sessions};
 use stream::{Outgoing, Part};
+pub(crate) use turn::Failure;
+use turn::Turn;
 
 /// The header in which a client names the conversation of a request.
 pub(crate) const CONVERSATION: &str = "x-flowgate-conversation";
@@ -44,6 +50,7 @@ pub(crate) const CONVERSATION: &str = "x-flowgate-conversation";
 pub(crate) struct ModelRoutes {
     clients: Clients,
     sessions: Sessions,
+    pub(crate) approvals: Arc<Approvals>,
     answers: AtomicU64,
 }
 
@@ -90,11 +97,15 @@ impl ModelRoutes {
     /// # Errors
     /// If the store cannot be opened.
     pub(crate) async fn open(config: Config) -> Result<Self, StoreError> {
-        let Config { clients, store } = config;
+        let Config { clients, store, people, asking, webhook } = config;
         let open = Arc::new(Store::open(&store.place).await?);
-        upkeep::begin(&open, store.retention);
+        let webhook = webhook.map(|(url, secret)| Webhook::new(url, secret.into_bytes())).transpose();
+        let webhook = webhook.map_err(|_| StoreError::Damaged("no thread can be started for the webhook"))?;
+        let people = People::new(people, &clients);
+        let approvals = Arc::new(Approvals::new(Arc::clone(&open), people, asking, webhook));
+        upkeep::begin(&open, &approvals, store.retention);
         let sessions = Sessions::new(open, store.memory, store.conversation);
-        Ok(Self { clients: Clients::new(clients), sessions, answers: AtomicU64::new(0) })
+        Ok(Self { clients: Clients::new(clients), sessions, approvals, answers: AtomicU64::new(0) })
     }
 
     /// Who asks, before anything of the body is read.
@@ -169,7 +180,7 @@ impl ModelRoutes {
         let head = Head { id: &id, model: &asked.model, created };
         let stream = Outgoing::new(received.api, head, asked.usage, found.name(), parts);
         let mut stream = asked.stream.then_some(stream);
-        let done = self.guarded(received, &mut held, asked, waiting, &mut stream);
+        let done = self.guarded(received, found.name(), &mut held, asked, waiting, &mut stream);
         // What goes out must be known, whatever happens next.
         let kept = self.sessions.keep(client, &found, &mut held);
         drop(held);
@@ -194,6 +205,7 @@ impl ModelRoutes {
     fn guarded(
         &self,
         received: &Received,
+        name: &str,
         held: &mut Held<'_>,
         asked: &Asked,
         waiting: &Waiting,
@@ -207,8 +219,10 @@ impl ModelRoutes {
             let message = "the conversation is as long as this gateway keeps them: begin a new one";
             return Err(turn::Failure::new(StatusCode::BAD_REQUEST, message));
         }
+        self.approvals.check_frozen(&received.client.spec, name)?;
         self.sessions.catch_up(&received.client, session)?;
-        turn::run(&received.client, session, asked, received.key.as_deref(), waiting, stream)
+        let (client, key) = (&received.client, received.key.as_deref());
+        turn::run(Turn { client, name, asked, key, waiting, approvals: &self.approvals }, session, stream)
     }
 
     /// The models that a client may ask for.

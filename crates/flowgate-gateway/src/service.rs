@@ -18,6 +18,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::access::Access;
+use crate::approvals::Approvals;
 use crate::ask::Asker;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
@@ -40,10 +41,28 @@ pub(crate) enum Route {
     Metrics,
     Model(Api),
     Models,
+    Questions,
+    QuestionEvents,
+    Question,
+    Decide,
+    Frozen,
+    Freeze,
+}
+
+impl Route {
+    /// Whether whoever asks is known by a key of their own, or need not be known.
+    fn has_own_access(self) -> bool {
+        match self {
+            Self::Health | Self::OpenApi | Self::Model(_) | Self::Models => true,
+            Self::Questions | Self::QuestionEvents | Self::Question | Self::Decide => true,
+            Self::Frozen | Self::Freeze => true,
+            Self::Load | Self::Check | Self::Batch | Self::Metrics => false,
+        }
+    }
 }
 
 /// Every route: what is served, what the description describes, and what a lost client is told.
-pub(crate) const ROUTES: [(Method, &str, Route); 11] = [
+pub(crate) const ROUTES: [(Method, &str, Route); 17] = [
     (Method::POST, "/api/v1/policy/load", Route::Load),
     (Method::POST, "/api/v1/policy/check", Route::Check),
     (Method::POST, "/api/v1/policy/check/batch", Route::Batch),
@@ -55,6 +74,12 @@ pub(crate) const ROUTES: [(Method, &str, Route); 11] = [
     (Method::POST, "/v1/responses", Route::Model(Api::Responses)),
     (Method::POST, "/v1/messages", Route::Model(Api::Messages)),
     (Method::GET, "/v1/models", Route::Models),
+    (Method::GET, "/api/v1/approvals", Route::Questions),
+    (Method::GET, "/api/v1/approvals/events", Route::QuestionEvents),
+    (Method::GET, "/api/v1/approvals/{id}", Route::Question),
+    (Method::POST, "/api/v1/approvals/{id}", Route::Decide),
+    (Method::GET, "/api/v1/freezes", Route::Frozen),
+    (Method::POST, "/api/v1/freezes", Route::Freeze),
 ];
 
 /// How many times too large a body may be to be received before it is refused.
@@ -157,13 +182,18 @@ impl Service {
     }
 
     async fn route(self: &Arc<Self>, route: Route, request: Request) -> Result<Response, Reply> {
-        // That the server is there, and how it is spoken to, is no secret. Clients of model routes have keys of their own.
-        if !matches!(route, Route::Health | Route::OpenApi | Route::Model(_) | Route::Models) {
+        // That the server is there, and how it is spoken to, is no secret. Clients and people have keys of their own.
+        if !route.has_own_access() {
             self.access.check(request.headers())?;
         }
         let reply = match route {
             Route::Model(api) => return self.turn(api, request).await,
             Route::Models => self.model_routes(Api::ChatCompletions)?.models(request.headers()),
+            Route::QuestionEvents => return self.approvals()?.events(request.headers()).await,
+            Route::Questions => self.approvals()?.list(request.headers(), request.uri().query()).await,
+            Route::Question => self.approvals()?.get(request.headers(), last(request.uri())).await,
+            Route::Frozen => self.approvals()?.freezes(request.headers()).await,
+            Route::Decide | Route::Freeze => self.say(route, request).await,
             Route::Health => Ok(Reply::json(StatusCode::OK, &Health::now())),
             Route::OpenApi => Ok(Reply::json_document(openapi::DOCUMENT)),
             Route::Metrics => Ok(Reply::document("text/plain; version=0.0.4; charset=utf-8", self.figures())),
@@ -177,6 +207,25 @@ impl Service {
     fn model_routes(&self, api: Api) -> Result<&Arc<ModelRoutes>, Reply> {
         let message = "this gateway has no model routes: its operator starts it with --config";
         self.models.as_ref().ok_or_else(|| refusal(api, StatusCode::NOT_FOUND, message))
+    }
+
+    fn approvals(&self) -> Result<&Arc<Approvals>, Reply> {
+        let message = "this gateway asks nobody: its operator starts it with --config";
+        let models = self.models.as_ref();
+        models.map(|models| &models.approvals).ok_or_else(|| Reply::detail(StatusCode::NOT_FOUND, message))
+    }
+
+    /// What a person says.
+    async fn say(&self, route: Route, request: Request) -> Result<Reply, Reply> {
+        let approvals = self.approvals()?;
+        let (head, body) = request.into_parts();
+        // Whoever is not known has nothing read.
+        approvals.check(&head.headers)?;
+        let read = self.receive(&head.headers, body).await?;
+        match route {
+            Route::Decide => approvals.decide(&head.headers, last(&head.uri), &read.bytes).await,
+            _ => approvals.switch(&head.headers, &read.bytes).await,
+        }
     }
 
     /// One turn of an agent.
@@ -342,6 +391,11 @@ impl Service {
         ));
         self.metrics.text(&figures)
     }
+}
+
+/// The last part of a path.
+fn last(uri: &Uri) -> &str {
+    uri.path().rsplit('/').next().unwrap_or_default()
 }
 
 /// A body, and the bytes of all bodies that it takes up.

@@ -5,10 +5,11 @@
 //! goes out, in one transaction with all that follows from it: who cannot keep it gives no answer.
 //!
 //! * `place`: where the store is.
-//! * `conversations`: conversations, and what is known of tenants and clients.
+//! * `conversations`: conversations, and what is known of tenants and clients. * `questions`: what people are asked.
 
 mod conversations;
 mod place;
+mod questions;
 
 use std::fmt;
 use std::fs::{File, TryLockError};
@@ -22,6 +23,7 @@ pub(crate) use conversations::{
     Kept, Opened, Seen, forget_seen, keep_seen, keep_tenant, keep_turn, take_conversation, take_tenant,
 };
 pub use place::{Place, PlaceError};
+pub(crate) use questions::{Freeze, NewQuestion, Question, State, Undecided, use_question};
 
 /// A transaction. Dropped without a commit, it leaves nothing behind.
 pub(crate) type Transaction = sqlx::Transaction<'static, sqlx::Any>;
@@ -32,8 +34,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const CONNECTIONS: u32 = 16;
 
 /// The tables, as they came to be. A migration that has been released never changes.
-const MIGRATIONS: [(i64, &str, &str); 1] =
-    [(1, "conversations", include_str!("../migrations/1_conversations.sql"))];
+const MIGRATIONS: [(i64, &str, &str); 2] = [
+    (1, "conversations", include_str!("../migrations/1_conversations.sql")),
+    (2, "questions", include_str!("../migrations/2_questions.sql")),
+];
 
 /// An open store.
 #[derive(Debug)]
@@ -62,6 +66,8 @@ pub(crate) enum StoreError {
     Lock(String, std::io::Error),
     /// Another request went on with the conversation meanwhile, or it was deleted.
     Overtaken,
+    /// What was allowed was used or taken back meanwhile, or is over.
+    Withdrawn,
     /// The conversation is being gone on with elsewhere.
     Held,
     /// What is kept is not what was put there.
@@ -87,6 +93,9 @@ impl fmt::Display for StoreError {
             Self::Overtaken => {
                 f.write_str("another request went on with the conversation meanwhile: try again")
             }
+            Self::Withdrawn => f.write_str(
+                "what a person had allowed was used or taken back meanwhile, or is over: try again",
+            ),
             Self::Held => f.write_str(
                 "another request is going on with the conversation: try again when it is answered",
             ),

@@ -227,6 +227,12 @@ impl Conversation {
         self.monitor.remember()
     }
 
+    /// Marks what was written to stores since the last time: see [`Monitor::stamp`].
+    pub fn stamp(&mut self, stamp: &str) {
+        self.put(|| Input::Stamped(stamp.to_owned()));
+        self.monitor.stamp(stamp);
+    }
+
     /// Joins what others of this account have written to stores since: see [`Monitor::recall`].
     ///
     /// # Errors

@@ -44,6 +44,8 @@ pub enum Input {
     Sampling(Sampling),
     /// What stores of the account carry.
     Recall(Value),
+    /// What was written to stores was marked.
+    Stamped(String),
     /// A chat was sent.
     Sent {
         /// How many of its messages stood where they stood.

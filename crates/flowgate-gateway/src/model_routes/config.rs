@@ -17,6 +17,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::hint::black_box;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,6 +31,8 @@ use flowgate_lm::wire::Api;
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
+use crate::approvals::Asking;
+use crate::approvals::people::{Person, Role};
 use crate::random;
 pub use crate::store::{Place, PlaceError};
 
@@ -40,6 +43,12 @@ pub struct Config {
     pub clients: Vec<Client>,
     /// What is kept, and where.
     pub store: StoreSpec,
+    /// People who decide.
+    pub people: Vec<Person>,
+    /// How they are asked.
+    pub asking: Asking,
+    /// Where is told that there is something to decide, and the secret that signs it.
+    pub webhook: Option<(String, Secret)>,
 }
 
 /// What is kept, where, and for how long.
@@ -74,6 +83,10 @@ pub struct Client {
     pub name: String,
     /// The key that it sends.
     pub key: Secret,
+    /// How long its questions stand.
+    pub stands: Duration,
+    /// The person for whom it asks, who never decides its questions.
+    pub owner: Option<String>,
     /// Whose data it handles: clients of one tenant share what stores carry.
     pub tenant: String,
     /// The policy that it is held to.
@@ -113,7 +126,27 @@ pub struct Upstream {
 
 /// A key. Not shown by `Debug`.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Secret(pub(crate) String);
+pub struct Secret(String);
+
+impl Secret {
+    pub(crate) fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        self.0.into_bytes()
+    }
+
+    /// Compares in a time that depends on the length of `given` only.
+    pub(crate) fn is(&self, given: &str) -> bool {
+        let padded = self.0.bytes().chain(std::iter::repeat(0));
+        let mut difference = u8::from(given.len() != self.0.len());
+        for (given, expected) in given.bytes().zip(padded) {
+            difference |= black_box(given ^ expected);
+        }
+        black_box(difference) == 0
+    }
+}
 
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -142,6 +175,38 @@ struct File {
     clients: BTreeMap<String, ClientSpec>,
     #[serde(default)]
     store: StoreTable,
+    #[serde(default)]
+    people: BTreeMap<String, PersonSpec>,
+    #[serde(default)]
+    approvals: ApprovalsTable,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct PersonSpec {
+    key_from: Option<String>,
+    key_file: Option<PathBuf>,
+    role: RoleSpec,
+    #[serde(default)]
+    tenants: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum RoleSpec {
+    Viewer,
+    Approver,
+    Admin,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct ApprovalsTable {
+    wait_seconds: Option<u32>,
+    expires_minutes: Option<u32>,
+    webhook: Option<String>,
+    webhook_secret_from: Option<String>,
+    webhook_secret_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -183,6 +248,7 @@ struct ClientSpec {
     key_from: Option<String>,
     key_file: Option<PathBuf>,
     tenant: Option<String>,
+    owner: Option<String>,
     policy: PathBuf,
     upstream: String,
     small_model: Option<String>,
@@ -254,8 +320,30 @@ pub fn read(
             "it names no client: write [clients.NAME] with key-from, upstream and policy".to_owned(),
         ));
     }
+    let mut people: Vec<Person> = Vec::new();
+    for (name, spec) in file.people {
+        let at = |why: String| ConfigError(format!("people.{name}: {why}"));
+        let person = reader.person(&name, spec).map_err(at)?;
+        let is_same = |key: &Secret| *key == person.key;
+        let client = clients.iter().find(|client| is_same(&client.key)).map(|client| &client.name);
+        let other = people.iter().find(|other| is_same(&other.key)).map(|other| &other.name);
+        if let Some(other) = client.or(other) {
+            return Err(at(format!("the key is that of {other}; give each person their own")));
+        }
+        people.push(person);
+    }
+    for client in &clients {
+        if let Some(owner) = client.owner.as_ref().filter(|owner| people.iter().all(|p| p.name != **owner)) {
+            let message =
+                format!("clients.{}: there is no person `{owner}`: write [people.{owner}]", client.name);
+            return Err(ConfigError(message));
+        }
+    }
+    let (asking, webhook) =
+        reader.approvals(file.approvals).map_err(|why| ConfigError(format!("approvals: {why}")))?;
+    clients.iter_mut().for_each(|client| client.stands = asking.stands);
     let store = reader.store(file.store).map_err(|why| ConfigError(format!("store: {why}")))?;
-    Ok(Config { clients, store })
+    Ok(Config { clients, store, people, asking, webhook })
 }
 
 struct Reader<'a> {
@@ -264,6 +352,45 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
+    fn person(&self, name: &str, spec: PersonSpec) -> Result<Person, String> {
+        let key = self.key(spec.key_from.as_deref(), spec.key_file.as_deref())?;
+        let key = key.ok_or("there is no key: write key-from = \"VARIABLE\" or key-file = \"FILE\"")?;
+        if key.len() < MIN_KEY {
+            return Err(format!("the key can be guessed: use at least {MIN_KEY} characters"));
+        }
+        let role = match spec.role {
+            RoleSpec::Viewer => Role::Viewer,
+            RoleSpec::Approver => Role::Approver,
+            RoleSpec::Admin => Role::Admin,
+        };
+        Ok(Person { name: name.to_owned(), key: Secret::new(key), role, tenants: spec.tenants })
+    }
+
+    fn approvals(&self, spec: ApprovalsTable) -> Result<(Asking, Option<(String, Secret)>), String> {
+        let usual = Asking::default();
+        let seconds = |seconds: u32| Duration::from_secs(u64::from(seconds));
+        let asking = Asking {
+            wait: spec.wait_seconds.map_or(usual.wait, seconds),
+            stands: spec.expires_minutes.map_or(usual.stands, |minutes| seconds(minutes.max(1)) * 60),
+        };
+        let secret = self.key(spec.webhook_secret_from.as_deref(), spec.webhook_secret_file.as_deref())?;
+        let webhook = match (spec.webhook, secret) {
+            (None, None) => None,
+            (Some(url), Some(secret)) if url.starts_with("https://") || url.starts_with("http://") => {
+                Some((url, Secret::new(secret)))
+            }
+            (Some(_), Some(_)) => return Err("webhook is an address with https:// or http://".to_owned()),
+            (Some(_), None) => {
+                return Err(
+                    "the webhook has no secret to sign with: write webhook-secret-from = \"VARIABLE\""
+                        .to_owned(),
+                );
+            }
+            (None, Some(_)) => return Err("there is a webhook-secret and no webhook".to_owned()),
+        };
+        Ok((asking, webhook))
+    }
+
     fn store(&self, spec: StoreTable) -> Result<StoreSpec, String> {
         let usual = StoreSpec::default();
         let url = match (spec.url, spec.url_from) {
@@ -350,7 +477,9 @@ impl Reader<'_> {
         Ok(Client {
             basis,
             name: name.to_owned(),
-            key: Secret(key),
+            owner: spec.owner,
+            stands: Asking::default().stands,
+            key: Secret::new(key),
             tenant: spec.tenant.unwrap_or_else(|| name.to_owned()),
             policy: Arc::new(policy),
             upstream,
@@ -427,7 +556,7 @@ mod tests {
         );
         check(
             format!("{UPSTREAM}{CLIENT}polcy = \"x\"\n"),
-            "line 7: unknown field `polcy`, expected one of `key-from`, `key-file`, `tenant`, `policy`, `upstream`, `small-model`, `method`, `interactive`, `pinned`, `requests-per-minute`, `parallel`, `sessions`",
+            "line 7: unknown field `polcy`, expected one of `key-from`, `key-file`, `tenant`, `owner`, `policy`, `upstream`, `small-model`, `method`, `interactive`, `pinned`, `requests-per-minute`, `parallel`, `sessions`",
         );
         check(CLIENT.to_owned(), "clients.a: there is no upstream `local`; there are: ");
         check(

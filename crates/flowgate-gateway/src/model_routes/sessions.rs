@@ -42,6 +42,8 @@ pub(crate) struct Session {
     bytes: i64,
     /// What chats begin with that belong here, as it is kept.
     prefixes: Vec<String>,
+    /// Questions that were answered by a yes in this turn, whose calls go out with it.
+    pub(crate) used: Vec<String>,
 }
 
 type Slot = Arc<Mutex<Option<Session>>>;
@@ -99,7 +101,7 @@ impl Held<'_> {
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         let status = match error {
-            StoreError::Overtaken | StoreError::Held => StatusCode::CONFLICT,
+            StoreError::Overtaken | StoreError::Held | StoreError::Withdrawn => StatusCode::CONFLICT,
             _ => StatusCode::SERVICE_UNAVAILABLE,
         };
         Self::new(status, error.to_string())
@@ -251,6 +253,9 @@ impl Sessions {
         let (spec, name) = (&client.spec, found.name());
         let mut tx = self.store.begin().await?;
         store::take_conversation(&self.store, &mut tx, (&spec.name, name), session.turns).await?;
+        for id in std::mem::take(&mut session.used) {
+            store::use_question(&self.store, &mut tx, &id).await?;
+        }
         // What others of the tenant wrote to stores meanwhile is joined, and what could have been written here.
         let before = store::take_tenant(&mut tx, &spec.tenant).await?;
         if let Some(before) = &before {
@@ -258,6 +263,8 @@ impl Sessions {
                 serde_json::from_str(before).map_err(|_| StoreError::Damaged("a tenant's stores"))?;
             session.recall(&record).map_err(|_| StoreError::Damaged("a tenant's stores"))?;
         }
+        let stamp = random::name().map_err(|_| StoreError::Damaged("the system gives no random bytes"))?;
+        session.conversation.stamp(&stamp);
         let record = session.conversation.remember();
         let written = record.to_string();
         if before.as_ref() != Some(&written) {
@@ -420,7 +427,8 @@ fn again(client: &Known, opened: &Opened) -> Result<Option<Session>, Failure> {
     let key = random::from_hex::<32>(&opened.key).ok_or(StoreError::Damaged("a conversation's key"))?;
     let conversation = turn::begin(client, key)?;
     let (history, recalled, prefixes) = (History::new(), None, Vec::new());
-    let mut session = Session { conversation, history, recalled, turns: 0, bytes: 0, prefixes };
+    let mut session =
+        Session { conversation, history, recalled, turns: 0, bytes: 0, prefixes, used: Vec::new() };
     Ok(bring_up(client, Some(&mut session), opened).then_some(session))
 }
 

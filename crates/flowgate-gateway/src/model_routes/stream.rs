@@ -110,15 +110,21 @@ impl Outgoing {
 
 /// The response to a client that is sent parts as they come; when it is dropped, the turn is told.
 pub(crate) fn response(conversation: &str, parts: Receiver<Part>, gone: Gone) -> Response {
+    let mut response = events(parts, gone);
+    if let Ok(name) = HeaderValue::from_str(conversation) {
+        response.headers_mut().insert(CONVERSATION, name);
+    }
+    response
+}
+
+/// A response of events, which come as they happen; when it is dropped, whoever sends them is told.
+pub(crate) fn events(parts: Receiver<Part>, gone: Gone) -> Response {
     let mut response = Response::new(Body::new(Incoming { parts, _gone: gone }));
     let headers = response.headers_mut();
     let known = |text: &'static str| HeaderValue::from_static(text);
     headers.insert(header::CONTENT_TYPE, known("text/event-stream; charset=utf-8"));
     headers.insert(header::CACHE_CONTROL, known("no-store"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, known("nosniff"));
-    if let Ok(name) = HeaderValue::from_str(conversation) {
-        headers.insert(CONVERSATION, name);
-    }
     response
 }
 

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use axum::http::StatusCode;
-use flowgate::monitor::{Monitor, PushError};
+use flowgate::monitor::{Authorized, Monitor, PushError};
 use flowgate::trace::Tool;
 use flowgate_guard::agent::{Agent, Observer, Toolbox, TurnError};
 use flowgate_guard::approve::{Ask, Decision, DigestKey};
-use flowgate_guard::conversation::{Conversation, Ended, Reply, Settings, Turn};
+use flowgate_guard::conversation::{CONTINUE, Conversation, Ended, Reply, Settings, Turn as Done};
 use flowgate_guard::{Offered, Words};
 use flowgate_lm::chat::{Completion, Message, Request, Stop, ToolCall, ToolChoice, ToolSpec};
 use flowgate_lm::wire::Asked;
@@ -20,6 +20,7 @@ use super::Waiting;
 use super::clients::Known;
 use super::sessions::Session;
 use super::stream::Outgoing;
+use crate::approvals::{Answered, Approvals};
 
 /// Why a request is not answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,22 +49,34 @@ const MAX_TOOLS: usize = 512;
 
 /// A conversation of a client, with nothing in it.
 pub(crate) fn begin(client: &Known, key: [u8; 32]) -> Result<Conversation, Failure> {
-    let settings = Settings::new(client.spec.method, DigestKey::new(key));
+    let settings =
+        Settings { expires: client.spec.stands, ..Settings::new(client.spec.method, DigestKey::new(key)) };
     let monitor = Monitor::new(std::sync::Arc::clone(&client.spec.policy));
     let mut conversation = Conversation::new(monitor, Vec::new(), settings)?;
     conversation.keep_inputs();
     Ok(conversation)
 }
 
+/// A request, and all that it takes to answer it.
+#[derive(Clone, Copy)]
+pub(crate) struct Turn<'t> {
+    pub(crate) client: &'t Known,
+    /// The conversation.
+    pub(crate) name: &'t str,
+    pub(crate) asked: &'t Asked,
+    /// The client's key for the upstream, if it brings one.
+    pub(crate) key: Option<&'t str>,
+    pub(crate) waiting: &'t Waiting,
+    pub(crate) approvals: &'t Approvals,
+}
+
 /// Takes a chat into its conversation, and has the model write until it is the client's turn.
 pub(crate) fn run(
-    client: &Known,
+    turn: Turn<'_>,
     session: &mut Session,
-    asked: &Asked,
-    key: Option<&str>,
-    waiting: &Waiting,
     stream: &mut Option<Outgoing>,
 ) -> Result<Completion, Failure> {
+    let Turn { client, name, asked, key, waiting, approvals } = turn;
     let upstream = &client.spec.upstream;
     if !upstream.models.is_empty() && !upstream.models.contains(&asked.model) {
         let message =
@@ -81,22 +94,48 @@ pub(crate) fn run(
         let message = format!("there are more than {MAX_TOOLS} tools; send those that the agent needs");
         return Err(Failure::new(StatusCode::BAD_REQUEST, message));
     }
-    session.conversation.offer(asked.request.tools.iter().map(offered).collect())?;
-    session.conversation.set_sampling(asked.request.sampling.clone());
-    {
+    let mut question: Option<String> = None;
+    let mut used: Vec<String> = Vec::new();
+    let is_resumed = session.conversation.resume(&mut session.history, &asked.request.messages);
+    if is_resumed {
+        let Answered { decision, id } = approvals.answer_to(&client.spec, name, waiting)?;
+        match decision {
+            Decision::Later => {
+                let completion = waiting_for(id.as_deref(), &session.conversation.postpone());
+                session.answered(client, &completion);
+                return Ok(completion);
+            }
+            Decision::Allow => used.extend(id),
+            Decision::Refuse | Decision::Silent => {}
+        }
+        session.conversation.decided(decision);
+    } else {
+        if session.conversation.waits_for_decision() {
+            approvals.give_up(&client.spec, name)?;
+        }
+        session.conversation.offer(asked.request.tools.iter().map(offered).collect())?;
+        session.conversation.set_sampling(asked.request.sampling.clone());
         let mut known = client.history.lock().unwrap_or_else(PoisonError::into_inner);
         session.conversation.sent(&mut known.client, &mut session.history, &asked.request.messages)?;
     }
     let model = Chosen { model: &remote, choice: &asked.request.choice, is_first: AtomicBool::new(true) };
     let begun = Instant::now();
-    let mut watch = Watch { waiting, stream, before: String::new() };
+    let mut watch = Watch { turn, stream, before: String::new() };
+    let mut ask = |ask: &Ask| {
+        let Answered { decision, id } = approvals.ask(&client.spec, name, ask, waiting);
+        match decision {
+            Decision::Allow => used.extend(id),
+            Decision::Later => question = id,
+            Decision::Refuse | Decision::Silent => {}
+        }
+        decision
+    };
     let mut agent = Agent {
         model: &model,
         screener: &small,
         filler: &small,
         tools: &Toolbox::elsewhere(),
-        // Nobody is there to be asked.
-        approver: &mut |_: &Ask| Decision::Silent,
+        approver: &mut ask,
         clock: &|| begun.elapsed(),
         observer: &mut watch,
     };
@@ -105,11 +144,33 @@ pub(crate) fn run(
         TurnError::Model(error) => of_model(&error),
         TurnError::Full(error) => error.into(),
     })?;
-    let completion = completion(&turn);
-    let message = Message::Assistant { text: completion.text.clone(), calls: completion.calls.clone() };
-    let mut known = client.history.lock().unwrap_or_else(PoisonError::into_inner);
-    session.conversation.answered_to(&mut known.client, &mut session.history, &message);
+    session.used = used;
+    let completion = match turn.ended {
+        Some(Ended::Asked) => waiting_for(question.as_deref(), &turn),
+        _ => completion(&turn),
+    };
+    session.answered(client, &completion);
     Ok(completion)
+}
+
+impl Session {
+    /// The client gets this for an answer.
+    fn answered(&mut self, client: &Known, completion: &Completion) {
+        let message = Message::Assistant { text: completion.text.clone(), calls: completion.calls.clone() };
+        let mut known = client.history.lock().unwrap_or_else(PoisonError::into_inner);
+        self.conversation.answered_to(&mut known.client, &mut self.history, &message);
+    }
+}
+
+/// What the client gets of a turn that waits for a person.
+fn waiting_for(question: Option<&str>, turn: &Done) -> Completion {
+    let note = format!(
+        "[a person has to allow what comes next: question {}. Say `{CONTINUE}` when it is decided; anything else gives it up.]",
+        question.unwrap_or("unknown")
+    );
+    let mut completion = completion(turn);
+    let _ = write!(completion.text, "{}{note}", if completion.text.is_empty() { "" } else { BETWEEN });
+    completion
 }
 
 /// What the model has said, as one text.
@@ -129,7 +190,7 @@ fn said(replies: &[Reply]) -> String {
 const BETWEEN: &str = "\n\n";
 
 /// What the client gets of a turn.
-fn completion(turn: &Turn) -> Completion {
+fn completion(turn: &Done) -> Completion {
     let mut text = said(&turn.replies);
     if turn.ended == Some(Ended::Clearance) {
         let note = "[the policy does not let the model's server see what it would take to go on]";
@@ -189,7 +250,7 @@ impl Complete for Chosen<'_> {
 
 /// Sends what may be sent, and stops when the client has gone.
 struct Watch<'a> {
-    waiting: &'a Waiting,
+    turn: Turn<'a>,
     stream: &'a mut Option<Outgoing>,
     /// What the model has said in the messages before this one.
     before: String,
@@ -214,8 +275,13 @@ impl Observer for Watch<'_> {
         stream.text(text);
     }
 
+    fn before_run(&mut self, _: &mut Conversation, call: &Authorized) -> Result<(), String> {
+        let Turn { client, name, approvals, .. } = self.turn;
+        approvals.stops(&client.spec, name, &call.call().tool.to_string()).map_or(Ok(()), Err)
+    }
+
     fn is_cancelled(&self) -> bool {
-        self.waiting.has_gone() || self.stream.as_ref().is_some_and(|stream| stream.is_lost)
+        self.turn.waiting.has_gone() || self.stream.as_ref().is_some_and(|stream| stream.is_lost)
     }
 }
 
@@ -244,21 +310,21 @@ mod tests {
             withheld: withheld.iter().map(|rule| (*rule).to_owned()).collect(),
             disarmed: Vec::new(),
         };
-        let check = |turn: Turn, text: &str, stop: Stop| {
+        let check = |turn: Done, text: &str, stop: Stop| {
             let completion = completion(&turn);
             assert_eq!((completion.text.as_str(), completion.stop), (text, stop));
         };
-        check(Turn::default(), "", Stop::End);
+        check(Done::default(), "", Stop::End);
         let replies = vec![reply("one", &[]), reply("", &["no secrets"]), reply("two", &[])];
         check(
-            Turn { replies, ..Turn::default() },
+            Done { replies, ..Done::default() },
             "one\n\n[withheld by a rule: no secrets]\n\ntwo",
             Stop::End,
         );
-        check(Turn { ended: Some(Ended::Steps), ..Turn::default() }, "", Stop::Length);
+        check(Done { ended: Some(Ended::Steps), ..Done::default() }, "", Stop::Length);
         let ended = Some(Ended::Clearance);
         check(
-            Turn { ended, ..Turn::default() },
+            Done { ended, ..Done::default() },
             "[the policy does not let the model's server see what it would take to go on]",
             Stop::End,
         );

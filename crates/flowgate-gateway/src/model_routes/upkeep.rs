@@ -5,31 +5,39 @@ use std::time::Duration;
 
 use tokio::time::{MissedTickBehavior, interval};
 
+use crate::approvals::Approvals;
 use crate::store::Store;
 
 /// How often this gateway says that it is still there: several times in the time for which it holds conversations.
 const HOLD: Duration = Duration::from_secs(8);
+/// How often questions that are over are marked.
+const EXPIRE: Duration = Duration::from_secs(30);
 /// How often what is too old is deleted.
 const CLEAN: Duration = Duration::from_secs(600);
 
-/// Looks after a store until it is closed. Conversations that were not used for `retention` are deleted.
-pub(super) fn begin(store: &Arc<Store>, retention: Duration) {
+/// Looks after a store until it is closed. What was not used for `retention` is deleted.
+pub(super) fn begin(store: &Arc<Store>, approvals: &Arc<Approvals>, retention: Duration) {
     if store.is_shared() {
         let store = Arc::downgrade(store);
         // What fails is tried again: a conversation that was held by nobody for too long is not kept.
         tokio::spawn(often(HOLD, store, |store| async move { drop(store.hold_on().await) }));
     }
     let age = i64::try_from(retention.as_millis()).unwrap_or(i64::MAX / 2);
-    let store = Arc::downgrade(store);
+    let (store, approvals) = (Arc::downgrade(store), Arc::downgrade(approvals));
     tokio::spawn(often(CLEAN, store, move |store| async move { drop(store.delete_unused(age).await) }));
+    tokio::spawn(often(
+        EXPIRE,
+        approvals,
+        move |approvals| async move { drop(approvals.clean(retention).await) },
+    ));
 }
 
-async fn often<F: Future<Output = ()>>(pause: Duration, store: Weak<Store>, work: impl Fn(Arc<Store>) -> F) {
+async fn often<T, F: Future<Output = ()>>(pause: Duration, what: Weak<T>, work: impl Fn(Arc<T>) -> F) {
     let mut ticks = interval(pause);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        let Some(store) = store.upgrade() else { return };
-        work(store).await;
+        let Some(what) = what.upgrade() else { return };
+        work(what).await;
     }
 }

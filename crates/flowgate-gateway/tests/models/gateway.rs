@@ -98,7 +98,8 @@ impl Home {
             "KEY" => Some(KEY.to_owned()),
             "OTHER" => Some(OTHER_KEY.to_owned()),
             "UPSTREAM" => Some("key-of-the-upstream".to_owned()),
-            _ => None,
+            "SECRET" => Some("secret".to_owned()),
+            name => Some(format!("key-of-the-person-{name}")),
         };
         let models = file::read(&self.text, &self.folder, &environment).map_err(|error| error.to_string())?;
         let (ready, is_ready) = std::sync::mpsc::channel();

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod approvals;
 mod gateway;
 mod stores;
 mod upstream;

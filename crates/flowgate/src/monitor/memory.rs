@@ -14,6 +14,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::Monitor;
+use super::stores::Carried;
 use crate::label::Label;
 use crate::policy::pattern::PatternId;
 use crate::policy::plan::Plan;
@@ -34,18 +35,27 @@ impl Monitor {
     /// What every store carries that was used in this session or an earlier one.
     pub fn remember(&self) -> Value {
         let (plan, space) = (&self.policy.plan, self.policy.space());
-        let stores = self.stores.carried().map(|(declared, server, label)| {
+        let stores = self.stores.carried().map(|Carried { declared, server, label, stamp }| {
             let label = space.to_names(&label, &self.roster);
             match declared.and_then(|index| plan.stores.get(index)) {
-                Some(store) => json!({"store": store.name, "label": label}),
-                None => json!({"server": server.map(|server| server.to_string()), "label": label}),
+                Some(store) => json!({"store": store.name, "label": label, "written": stamp}),
+                None => {
+                    json!({"server": server.map(|server| server.to_string()), "label": label, "written": stamp})
+                }
             }
         });
         let floor = space.to_names(&self.stores.floor(), &self.roster);
         json!({"declared": declarations(plan), "floor": floor, "stores": stores.collect::<Vec<_>>()})
     }
 
-    /// Joins what earlier sessions wrote into the stores of this one.
+    /// Marks what this session has written since the last time with something that no other session has used: so others know by
+    /// what is [remembered](Self::remember) that it was written to, also if its label is the same.
+    pub fn stamp(&mut self, stamp: &str) {
+        self.stores.stamp(stamp);
+    }
+
+    /// Joins what earlier sessions wrote into the stores of this one. What a person was asked about a store that was written to since
+    /// is not allowed any more.
     ///
     /// # Errors
     /// If it is no such record. Then nothing is known of the stores, and the session should not begin.
@@ -54,19 +64,22 @@ impl Monitor {
         let (plan, space) = (&policy.plan, policy.space());
         let stores =
             record.get("stores").and_then(Value::as_array).ok_or(MemoryError("it lists no stores"))?;
-        let mut read: Vec<(Option<usize>, Option<Arc<str>>, Label)> = Vec::new();
+        let mut read: Vec<(Option<usize>, Option<Arc<str>>, Label, &str)> = Vec::new();
         let mut is_known = record.get("declared") == Some(&declarations(plan));
         for store in stores {
             let label = store.get("label").filter(|label| label.is_object());
             let label = space.from_names(label.ok_or(MemoryError("a store has no label"))?, &mut self.roster);
+            let stamp = store.get("written").and_then(Value::as_str).unwrap_or_default();
             match (store.get("store"), store.get("server")) {
                 (Some(Value::String(name)), None) => {
                     let declared = plan.stores.iter().position(|known| known.name == *name);
                     is_known &= declared.is_some();
-                    read.push((declared, None, label));
+                    read.push((declared, None, label, stamp));
                 }
-                (None, Some(Value::String(server))) => read.push((None, Some(server.as_str().into()), label)),
-                (None, Some(Value::Null)) => read.push((None, None, label)),
+                (None, Some(Value::String(server))) => {
+                    read.push((None, Some(server.as_str().into()), label, stamp));
+                }
+                (None, Some(Value::Null)) => read.push((None, None, label, stamp)),
                 _ => return Err(MemoryError("a store has neither a name nor a server")),
             }
         }
@@ -74,12 +87,13 @@ impl Monitor {
         // What every store carries; a record that does not say so is not one of ours.
         let floor = record.get("floor").ok_or(MemoryError("it does not say what all stores carry"))?;
         let floor = space.from_names(floor, &mut self.roster);
-        self.stores.raise_all(&floor);
+        self.stores.raise_floor(&floor);
         if is_known {
-            read.iter()
-                .for_each(|(declared, server, label)| self.stores.join(*declared, server.as_ref(), label));
+            for (declared, server, label, stamp) in read {
+                self.stores.join(&Carried { declared, server: server.as_ref(), label, stamp });
+            }
         } else {
-            let all = read.iter().fold(Label::BOTTOM, |all, (_, _, label)| all.join(label));
+            let all = read.iter().fold(Label::BOTTOM, |all, (_, _, label, _)| all.join(label));
             self.stores.raise_all(&all);
         }
         Ok(())

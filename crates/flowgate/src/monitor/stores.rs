@@ -25,6 +25,20 @@ struct State {
     declared: Option<usize>,
     label: Label,
     version: u64,
+    /// Stands for the last write that other sessions can know of; empty if there is none.
+    stamp: String,
+    /// Whether this session has written since.
+    is_written: bool,
+}
+
+/// What is known of a store: its name if it is declared, or the server whose undeclared tools share it; what it carries, and
+/// what stands for the last write to it.
+#[derive(Debug, Clone)]
+pub(super) struct Carried<'s> {
+    pub(super) declared: Option<usize>,
+    pub(super) server: Option<&'s Arc<str>>,
+    pub(super) label: Label,
+    pub(super) stamp: &'s str,
 }
 
 /// The labels of all stores.
@@ -40,7 +54,9 @@ impl Stores {
         let server = server.filter(|_| declared.is_none());
         let known = self.states.iter().position(|s| s.declared == declared && s.server.as_ref() == server);
         known.unwrap_or_else(|| {
-            self.states.push(State { server: server.cloned(), declared, label: Label::BOTTOM, version: 0 });
+            let (server, label) = (server.cloned(), Label::BOTTOM);
+            let (stamp, is_written) = (String::new(), false);
+            self.states.push(State { server, declared, label, version: 0, stamp, is_written });
             self.states.len() - 1
         })
     }
@@ -89,7 +105,16 @@ impl Stores {
             if let Some(state) = self.states.get_mut(*index) {
                 state.label = state.label.join(label);
                 state.version += 1;
+                state.is_written = true;
             }
+        }
+    }
+
+    /// Marks what this session has written since the last time.
+    pub(super) fn stamp(&mut self, stamp: &str) {
+        for state in self.states.iter_mut().filter(|state| state.is_written) {
+            stamp.clone_into(&mut state.stamp);
+            state.is_written = false;
         }
     }
 
@@ -102,9 +127,14 @@ impl Stores {
         }
     }
 
-    /// What each store carries: its name if it is declared, or the server whose undeclared tools share it.
-    pub(super) fn carried(&self) -> impl Iterator<Item = (Option<usize>, Option<&Arc<str>>, Label)> + '_ {
-        self.states.iter().map(|state| (state.declared, state.server.as_ref(), state.label.join(&self.floor)))
+    /// What is known of each store.
+    pub(super) fn carried(&self) -> impl Iterator<Item = Carried<'_>> + '_ {
+        self.states.iter().map(|state| Carried {
+            declared: state.declared,
+            server: state.server.as_ref(),
+            label: state.label.join(&self.floor),
+            stamp: &state.stamp,
+        })
     }
 
     /// What every store carries at least.
@@ -112,10 +142,19 @@ impl Stores {
         self.floor
     }
 
-    /// Joins a label into one store.
-    pub(super) fn join(&mut self, declared: Option<usize>, server: Option<&Arc<str>>, label: &Label) {
-        let index = self.index(declared, server);
-        self.raise(&[index], label);
+    /// Joins what other sessions know of one store. One that they have written to has changed.
+    pub(super) fn join(&mut self, known: &Carried<'_>) {
+        let index = self.index(known.declared, known.server);
+        self.raise(&[index], &known.label);
+        if let Some(state) = self.states.get_mut(index).filter(|state| state.stamp != known.stamp) {
+            known.stamp.clone_into(&mut state.stamp);
+            state.version += 1;
+        }
+    }
+
+    /// Joins a label into every store, what they hold has not changed.
+    pub(super) fn raise_floor(&mut self, label: &Label) {
+        self.floor = self.floor.join(label);
     }
 
     /// Joins a label into every store, also into those that nobody has used yet.

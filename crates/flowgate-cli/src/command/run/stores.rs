@@ -59,6 +59,9 @@ impl Stores {
         self.locked(|stores| {
             stores.read()?;
             stores.tell(conversation, known)?;
+            let mut stamp = [0; 16];
+            getrandom::fill(&mut stamp).map_err(|error| error.to_string())?;
+            conversation.stamp(&u128::from_le_bytes(stamp).to_string());
             let now = conversation.remember();
             if stores.kept.as_ref() != Some(&now) {
                 stores.write(&now)?;

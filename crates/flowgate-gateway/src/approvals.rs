@@ -1,0 +1,210 @@
+//! People decide: on calls that the policy neither permits nor forbids, and on what has to stop.
+//!
+//! A question is a row of the [store](crate::store). It outlives the gateway and the request that asked it, is decided once, for a
+//! call with exactly its arguments, and no answer is a no. The request waits a while; then its turn ends, and goes on when the
+//! agent asks again.
+//!
+//! * `people`: who may see, decide and stop. * `routes`: how they do it. * `webhook`: how they hear of it.
+
+pub(crate) mod people;
+pub(crate) mod routes;
+pub(crate) mod webhook;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use flowgate_guard::approve::{Ask, Decision};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use axum::http::StatusCode;
+
+use crate::model_routes::{Client, Failure, Waiting};
+use crate::random;
+use crate::store::{Freeze, NewQuestion, Question, State, Store, StoreError, wait};
+use people::People;
+use routes::Kind;
+use webhook::Webhook;
+
+/// How often is looked whether somebody has decided in another gateway.
+const LOOK: Duration = Duration::from_millis(500);
+/// How often an answer that is too old is looked for and deleted: see `retention`.
+const MILLISECONDS: i64 = 1000;
+
+/// How questions are asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asking {
+    /// How long a request waits for an answer.
+    pub wait: Duration,
+    /// How long a question stands.
+    pub stands: Duration,
+}
+
+impl Default for Asking {
+    fn default() -> Self {
+        Self { wait: Duration::from_secs(30), stands: Duration::from_secs(60 * 60) }
+    }
+}
+
+/// Whoever is asked.
+#[derive(Debug)]
+pub(crate) struct Approvals {
+    pub(crate) store: Arc<Store>,
+    pub(crate) people: People,
+    asking: Asking,
+    webhook: Option<Webhook>,
+    /// Rings when something happened to a question here.
+    bell: watch::Sender<()>,
+}
+
+/// What came of a question.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Answered {
+    pub(crate) decision: Decision,
+    /// The question; none if nobody was asked.
+    pub(crate) id: Option<String>,
+}
+
+impl Answered {
+    /// Nobody was asked.
+    const NOBODY: Self = Self { decision: Decision::Silent, id: None };
+}
+
+impl Approvals {
+    pub(crate) fn new(store: Arc<Store>, people: People, asking: Asking, webhook: Option<Webhook>) -> Self {
+        Self { store, people, asking, webhook, bell: watch::Sender::new(()) }
+    }
+
+    /// Asks whether a call may run, and waits a while for the answer. Where nobody may decide, the answer is no.
+    pub(crate) fn ask(&self, client: &Client, conversation: &str, ask: &Ask, waiting: &Waiting) -> Answered {
+        if !self.people.can_decide_for(client) {
+            return Answered::NOBODY;
+        }
+        let Ok(id) = random::name() else { return Answered::NOBODY };
+        let content = content(ask).to_string();
+        let new = NewQuestion {
+            id: &id,
+            client: &client.name,
+            name: conversation,
+            tenant: &client.tenant,
+            digest: &ask.digest,
+            content: &content,
+            stands: i64::try_from(self.asking.stands.as_millis()).unwrap_or(i64::MAX / 4),
+        };
+        // A question that nobody can be asked has no answer.
+        let Ok((id, is_new)) = wait(self.store.ask(&new)) else { return Answered::NOBODY };
+        if is_new {
+            self.ring();
+            if let (Some(webhook), Ok(Some(question))) = (&self.webhook, wait(self.store.question(&id))) {
+                webhook.tell("question.asked", &question);
+            }
+        }
+        self.await_answer(id, waiting)
+    }
+
+    /// The answer to what a conversation asked last, waited for a while.
+    pub(crate) fn answer_to(
+        &self,
+        client: &Client,
+        conversation: &str,
+        waiting: &Waiting,
+    ) -> Result<Answered, StoreError> {
+        match wait(self.store.question_of(&client.name, conversation))? {
+            Some(question) => Ok(self.await_answer(question.id, waiting)),
+            None => Ok(Answered::NOBODY),
+        }
+    }
+
+    fn await_answer(&self, id: String, waiting: &Waiting) -> Answered {
+        let until = Instant::now() + self.asking.wait;
+        let mut bell = self.bell.subscribe();
+        let decision = loop {
+            let state = wait(self.store.question(&id)).ok().flatten().map(|question| question.state);
+            match state {
+                // An answer that nobody would hear is kept for who asks again.
+                Some(State::Open | State::Allowed) if waiting.has_gone() => break Decision::Later,
+                Some(State::Allowed) => break Decision::Allow,
+                Some(State::Denied) => break Decision::Refuse,
+                Some(State::Open) if Instant::now() >= until => break Decision::Later,
+                Some(State::Open) => {}
+                Some(State::Used | State::Expired | State::Void) | None => break Decision::Silent,
+            }
+            let left = until.saturating_duration_since(Instant::now()).min(LOOK);
+            let rings = tokio::time::timeout(left, bell.changed());
+            let _ = tokio::runtime::Handle::current().block_on(rings);
+        };
+        Answered { decision, id: Some(id) }
+    }
+
+    /// Refuses what somebody has stopped.
+    pub(crate) fn check_frozen(&self, client: &Client, conversation: &str) -> Result<(), Failure> {
+        let full = format!("{}/{conversation}", client.name);
+        let is_stopped = |freeze: &Freeze| {
+            freeze.kind == Kind::Client.name() && freeze.what == client.name
+                || freeze.kind == Kind::Conversation.name() && freeze.what == full
+        };
+        match wait(self.store.freezes())?.iter().find(|freeze| is_stopped(freeze)) {
+            None => Ok(()),
+            Some(freeze) => {
+                let message = format!("this {} is stopped by its operator", freeze.kind);
+                Err(Failure::new(StatusCode::FORBIDDEN, message))
+            }
+        }
+    }
+
+    /// Whether a call may not run, since somebody has stopped it: why.
+    pub(crate) fn stops(&self, client: &Client, conversation: &str, tool: &str) -> Option<String> {
+        if let Err(failure) = self.check_frozen(client, conversation) {
+            return Some(failure.message);
+        }
+        let is_stopped = |freeze: &Freeze| freeze.kind == Kind::Tool.name() && freeze.what == tool;
+        match wait(self.store.freezes()) {
+            Ok(freezes) => {
+                freezes.iter().any(is_stopped).then(|| "the tool is stopped by its operator".to_owned())
+            }
+            Err(error) => Some(error.to_string()),
+        }
+    }
+
+    /// What a conversation asked is given up: it goes on without the answer.
+    pub(crate) fn give_up(&self, client: &Client, conversation: &str) -> Result<(), StoreError> {
+        wait(self.store.give_up(&client.name, conversation))?;
+        self.ring();
+        Ok(())
+    }
+
+    /// Something happened to a question.
+    pub(crate) fn ring(&self) {
+        self.bell.send_replace(());
+    }
+
+    /// Tells of a decision.
+    fn tell(&self, question: &Question) {
+        self.ring();
+        if let Some(webhook) = &self.webhook {
+            webhook.tell("question.decided", question);
+        }
+    }
+
+    /// What is done from time to time: questions that are over are marked, and after `retention` deleted.
+    pub(crate) async fn clean(&self, retention: Duration) -> Result<(), StoreError> {
+        let age = i64::try_from(retention.as_secs())
+            .unwrap_or(i64::MAX / MILLISECONDS)
+            .saturating_mul(MILLISECONDS);
+        self.store.expire(age).await
+    }
+}
+
+/// What a person is shown of a question, from whom nothing is kept that the decision is about.
+fn content(ask: &Ask) -> Value {
+    let mut reasons: Vec<&str> = ask.reasons.iter().map(|reason| reason.message.as_str()).collect();
+    reasons.dedup();
+    let excerpt = |excerpt: &flowgate_guard::approve::Excerpt| json!({"place": excerpt.region.to_string(), "label": excerpt.label, "text": excerpt.text});
+    json!({
+        "tool": ask.tool.to_string(),
+        "arguments": ask.arguments,
+        "label": ask.label,
+        "reasons": reasons,
+        "excerpts": ask.excerpts.iter().map(excerpt).collect::<Vec<_>>(),
+    })
+}

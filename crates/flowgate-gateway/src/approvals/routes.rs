@@ -1,0 +1,261 @@
+//! What people ask of the gateway: questions, decisions, and what is to stop.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::Response;
+use flowgate_lm::sse::Event;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use super::Approvals;
+use super::people::{Person, Role};
+use crate::model_routes::Waiting;
+use crate::model_routes::stream::{self, Part};
+use crate::reply::Reply;
+use crate::store::{Question, State, StoreError, Undecided};
+
+/// Questions of one answer.
+const MOST: i64 = 200;
+/// How often is looked for what happened in other gateways.
+const LOOK: Duration = Duration::from_millis(500);
+/// After how many looks a client hears that the connection is still there.
+const ALIVE: u32 = 30;
+
+/// What a person says to a question.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Said {
+    /// `allow` or `deny`.
+    decision: SaidDecision,
+    /// The digest of the question as it was shown: one allows what one has seen.
+    digest: String,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum SaidDecision {
+    Allow,
+    Deny,
+}
+
+/// What is to stop, or to go on.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Switch {
+    kind: Kind,
+    /// The client, the conversation as `CLIENT/NAME`, or the tool.
+    what: String,
+    frozen: bool,
+}
+
+/// What can be stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Kind {
+    /// All requests of a client.
+    Client,
+    /// All requests of a conversation.
+    Conversation,
+    /// All calls of a tool.
+    Tool,
+}
+
+impl Kind {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Client => "client",
+            Self::Conversation => "conversation",
+            Self::Tool => "tool",
+        }
+    }
+}
+
+impl Approvals {
+    /// The person who asks.
+    fn person(&self, headers: &HeaderMap, least: Role) -> Result<&Person, Reply> {
+        let person = self.people.find(headers).ok_or_else(|| {
+            let message = "this route asks for the key of a person: send `Authorization: Bearer KEY`";
+            Reply::detail(StatusCode::UNAUTHORIZED, message).header(header::WWW_AUTHENTICATE, "Bearer")
+        })?;
+        if person.role < least {
+            let message =
+                format!("a {} may not do this; it takes a role of {}", person.role.name(), least.name());
+            return Err(Reply::detail(StatusCode::FORBIDDEN, &message));
+        }
+        Ok(person)
+    }
+
+    /// Refuses who is nobody.
+    pub(crate) fn check(&self, headers: &HeaderMap) -> Result<(), Reply> {
+        self.person(headers, Role::Viewer).map(drop)
+    }
+
+    /// The questions of a state, `open` if the query names none.
+    pub(crate) async fn list(&self, headers: &HeaderMap, query: Option<&str>) -> Result<Reply, Reply> {
+        let person = self.person(headers, Role::Viewer)?;
+        let state = match query.filter(|query| !query.is_empty()) {
+            None => Some(State::Open),
+            Some(query) => query
+                .strip_prefix("state=")
+                .and_then(|name| State::ALL.into_iter().find(|state| state.name() == name)),
+        };
+        let Some(state) = state else {
+            let names: Vec<&str> = State::ALL.iter().map(|state| state.name()).collect();
+            let message = format!("the query is `state=` with one of: {}", names.join(", "));
+            return Err(Reply::detail(StatusCode::BAD_REQUEST, &message));
+        };
+        let questions = self.store.questions(state, MOST).await.map_err(failed)?;
+        let seen = questions.iter().filter(|question| person.sees(&question.tenant));
+        let list: Vec<Value> = seen.map(|question| self.shown(question, person)).collect();
+        Ok(Reply::json(StatusCode::OK, &json!({"questions": list})))
+    }
+
+    /// One question.
+    pub(crate) async fn get(&self, headers: &HeaderMap, id: &str) -> Result<Reply, Reply> {
+        let person = self.person(headers, Role::Viewer)?;
+        let question = self.store.question(id).await.map_err(failed)?;
+        let question = question.filter(|question| person.sees(&question.tenant)).ok_or_else(unknown)?;
+        Ok(Reply::json(StatusCode::OK, &self.shown(&question, person)))
+    }
+
+    /// A decision.
+    pub(crate) async fn decide(&self, headers: &HeaderMap, id: &str, body: &[u8]) -> Result<Reply, Reply> {
+        let person = self.person(headers, Role::Approver)?;
+        let said: Said = read(body, "`{\"decision\": \"allow\" or \"deny\", \"digest\": \"...\"}`")?;
+        let question = self.store.question(id).await.map_err(failed)?;
+        let question = question.filter(|question| person.sees(&question.tenant)).ok_or_else(unknown)?;
+        if !person.decides_for(&question.tenant, self.people.owner(&question.client)) {
+            let message = "who asks for something never allows it: another person has to decide";
+            return Err(Reply::detail(StatusCode::FORBIDDEN, message));
+        }
+        let allow = matches!(said.decision, SaidDecision::Allow);
+        let decided = self.store.decide((id, &said.digest), allow, &person.name).await.map_err(failed)?;
+        let refuse = |status, message: &str| Err(Reply::detail(status, message));
+        match decided {
+            Ok(question) => {
+                self.tell(&question);
+                Ok(Reply::json(StatusCode::OK, &self.shown(&question, person)))
+            }
+            Err(Undecided::Unknown) => Err(unknown()),
+            Err(Undecided::OtherDigest) => {
+                refuse(StatusCode::CONFLICT, "the digest is not that of the question: look at it again")
+            }
+            Err(Undecided::Not(state)) => {
+                let message = format!("the question is not open any more: it is {}", state.name());
+                refuse(StatusCode::CONFLICT, &message)
+            }
+        }
+    }
+
+    /// Everything that happens to questions, as events, from the change on whose number the client has last; from now on, if it
+    /// has none.
+    pub(crate) async fn events(self: &Arc<Self>, headers: &HeaderMap) -> Result<Response, Reply> {
+        let person = self.person(headers, Role::Viewer)?.name.clone();
+        let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse::<i64>().ok());
+        let mut last = match last {
+            Some(last) => last,
+            None => self.store.last_change().await.map_err(failed)?,
+        };
+        let (parts, reader) = stream::way();
+        let waiting = Waiting::default();
+        let gone = waiting.until_dropped();
+        let approvals = Arc::clone(self);
+        let mut bell = self.bell.subscribe();
+        tokio::spawn(async move {
+            let Some(person) = approvals.people.named(&person) else { return };
+            let mut idle = 0;
+            while !waiting.has_gone() {
+                // What cannot be read now is read later.
+                let new = approvals.store.questions_after(last, MOST).await.unwrap_or_default();
+                let mut text = String::new();
+                for question in &new {
+                    last = question.change;
+                    if person.sees(&question.tenant) {
+                        let data = approvals.shown(question, person).to_string();
+                        text.push_str(&format!("id: {last}\n"));
+                        text.push_str(&Event::new("question", data).encode());
+                    }
+                }
+                idle = if new.is_empty() { idle + 1 } else { 0 };
+                if idle % ALIVE == 1 {
+                    text.push_str(": still here\n\n");
+                }
+                if !text.is_empty() && parts.send(Part::Bytes(text.into_bytes())).await.is_err() {
+                    return;
+                }
+                if new.is_empty() {
+                    let _ = timeout(LOOK, bell.changed()).await;
+                }
+            }
+        });
+        Ok(stream::events(reader, gone))
+    }
+
+    /// What is stopped.
+    pub(crate) async fn freezes(&self, headers: &HeaderMap) -> Result<Reply, Reply> {
+        self.person(headers, Role::Viewer)?;
+        let freezes = self.store.freezes().await.map_err(failed)?;
+        let shown = freezes
+            .iter()
+            .map(|freeze| json!({"kind": freeze.kind, "what": freeze.what, "who": freeze.who, "since": freeze.since}));
+        Ok(Reply::json(StatusCode::OK, &json!({"frozen": shown.collect::<Vec<_>>()})))
+    }
+
+    /// Stops something now, or lets it go on.
+    pub(crate) async fn switch(&self, headers: &HeaderMap, body: &[u8]) -> Result<Reply, Reply> {
+        let person = self.person(headers, Role::Admin)?;
+        if !person.tenants.is_empty() {
+            let message = "what is stopped is stopped for all tenants, and you are there for some";
+            return Err(Reply::detail(StatusCode::FORBIDDEN, message));
+        }
+        let form = "`{\"kind\": \"client\", \"conversation\" or \"tool\", \"what\": \"...\", \"frozen\": true or false}`";
+        let switch: Switch = read(body, form)?;
+        let (kind, what) = (switch.kind.name(), switch.what.as_str());
+        if switch.frozen {
+            self.store.freeze(kind, what, &person.name).await.map_err(failed)?;
+        } else if !self.store.thaw(kind, what).await.map_err(failed)? {
+            return Err(Reply::detail(StatusCode::NOT_FOUND, "this is not stopped"));
+        }
+        Ok(Reply::json(StatusCode::OK, &json!({"kind": kind, "what": what, "frozen": switch.frozen})))
+    }
+
+    /// A question as a person sees it.
+    fn shown(&self, question: &Question, person: &Person) -> Value {
+        let content: Value = serde_json::from_str(&question.content).unwrap_or_default();
+        let may_decide = question.state == State::Open
+            && person.decides_for(&question.tenant, self.people.owner(&question.client));
+        json!({
+            "id": question.id,
+            "state": question.state.name(),
+            "client": question.client,
+            "conversation": question.name,
+            "tenant": question.tenant,
+            "digest": question.digest,
+            "asked": question.asked,
+            "expires": question.expires,
+            "decided_by": (!question.decided_by.is_empty()).then_some(&question.decided_by),
+            "decided": (question.decided != 0).then_some(question.decided),
+            "you_may_decide": may_decide,
+            "call": content,
+        })
+    }
+}
+
+fn read<T: for<'de> Deserialize<'de>>(body: &[u8], form: &str) -> Result<T, Reply> {
+    serde_json::from_slice(body).map_err(|error| {
+        let message = format!("the body is not {form}: {error}");
+        Reply::detail(StatusCode::BAD_REQUEST, &message)
+    })
+}
+
+fn unknown() -> Reply {
+    Reply::detail(StatusCode::NOT_FOUND, "there is no such question")
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "as `map_err` hands it over")]
+fn failed(error: StoreError) -> Reply {
+    Reply::detail(StatusCode::SERVICE_UNAVAILABLE, &error.to_string())
+}

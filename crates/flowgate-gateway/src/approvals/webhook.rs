@@ -1,0 +1,95 @@
+//! Tells another program of questions, such as one that posts them in a chat. No content leaves the gateway by this way: who is
+//! told asks for the question with a key of their own.
+
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use hmac::{Hmac, Mac};
+use serde_json::{Value, json};
+use sha2::Sha256;
+
+use crate::random;
+use crate::store::Question;
+
+/// The header with the time and the signature.
+pub(crate) const SIGNATURE: &str = "x-flowgate-signature";
+/// Messages that wait to be sent; more are dropped, and the questions are still listed.
+const WAITING: usize = 1024;
+/// How often and after what pause a message is sent that did not arrive.
+const PAUSES: [Duration; 3] = [Duration::from_millis(500), Duration::from_secs(4), Duration::from_secs(30)];
+
+/// Where questions are told of.
+#[derive(Debug)]
+pub(crate) struct Webhook {
+    messages: SyncSender<String>,
+}
+
+impl Webhook {
+    /// Posts to `url` from now on, and signs with `secret`.
+    pub(crate) fn new(url: String, secret: Vec<u8>) -> std::io::Result<Self> {
+        let (messages, waiting) = sync_channel(WAITING);
+        // Ends when the gateway does.
+        std::thread::Builder::new()
+            .name("webhook".to_owned())
+            .spawn(move || post(&url, &secret, &waiting))?;
+        Ok(Self { messages })
+    }
+
+    /// Tells that something happened to a question.
+    pub(super) fn tell(&self, what: &str, question: &Question) {
+        let content: Value = serde_json::from_str(&question.content).unwrap_or_default();
+        let message = json!({
+            "type": what,
+            "id": question.id,
+            "state": question.state.name(),
+            "client": question.client,
+            "conversation": question.name,
+            "tenant": question.tenant,
+            "tool": content.get("tool"),
+            "label": content.get("label"),
+            "digest": question.digest,
+            "asked": question.asked,
+            "expires": question.expires,
+            "decided_by": (!question.decided_by.is_empty()).then_some(&question.decided_by),
+        });
+        let _ = self.messages.try_send(message.to_string());
+    }
+}
+
+fn post(url: &str, secret: &[u8], messages: &Receiver<String>) {
+    let timeout = Some(Duration::from_secs(10));
+    let agent: ureq::Agent =
+        ureq::Agent::config_builder().timeout_global(timeout).max_redirects(0).build().into();
+    while let Ok(message) = messages.recv() {
+        for pause in PAUSES {
+            let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+            let request = agent.post(url).header("content-type", "application/json");
+            let request = request.header(SIGNATURE, signature(secret, time, &message));
+            if request.send(&message).is_ok() {
+                break;
+            }
+            std::thread::sleep(pause);
+        }
+    }
+}
+
+/// The time and what it signs with the message: `t=SECONDS,v1=HEX`.
+pub(crate) fn signature(secret: &[u8], time: u64, message: &str) -> String {
+    let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(secret) else { return String::new() };
+    mac.update(format!("{time}.{message}").as_bytes());
+    format!("t={time},v1={}", random::hex(&mac.finalize().into_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As `printf '1700000000.{}' | openssl dgst -sha256 -hmac secret` has it.
+    #[test]
+    fn signatures_are_those_of_others() {
+        assert_eq!(
+            signature(b"secret", 1_700_000_000, "{}"),
+            "t=1700000000,v1=b8569b78799ff9e3cbff0fc2d63a33a2b57f3282abd07c37ae5e8e7d79a5f163"
+        );
+    }
+}

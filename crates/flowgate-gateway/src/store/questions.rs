@@ -1,0 +1,287 @@
+//! Questions to people, and what they have stopped.
+//!
+//! A question is decided once, for exactly what it asks, before it expires; what was allowed is used once, in the transaction
+//! that keeps the turn in which its call goes out. Whatever crashes in between, an approval is neither lost nor used twice.
+
+use sqlx::Row as _;
+use sqlx::any::AnyRow;
+
+use super::{Store, StoreError, Transaction, within};
+
+/// What has become of a question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Nobody has decided.
+    Open,
+    /// Somebody said yes.
+    Allowed,
+    /// Somebody said no.
+    Denied,
+    /// It was allowed, and the call went out.
+    Used,
+    /// Nobody decided in time, or what was allowed was not used in time.
+    Expired,
+    /// The conversation went on without it.
+    Void,
+}
+
+impl State {
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Open, Self::Allowed, Self::Denied, Self::Used, Self::Expired, Self::Void];
+
+    /// Its name where it is kept and listed.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Allowed => "allowed",
+            Self::Denied => "denied",
+            Self::Used => "used",
+            Self::Expired => "expired",
+            Self::Void => "void",
+        }
+    }
+}
+
+/// A question as it is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Question {
+    pub(crate) id: String,
+    pub(crate) client: String,
+    /// The conversation.
+    pub(crate) name: String,
+    pub(crate) tenant: String,
+    pub(crate) digest: String,
+    /// What the person is shown, in JSON.
+    pub(crate) content: String,
+    pub(crate) state: State,
+    pub(crate) asked: i64,
+    pub(crate) expires: i64,
+    /// Who decided; empty if nobody has.
+    pub(crate) decided_by: String,
+    pub(crate) decided: i64,
+    pub(crate) change: i64,
+}
+
+/// What is to be asked.
+#[derive(Debug, Clone)]
+pub(crate) struct NewQuestion<'a> {
+    pub(crate) id: &'a str,
+    pub(crate) client: &'a str,
+    pub(crate) name: &'a str,
+    pub(crate) tenant: &'a str,
+    pub(crate) digest: &'a str,
+    pub(crate) content: &'a str,
+    /// For how many milliseconds it stands.
+    pub(crate) stands: i64,
+}
+
+/// Why a question cannot be decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Undecided {
+    /// There is none, or not for this person.
+    Unknown,
+    /// It asks for something else.
+    OtherDigest,
+    /// It is not open any more.
+    Not(State),
+}
+
+/// Something that was stopped: its kind, what, by whom and when.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Freeze {
+    pub(crate) kind: String,
+    pub(crate) what: String,
+    pub(crate) who: String,
+    pub(crate) since: i64,
+}
+
+/// The columns of a question. One that is over and was not noticed is shown as it is.
+const COLUMNS: &str = "id, client, name, tenant, digest, content, \
+    CASE WHEN state IN ('open', 'allowed') AND expires <= {now} THEN 'expired' ELSE state END, \
+    asked, expires, decided_by, decided, change";
+
+impl Store {
+    /// Asks, or finds the question that was asked before for the same and whose answer was not used: its id, and whether it is
+    /// new.
+    pub(crate) async fn ask(&self, new: &NewQuestion<'_>) -> Result<(String, bool), StoreError> {
+        within(async {
+            let mut tx = self.begin().await?;
+            let change = next_change(&mut tx).await?;
+            let sql = "SELECT id FROM questions WHERE client = $1 AND name = $2 AND digest = $3 AND content = $4 \
+                       AND state IN ('open', 'allowed') AND expires > {now} ORDER BY asked DESC LIMIT 1";
+            let known = sqlx::query(self.timed(sql)).bind(new.client).bind(new.name).bind(new.digest).bind(new.content);
+            if let Some(row) = known.fetch_optional(&mut *tx).await? {
+                return Ok((row.try_get(0)?, false));
+            }
+            let sql = "INSERT INTO questions (id, client, name, tenant, digest, content, state, asked, expires, \
+                       decided_by, decided, change) \
+                       VALUES ($1, $2, $3, $4, $5, $6, 'open', {now}, {now} + $7, '', 0, $8)";
+            let insert = sqlx::query(self.timed(sql)).bind(new.id).bind(new.client).bind(new.name);
+            let insert = insert.bind(new.tenant).bind(new.digest).bind(new.content).bind(new.stands).bind(change);
+            insert.execute(&mut *tx).await?;
+            tx.commit().await?;
+            Ok((new.id.to_owned(), true))
+        })
+        .await
+    }
+
+    /// A question.
+    pub(crate) async fn question(&self, id: &str) -> Result<Option<Question>, StoreError> {
+        let sql = self.timed(&format!("SELECT {COLUMNS} FROM questions WHERE id = $1"));
+        let row = within(async { Ok(sqlx::query(sql).bind(id).fetch_optional(&self.pool).await?) }).await?;
+        row.as_ref().map(read).transpose()
+    }
+
+    /// The question that a conversation asked last.
+    pub(crate) async fn question_of(&self, client: &str, name: &str) -> Result<Option<Question>, StoreError> {
+        let sql = format!(
+            "SELECT {COLUMNS} FROM questions WHERE client = $1 AND name = $2 ORDER BY asked DESC, change DESC LIMIT 1"
+        );
+        let query = sqlx::query(self.timed(&sql)).bind(client).bind(name);
+        let row = within(async { Ok(query.fetch_optional(&self.pool).await?) }).await?;
+        row.as_ref().map(read).transpose()
+    }
+
+    /// Questions to which something happened after change number `after`, in that order, and at most `most` of them.
+    pub(crate) async fn questions_after(&self, after: i64, most: i64) -> Result<Vec<Question>, StoreError> {
+        let sql = format!("SELECT {COLUMNS} FROM questions WHERE change > $1 ORDER BY change LIMIT $2");
+        let query = sqlx::query(self.timed(&sql)).bind(after).bind(most);
+        let rows = within(async { Ok(query.fetch_all(&self.pool).await?) }).await?;
+        rows.iter().map(read).collect()
+    }
+
+    /// The number of the last change.
+    pub(crate) async fn last_change(&self) -> Result<i64, StoreError> {
+        let query = sqlx::query("SELECT last FROM changes WHERE one = 1");
+        Ok(within(async { Ok(query.fetch_one(&self.pool).await?) }).await?.try_get(0)?)
+    }
+
+    /// The questions of a state, the newest first, and at most `most` of them.
+    pub(crate) async fn questions(&self, state: State, most: i64) -> Result<Vec<Question>, StoreError> {
+        let sql = format!(
+            "SELECT {COLUMNS} FROM questions WHERE state = $1 AND (state NOT IN ('open', 'allowed') OR expires > {{now}}) \
+             ORDER BY asked DESC LIMIT $2"
+        );
+        let query = sqlx::query(self.timed(&sql)).bind(state.name()).bind(most);
+        let rows = within(async { Ok(query.fetch_all(&self.pool).await?) }).await?;
+        rows.iter().map(read).collect()
+    }
+
+    /// Decides a question, once, by a person who was shown what this digest stands for.
+    pub(crate) async fn decide(
+        &self,
+        (id, digest): (&str, &str),
+        allow: bool,
+        who: &str,
+    ) -> Result<Result<Question, Undecided>, StoreError> {
+        let state = if allow { State::Allowed } else { State::Denied };
+        let decided = within(async {
+            let mut tx = self.begin().await?;
+            let change = next_change(&mut tx).await?;
+            let sql = "UPDATE questions SET state = $1, decided_by = $2, decided = {now}, change = $3 \
+                       WHERE id = $4 AND digest = $5 AND state = 'open' AND expires > {now}";
+            let update =
+                sqlx::query(self.timed(sql)).bind(state.name()).bind(who).bind(change).bind(id).bind(digest);
+            let rows = update.execute(&mut *tx).await?.rows_affected();
+            tx.commit().await?;
+            Ok(rows == 1)
+        })
+        .await?;
+        Ok(match self.question(id).await? {
+            None => Err(Undecided::Unknown),
+            Some(question) if decided => Ok(question),
+            Some(question) if question.digest != digest => Err(Undecided::OtherDigest),
+            Some(question) => Err(Undecided::Not(question.state)),
+        })
+    }
+
+    /// Gives up what a conversation asked, since it went on without the answer.
+    pub(crate) async fn give_up(&self, client: &str, name: &str) -> Result<(), StoreError> {
+        within(async {
+            let mut tx = self.begin().await?;
+            let change = next_change(&mut tx).await?;
+            let sql = "UPDATE questions SET state = 'void', change = $1 \
+                       WHERE client = $2 AND name = $3 AND state IN ('open', 'allowed')";
+            sqlx::query(sql).bind(change).bind(client).bind(name).execute(&mut *tx).await?;
+            Ok(tx.commit().await?)
+        })
+        .await
+    }
+
+    /// Marks what is over, and deletes what was over for so many milliseconds.
+    pub(crate) async fn expire(&self, age: i64) -> Result<(), StoreError> {
+        within(async {
+            let mut tx = self.begin().await?;
+            let change = next_change(&mut tx).await?;
+            let sql = "UPDATE questions SET state = 'expired', change = $1 \
+                       WHERE state IN ('open', 'allowed') AND expires <= {now}";
+            sqlx::query(self.timed(sql)).bind(change).execute(&mut *tx).await?;
+            let sql = "DELETE FROM questions WHERE state NOT IN ('open', 'allowed') AND expires < {now} - $1";
+            sqlx::query(self.timed(sql)).bind(age).execute(&mut *tx).await?;
+            Ok(tx.commit().await?)
+        })
+        .await
+    }
+
+    /// Everything that is stopped.
+    pub(crate) async fn freezes(&self) -> Result<Vec<Freeze>, StoreError> {
+        let query = sqlx::query("SELECT kind, what, who, since FROM freezes ORDER BY since");
+        let rows = within(async { Ok(query.fetch_all(&self.pool).await?) }).await?;
+        let freeze = |row: &AnyRow| {
+            let (kind, what, who, since) =
+                (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?, row.try_get(3)?);
+            Ok(Freeze { kind, what, who, since })
+        };
+        rows.iter().map(freeze).collect()
+    }
+
+    /// Stops something.
+    pub(crate) async fn freeze(&self, kind: &str, what: &str, who: &str) -> Result<(), StoreError> {
+        let sql =
+            "INSERT INTO freezes (kind, what, who, since) VALUES ($1, $2, $3, {now}) ON CONFLICT DO NOTHING";
+        let query = sqlx::query(self.timed(sql)).bind(kind).bind(what).bind(who);
+        within(async { Ok(query.execute(&self.pool).await?) }).await?;
+        Ok(())
+    }
+
+    /// Lets something go on; whether it was stopped.
+    pub(crate) async fn thaw(&self, kind: &str, what: &str) -> Result<bool, StoreError> {
+        let query = sqlx::query("DELETE FROM freezes WHERE kind = $1 AND what = $2").bind(kind).bind(what);
+        Ok(within(async { Ok(query.execute(&self.pool).await?) }).await?.rows_affected() > 0)
+    }
+}
+
+/// Uses up what was allowed, in the transaction that keeps what it was allowed for.
+pub(crate) async fn use_question(store: &Store, tx: &mut Transaction, id: &str) -> Result<(), StoreError> {
+    let change = next_change(tx).await?;
+    let sql = "UPDATE questions SET state = 'used', change = $1 WHERE id = $2 AND state = 'allowed' AND expires > {now}";
+    match sqlx::query(store.timed(sql)).bind(change).bind(id).execute(&mut **tx).await?.rows_affected() {
+        1 => Ok(()),
+        _ => Err(StoreError::Withdrawn),
+    }
+}
+
+/// The number of the next change. Changes are kept in the order of their numbers.
+async fn next_change(tx: &mut Transaction) -> Result<i64, StoreError> {
+    let sql = "UPDATE changes SET last = last + 1 WHERE one = 1 RETURNING last";
+    Ok(sqlx::query(sql).fetch_one(&mut **tx).await?.try_get(0)?)
+}
+
+fn read(row: &AnyRow) -> Result<Question, StoreError> {
+    let state: String = row.try_get(6)?;
+    let state = State::ALL.into_iter().find(|known| known.name() == state);
+    Ok(Question {
+        id: row.try_get(0)?,
+        client: row.try_get(1)?,
+        name: row.try_get(2)?,
+        tenant: row.try_get(3)?,
+        digest: row.try_get(4)?,
+        content: row.try_get(5)?,
+        state: state.ok_or(StoreError::Damaged("a question's state"))?,
+        asked: row.try_get(7)?,
+        expires: row.try_get(8)?,
+        decided_by: row.try_get(9)?,
+        decided: row.try_get(10)?,
+        change: row.try_get(11)?,
+    })
+}

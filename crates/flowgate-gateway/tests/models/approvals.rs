@@ -1,0 +1,384 @@
+//! People decide: over REST, while a request waits or after it has ended, in any form of the agent's client, with gateways that
+//! come and go.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
+
+use flowgate_lm::chat::{Completion, Request};
+use serde_json::{Value, json};
+
+use crate::FORMS;
+use crate::gateway::{Agent, Gateway, Home, KEY, OTHER_KEY, POLICY, config};
+use crate::upstream::{Upstream, calls, says, text_of};
+
+const MAIL: &str = r#"{"to":"bob","body":"hello"}"#;
+
+/// Mails Bob, and says so.
+fn mails(request: &Request) -> Completion {
+    if text_of(request).contains("\"send\"") {
+        return says(if text_of(request).contains("refused") { "I may not." } else { "Done." });
+    }
+    calls(&[("read", "{}"), ("send", MAIL)])
+}
+
+/// A home where each mail is confirmed; ann and bob approve, vic views, the agent asks for ann.
+fn home(upstream: &Upstream, wait: u32) -> Home {
+    let people = format!(
+        "[people.ann]\nkey-from = \"ann\"\nrole = \"approver\"\n[people.bob]\nkey-from = \"bob\"\nrole = \"admin\"\n\
+         [people.vic]\nkey-from = \"vic\"\nrole = \"viewer\"\n[people.eve]\nkey-from = \"eve\"\nrole = \"approver\"\ntenants = [\"bank\"]\n\
+         [approvals]\nwait-seconds = {wait}\n"
+    );
+    let text = config(&upstream.url, "chat-completions", "interactive = true\nowner = \"ann\"") + &people;
+    let policy = POLICY.to_owned() + "ask \"mails are confirmed\" if:\n    (call: ToolCall) is tool:send\n";
+    Home::new(&text, &policy)
+}
+
+/// What a person sees and does.
+struct Person<'g>(&'g Gateway, &'static str);
+
+impl Person<'_> {
+    fn key(&self) -> String {
+        format!("Bearer key-of-the-person-{}", self.1)
+    }
+
+    fn open(&self) -> Vec<Value> {
+        let (status, body) = self.0.get("/api/v1/approvals", &self.key()[7..]);
+        assert_eq!(status, 200, "{body}");
+        serde_json::from_str::<Value>(&body).unwrap()["questions"].as_array().unwrap().clone()
+    }
+
+    /// Waits for the first question.
+    fn first(&self) -> Value {
+        for _ in 0..200 {
+            if let Some(question) = self.open().pop() {
+                return question;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        panic!("nobody was asked");
+    }
+
+    fn says(&self, question: &Value, decision: &str) -> (u16, String) {
+        let body = json!({"decision": decision, "digest": question["digest"]}).to_string();
+        let path = format!("/api/v1/approvals/{}", question["id"].as_str().unwrap());
+        self.0.post(&path, &[("authorization", &self.key())], &body)
+    }
+
+    fn post(&self, path: &str, body: &Value) -> (u16, String) {
+        self.0.post(path, &[("authorization", &self.key())], &body.to_string())
+    }
+}
+
+/// The request waits, and gets what was allowed.
+#[test]
+fn a_request_waits_for_a_decision() {
+    for decision in ["allow", "deny"] {
+        for (api, _) in FORMS {
+            let upstream = Upstream::new(mails);
+            let gateway = home(&upstream, 20).start();
+            let mut agent = Agent::new(&gateway, api, true, KEY);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let bob = Person(&gateway, "bob");
+                    let question = bob.first();
+                    assert_eq!(question["call"]["tool"], "send");
+                    assert_eq!(question["call"]["arguments"], serde_json::from_str::<Value>(MAIL).unwrap());
+                    assert_eq!(question["call"]["reasons"], json!(["mails are confirmed"]));
+                    assert_eq!(bob.says(&question, decision).0, 200);
+                });
+                let said = agent.says("Mail Bob.");
+                let mut ran = vec!["read {}".to_owned()];
+                match decision {
+                    "allow" => {
+                        ran.push(format!("send {MAIL}"));
+                        assert_eq!(said, "Done.");
+                    }
+                    _ => assert_eq!(said, "I may not."),
+                }
+                assert_eq!(agent.ran, ran, "{api:?} {decision}");
+            });
+        }
+    }
+}
+
+/// The turn ends, the gateway is stopped, somebody decides in the next one, it is stopped again, and the turn goes on with a word of
+/// the user.
+#[test]
+fn a_turn_goes_on_when_somebody_has_decided() {
+    for (api, _) in FORMS {
+        for (decision, word) in [("allow", "continue"), ("deny", "continue"), ("allow", "Never mind.")] {
+            let upstream = Upstream::new(mails);
+            let home = home(&upstream, 0);
+            let gateway = home.start();
+            let mut agent = Agent::new(&gateway, api, false, KEY);
+            let said = agent.says("Mail Bob.");
+            assert!(said.contains("say `continue`") || said.contains("Say `continue`"), "{said}");
+            // Nothing of the message goes out before all of it is judged.
+            assert_eq!(agent.ran, Vec::<String>::new());
+            gateway.stop();
+
+            let gateway = home.start();
+            let bob = Person(&gateway, "bob");
+            let question = bob.first();
+            assert!(said.contains(question["id"].as_str().unwrap()), "{said}");
+            assert_eq!(bob.says(&question, decision).0, 200);
+            gateway.stop();
+
+            let gateway = home.start();
+            agent.moves_to(&gateway);
+            let asked = upstream.shown().len();
+            let said = agent.says(word);
+            let at = format!("{api:?} {decision} {word}");
+            match (decision, word) {
+                ("allow", "Never mind.") => assert_eq!(agent.ran.len(), 0, "{at}: {said}"),
+                ("allow", _) => {
+                    assert_eq!(
+                        (agent.ran.as_slice(), said.as_str()),
+                        (["read {}".to_owned(), format!("send {MAIL}")].as_slice(), "Done."),
+                        "{at}"
+                    );
+                    // The model was not asked again for the call.
+                    assert_eq!(upstream.shown().len(), asked + 1, "{at}");
+                }
+                _ => assert_eq!(
+                    (agent.ran.as_slice(), said.as_str()),
+                    (["read {}".to_owned()].as_slice(), "I may not."),
+                    "{at}"
+                ),
+            }
+            let (status, body) = gateway.get(
+                &format!("/api/v1/approvals/{}", question["id"].as_str().unwrap()),
+                "key-of-the-person-bob",
+            );
+            let state = match (decision, word) {
+                ("deny", _) => "denied",
+                (_, "Never mind.") => "void",
+                _ => "used",
+            };
+            assert_eq!(
+                (status, body.contains(&format!("\"state\":\"{state}\""))),
+                (200, true),
+                "{at}: {body}"
+            );
+        }
+    }
+}
+
+/// Who may see, decide, and stop; and what cannot be decided.
+#[test]
+fn people_have_roles() {
+    let upstream = Upstream::new(mails);
+    let gateway = home(&upstream, 0).start();
+    Agent::new(&gateway, FORMS[0].0, false, KEY).says("Mail Bob.");
+    let [ann, bob, vic, eve] = ["ann", "bob", "vic", "eve"].map(|name| Person(&gateway, name));
+    let question = vic.first();
+    let may = |person: &Person<'_>| person.open().first().map(|question| question["you_may_decide"].clone());
+    assert_eq!(
+        [&ann, &bob, &vic, &eve].map(may),
+        [Some(json!(false)), Some(json!(true)), Some(json!(false)), None]
+    );
+    let check = |person: &Person<'_>, question: &Value, status: u16, text: &str| {
+        let (got, body) = person.says(question, "allow");
+        assert_eq!((got, body.contains(text)), (status, true), "{}: {body}", person.1);
+    };
+    check(&vic, &question, 403, "a viewer may not do this; it takes a role of approver");
+    check(&ann, &question, 403, "who asks for something never allows it");
+    check(&eve, &question, 404, "no such question");
+    check(&Person(&gateway, "nobody"), &question, 401, "the key of a person");
+    let mut other = question.clone();
+    other["digest"] = json!("00");
+    check(&bob, &other, 409, "look at it again");
+    let (status, body) = bob.post(
+        &format!("/api/v1/approvals/{}", question["id"].as_str().unwrap()),
+        &json!({"decision": "allow"}),
+    );
+    assert_eq!((status, body.contains("missing field `digest`")), (400, true), "{body}");
+    check(&bob, &question, 200, "\"decided_by\":\"bob\"");
+    check(&bob, &question, 409, "it is allowed");
+    // The keys of clients are not those of people, nor the other way round.
+    for key in [KEY, OTHER_KEY] {
+        assert_eq!(gateway.get("/api/v1/approvals", key).0, 401);
+    }
+    assert_eq!(gateway.get("/v1/models", "key-of-the-person-bob").0, 401);
+    assert_eq!(gateway.get("/api/v1/approvals?state=none", &bob.key()[7..]).0, 400);
+}
+
+/// What somebody stops stops now, and nothing else does.
+#[test]
+fn a_kill_switch_stops_what_it_says() {
+    let upstream = Upstream::new(|request| match text_of(request).contains("\"read\"") {
+        true => says("I have read it."),
+        false => calls(&[("read", "{}")]),
+    });
+    let gateway = home(&upstream, 0).start();
+    let admin = Person(&gateway, "bob");
+    let ask = |key: &str, name: &str| {
+        let tools =
+            json!([{"type": "function", "function": {"name": "read", "parameters": {"type": "object"}}}]);
+        let body =
+            json!({"model": "double", "messages": [{"role": "user", "content": "Read."}], "tools": tools});
+        let headers = [("authorization", &*format!("Bearer {key}")), ("x-flowgate-conversation", name)];
+        let (status, body) = gateway.post("/v1/chat/completions", &headers, &body.to_string());
+        (status, body.contains("\"tool_calls\""))
+    };
+    assert_eq!(ask(KEY, "one"), (200, true));
+    let switch = |kind: &str, what: &str, frozen: bool| {
+        let body = json!({"kind": kind, "what": what, "frozen": frozen});
+        assert_eq!(admin.post("/api/v1/freezes", &body).0, 200, "{kind} {what}");
+    };
+    for (kind, what, one, two, other) in [
+        ("tool", "read", (200, false), (200, false), (200, false)),
+        ("tool", "send", (200, true), (200, true), (200, true)),
+        ("conversation", "agent/one", (403, false), (200, true), (200, true)),
+        ("client", "agent", (403, false), (403, false), (200, true)),
+    ] {
+        switch(kind, what, true);
+        assert!(
+            gateway.get("/api/v1/freezes", &admin.key()[7..]).1.contains(&format!("\"what\":\"{what}\""))
+        );
+        let found = (ask(KEY, "one"), ask(KEY, "two"), ask(OTHER_KEY, "one"));
+        assert_eq!(found, (one, two, other), "{kind} {what}");
+        switch(kind, what, false);
+        assert_eq!(ask(KEY, "one"), (200, true), "{kind} {what}");
+    }
+    let body = json!({"kind": "tool", "what": "read", "frozen": true});
+    assert_eq!(Person(&gateway, "ann").post("/api/v1/freezes", &body).0, 403);
+}
+
+/// Whoever listens hears of questions and decisions, and misses none.
+#[test]
+fn events_tell_of_questions() {
+    let upstream = Upstream::new(mails);
+    let gateway = home(&upstream, 0).start();
+    let listen = |last: Option<&str>| {
+        let mut stream = TcpStream::connect(gateway.address).unwrap();
+        let last = last.map(|last| format!("Last-Event-ID: {last}\r\n")).unwrap_or_default();
+        let head = "GET /api/v1/approvals/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer key-of-the-person-vic\r\n";
+        write!(stream, "{head}{last}\r\n").unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        BufReader::new(stream)
+    };
+    let next = |lines: &mut BufReader<TcpStream>| {
+        let mut id = String::new();
+        loop {
+            let mut line = String::new();
+            lines.read_line(&mut line).unwrap();
+            if let Some(number) = line.strip_prefix("id: ") {
+                id = number.trim().to_owned();
+            }
+            if let Some(data) = line.strip_prefix("data: ") {
+                return (id, serde_json::from_str::<Value>(data).unwrap());
+            }
+        }
+    };
+    let mut listener = listen(None);
+    // It listens from now on.
+    let mut line = String::new();
+    while !line.contains("still here") {
+        line.clear();
+        listener.read_line(&mut line).unwrap();
+    }
+    Agent::new(&gateway, FORMS[0].0, false, KEY).says("Mail Bob.");
+    let (asked, question) = next(&mut listener);
+    assert_eq!(question["state"], "open");
+    assert_eq!(Person(&gateway, "bob").says(&question, "deny").0, 200);
+    assert_eq!(next(&mut listener).1["state"], "denied");
+    // Who was away is told of what came since.
+    assert_eq!(next(&mut listen(Some(&asked))).1["state"], "denied");
+    assert_eq!(next(&mut listen(Some("0"))).1["state"], "denied");
+}
+
+/// A webhook is told that there is something to decide, signed, and without content.
+#[test]
+fn a_webhook_is_told() {
+    let hook = TcpListener::bind("127.0.0.1:0").unwrap();
+    let upstream = Upstream::new(mails);
+    let people = format!(
+        "[people.bob]\nkey-from = \"bob\"\nrole = \"approver\"\n[approvals]\nwait-seconds = 0\n\
+         webhook = \"http://{}/flowgate\"\nwebhook-secret-from = \"SECRET\"\n",
+        hook.local_addr().unwrap()
+    );
+    let text = config(&upstream.url, "chat-completions", "interactive = true") + &people;
+    let policy = POLICY.to_owned() + "ask \"mails are confirmed\" if:\n    (call: ToolCall) is tool:send\n";
+    let gateway = Home::new(&text, &policy).start();
+    Agent::new(&gateway, FORMS[0].0, false, KEY).says("Mail Bob.");
+    let (mut stream, _) = hook.accept().unwrap();
+    let mut read = Vec::new();
+    let mut buffer = [0; 4096];
+    while !read.ends_with(b"}") {
+        let count = stream.read(&mut buffer).unwrap();
+        read.extend_from_slice(&buffer[..count]);
+    }
+    let text = String::from_utf8(read).unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap();
+    let message: Value = serde_json::from_str(body).unwrap();
+    assert_eq!((&message["type"], &message["tool"]), (&json!("question.asked"), &json!("send")));
+    assert!(!body.contains("hello"), "{body}");
+    let signature = head.lines().find_map(|line| line.strip_prefix("x-flowgate-signature: ")).unwrap();
+    assert!(signature.starts_with("t=1") && signature.contains(",v1="), "{signature}");
+    stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").unwrap();
+}
+
+/// A request in a conversation that it names: what is answered within two seconds.
+fn ask(gateway: &Gateway) -> String {
+    let mut stream = send(gateway);
+    stream.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+    let mut text = String::new();
+    let _ = stream.read_to_string(&mut text);
+    text
+}
+
+fn send(gateway: &Gateway) -> TcpStream {
+    let tool = |name: &str| json!({"type": "function", "function": {"name": name, "parameters": {"type": "object"}}});
+    let messages = [json!({"role": "user", "content": "Mail."})];
+    let body =
+        json!({"model": "double", "messages": messages, "tools": [tool("read"), tool("send")]}).to_string();
+    let head = format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {KEY}\r\n\
+         X-Flowgate-Conversation: one\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
+    let mut stream = TcpStream::connect(gateway.address).unwrap();
+    stream.write_all((head + &body).as_bytes()).unwrap();
+    stream
+}
+
+/// An agent that names its conversation sends the same request again, until there is an answer.
+#[test]
+fn the_same_request_again_asks_for_the_answer() {
+    let upstream = Upstream::new(mails);
+    let gateway = home(&upstream, 0).start();
+    for _ in 0..3 {
+        assert!(ask(&gateway).contains("a person has to allow"));
+    }
+    let bob = Person(&gateway, "bob");
+    // It is one question.
+    let [question] = bob.open().try_into().unwrap();
+    assert_eq!(bob.says(&question, "allow").0, 200);
+    assert!(ask(&gateway).contains("\"send\""));
+    assert_eq!(upstream.shown().len(), 1);
+}
+
+/// A question that was asked by a request that never ended is the same question when the request comes again, and its answer is
+/// used once.
+#[test]
+fn an_answer_is_not_lost_and_not_used_twice() {
+    let upstream = Upstream::new(mails);
+    let home = home(&upstream, 20);
+    let gateway = home.start();
+    // The client goes away while the question is open.
+    let stream = send(&gateway);
+    let question = Person(&gateway, "bob").first();
+    drop(stream);
+    // What it is sent from now on is lost, and the gateway notices.
+    std::thread::sleep(Duration::from_millis(700));
+    assert_eq!(Person(&gateway, "bob").says(&question, "allow").0, 200);
+    gateway.stop();
+    let gateway = home.start();
+    assert!(ask(&gateway).contains("\"send\""), "the answer was lost");
+    // The same again is asked again.
+    assert_eq!(ask(&gateway), "");
+    let again = Person(&gateway, "bob").first();
+    assert_ne!(again["id"], question["id"]);
+}
