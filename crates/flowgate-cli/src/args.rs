@@ -293,6 +293,9 @@ pub(crate) enum Audit {
         /// The hash of a line that the log must still have.
         #[arg(long, value_name = "HASH", value_parser = hash)]
         head: Option<flowgate_gateway::audit::Hash>,
+        /// Judge everything again that the log says was judged, with the gateway's configuration and its store.
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
     },
     /// List what a log says. Each line is held against those before, and the list ends where they do not fit.
     #[command(after_help = AUDIT_SHOW_HELP)]

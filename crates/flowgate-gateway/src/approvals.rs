@@ -19,8 +19,10 @@ use tokio::sync::watch;
 
 use axum::http::StatusCode;
 
+use crate::audit::Event;
 use crate::model_routes::{Client, Failure, Waiting};
 use crate::random;
+use crate::recorder::{self, Recorder};
 use crate::store::{Freeze, NewQuestion, Question, State, Store, StoreError, wait};
 use people::People;
 use routes::Kind;
@@ -51,6 +53,7 @@ impl Default for Asking {
 pub(crate) struct Approvals {
     pub(crate) store: Arc<Store>,
     pub(crate) people: People,
+    recorder: Recorder,
     asking: Asking,
     webhook: Option<Webhook>,
     /// Rings when something happened to a question here.
@@ -71,8 +74,14 @@ impl Answered {
 }
 
 impl Approvals {
-    pub(crate) fn new(store: Arc<Store>, people: People, asking: Asking, webhook: Option<Webhook>) -> Self {
-        Self { store, people, asking, webhook, bell: watch::Sender::new(()) }
+    pub(crate) fn new(
+        store: Arc<Store>,
+        people: People,
+        recorder: Recorder,
+        asking: Asking,
+        webhook: Option<Webhook>,
+    ) -> Self {
+        Self { store, people, recorder, asking, webhook, bell: watch::Sender::new(()) }
     }
 
     /// Asks whether a call may run, and waits a while for the answer. Where nobody may decide, the answer is no.
@@ -94,6 +103,12 @@ impl Approvals {
         // A question that nobody can be asked has no answer.
         let Ok((id, is_new)) = wait(self.store.ask(&new)) else { return Answered::NOBODY };
         if is_new {
+            let reasons = recorder::reasons(client, &ask.reasons);
+            let (conversation, tool, digest) =
+                (conversation.to_owned(), ask.tool.to_string(), ask.digest.clone());
+            if self.recorder.record(&[Event::Asked { conversation, tool, digest, reasons }]).is_err() {
+                return Answered::NOBODY;
+            }
             self.ring();
             if let (Some(webhook), Ok(Some(question))) = (&self.webhook, wait(self.store.question(&id))) {
                 webhook.tell("question.asked", &question);
@@ -113,6 +128,14 @@ impl Approvals {
             Some(question) => Ok(self.await_answer(question.id, waiting)),
             None => Ok(Answered::NOBODY),
         }
+    }
+
+    /// What the call of a question is known by, and its tool.
+    pub(crate) fn digest_of(&self, id: &String) -> Option<(String, String)> {
+        let question = wait(self.store.question(id)).ok().flatten()?;
+        let content: Value = serde_json::from_str(&question.content).unwrap_or_default();
+        let tool = content.get("tool").and_then(Value::as_str).unwrap_or_default().to_owned();
+        Some((question.digest, tool))
     }
 
     fn await_answer(&self, id: String, waiting: &Waiting) -> Answered {

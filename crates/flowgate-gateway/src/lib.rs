@@ -7,6 +7,7 @@
 //! * [`ask`]: predicates of policies that a service or a WebAssembly module answers.
 //! * [`audit`]: a log of what was judged and decided, in which nothing can be changed unseen.
 //! * [`model_routes`]: agents of others, guarded by changing their base address.
+//! * [`audit`]: a log that cannot be changed unseen; [`recorder`]: what is written to it.
 //! * [`openapi`]: the description that is served, and that the tests hold against what is served.
 //!
 //! The routes of the policy API are those of Invariant's policy service, so that its clients work unchanged. A policy is judged by
@@ -22,9 +23,10 @@ pub mod model_routes;
 pub mod openapi;
 mod policy_api;
 mod random;
+pub mod recorder;
 mod reply;
 pub mod server;
 mod service;
 mod stalled;
-mod store;
+pub mod store;
 mod workers;

@@ -7,6 +7,7 @@
 //!
 //! * [`config`]: the file that names upstreams and clients.
 //! * `clients`: who asks, by their key, and how much they may ask.
+//! * [`recheck`]: whether verdicts come to the same as a log says.
 //! * `sessions`: which conversation a request belongs to.
 //! * `turn`: one request, from what was asked to what is answered.
 //! * `stream`: answers that are sent while they come into being.
@@ -14,6 +15,7 @@
 
 mod clients;
 pub mod config;
+pub mod recheck;
 mod sessions;
 pub(crate) mod stream;
 mod turn;
@@ -32,6 +34,7 @@ use tokio::sync::mpsc::Sender;
 use crate::approvals::Approvals;
 use crate::approvals::people::People;
 use crate::approvals::webhook::Webhook;
+use crate::recorder::Recorder;
 use crate::reply::Reply;
 use crate::store::{Store, StoreError};
 use clients::{AtWork, Clients, Known};
@@ -51,6 +54,7 @@ pub(crate) struct ModelRoutes {
     clients: Clients,
     sessions: Sessions,
     pub(crate) approvals: Arc<Approvals>,
+    recorder: Recorder,
     answers: AtomicU64,
 }
 
@@ -97,15 +101,17 @@ impl ModelRoutes {
     /// # Errors
     /// If the store cannot be opened.
     pub(crate) async fn open(config: Config) -> Result<Self, StoreError> {
-        let Config { clients, store, people, asking, webhook } = config;
+        let Config { clients, store, people, asking, webhook, audit } = config;
+        let recorder = Recorder::open(audit.as_ref(), &clients)?;
         let open = Arc::new(Store::open(&store.place).await?);
         let webhook = webhook.map(|(url, secret)| Webhook::new(url, secret.into_bytes())).transpose();
         let webhook = webhook.map_err(|_| StoreError::Damaged("no thread can be started for the webhook"))?;
         let people = People::new(people, &clients);
-        let approvals = Arc::new(Approvals::new(Arc::clone(&open), people, asking, webhook));
+        let approvals =
+            Arc::new(Approvals::new(Arc::clone(&open), people, recorder.clone(), asking, webhook));
         upkeep::begin(&open, &approvals, store.retention);
         let sessions = Sessions::new(open, store.memory, store.conversation);
-        Ok(Self { clients: Clients::new(clients), sessions, approvals, answers: AtomicU64::new(0) })
+        Ok(Self { clients: Clients::new(clients), sessions, approvals, recorder, answers: AtomicU64::new(0) })
     }
 
     /// Who asks, before anything of the body is read.
@@ -182,7 +188,11 @@ impl ModelRoutes {
         let mut stream = asked.stream.then_some(stream);
         let done = self.guarded(received, found.name(), &mut held, asked, waiting, &mut stream);
         // What goes out must be known, whatever happens next.
-        let kept = self.sessions.keep(client, &found, &mut held);
+        let events = held.get().map(|session| std::mem::take(&mut session.events)).unwrap_or_default();
+        let kept = match self.recorder.record(&events) {
+            Ok(()) => self.sessions.keep(client, &found, &mut held),
+            Err(error) => Err(self.sessions.give_up(&found, &mut held, error)),
+        };
         drop(held);
         let done = done.and_then(|completion| kept.map(|()| completion));
         match (done, stream) {

@@ -20,7 +20,7 @@ use sqlx::migrate::{Migration, MigrationType, Migrator};
 use sqlx::{AnyPool, AssertSqlSafe, SqlSafeStr as _, SqlStr};
 
 pub(crate) use conversations::{
-    Kept, Opened, Seen, forget_seen, keep_seen, keep_tenant, keep_turn, take_conversation, take_tenant,
+    Kept, Opened, Past, Seen, forget_seen, keep_seen, keep_tenant, keep_turn, take_conversation, take_tenant,
 };
 pub use place::{Place, PlaceError};
 pub(crate) use questions::{Freeze, NewQuestion, Question, State, Undecided, use_question};
@@ -53,7 +53,7 @@ pub(crate) struct Store {
 
 /// Why something could not be kept or found.
 #[derive(Debug)]
-pub(crate) enum StoreError {
+pub enum StoreError {
     /// The database says so.
     Database(sqlx::Error),
     /// It was not brought up to date.
@@ -70,6 +70,10 @@ pub(crate) enum StoreError {
     Withdrawn,
     /// The conversation is being gone on with elsewhere.
     Held,
+    /// No thread can be started.
+    Runtime(std::io::Error),
+    /// The audit log takes nothing more.
+    Audit(String),
     /// What is kept is not what was put there.
     Damaged(&'static str),
 }
@@ -99,6 +103,8 @@ impl fmt::Display for StoreError {
             Self::Held => f.write_str(
                 "another request is going on with the conversation: try again when it is answered",
             ),
+            Self::Runtime(error) => write!(f, "no thread can be started: {error}"),
+            Self::Audit(error) => write!(f, "nothing is done that cannot be recorded: {error}"),
             Self::Damaged(what) => write!(f, "the store is damaged: {what}"),
         }
     }
@@ -139,6 +145,15 @@ impl Store {
         let holder =
             crate::random::name().map_err(|_| StoreError::Damaged("the system gives no random bytes"))?;
         Ok(Self { pool, is_shared, holder, _file: file })
+    }
+
+    /// Opens a store to read it, also while a gateway uses it.
+    pub(crate) async fn read(place: &Place) -> Result<Self, StoreError> {
+        sqlx::any::install_default_drivers();
+        let options = AnyPoolOptions::new().max_connections(1).acquire_timeout(PATIENCE);
+        let url = place.url().replace("?mode=rwc", "?mode=ro");
+        let pool = within(async { Ok(options.connect(&url).await?) }).await?;
+        Ok(Self { pool, is_shared: place.is_shared(), holder: String::new(), _file: None })
     }
 
     /// Whether other gateways use it, too.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use flowgate::label::Label;
 use flowgate::monitor::{Question, Reason};
-use flowgate::trace::{Region, Tool};
+use flowgate::trace::{Call, Region, Tool};
 use hmac::{Hmac, Mac};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -121,7 +121,10 @@ impl DigestKey {
 
     /// The digest of a call: of its tool and the canonical print of its arguments.
     pub(crate) fn digest(&self, question: &Question) -> String {
-        let Some(call) = question.call() else { return String::new() };
+        question.call().map(|call| self.digest_of(call)).unwrap_or_default()
+    }
+
+    pub(crate) fn digest_of(&self, call: &Call) -> String {
         let arguments = call.arguments.as_ref().cloned().unwrap_or_default();
         let (server, name) = (call.tool.server.as_deref(), &*call.tool.name);
         let text = serde_json::json!([server, name, arguments]).to_string();

@@ -33,7 +33,7 @@ pub use again::Diverged;
 pub use handed::Handed;
 pub use later::CONTINUE;
 pub use settings::{Method, Settings};
-pub use turn::{Ended, Reply, Spent, Turn};
+pub use turn::{Ended, Judged, Reply, Spent, Turn};
 
 use crate::approve::{Ask, Decision};
 use crate::catalogue::{Catalogue, Offered};
@@ -576,6 +576,11 @@ impl Conversation {
         let label = self.view.as_ref()?.label;
         let is_final = !self.is_draft && self.drafted.is_none() && !self.monitor.may_stop_replies();
         is_final.then(|| links::Live::new(&self.monitor, &label))
+    }
+
+    /// Takes out what was judged in a turn that was given up.
+    pub fn judged(&mut self) -> Vec<Judged> {
+        std::mem::take(&mut self.turn.judged)
     }
 
     /// What the model has said in this turn so far.

@@ -34,7 +34,7 @@ pub(crate) fn run(options: &ServeArgs, output: &mut Output) -> Result<u8, InputE
 }
 
 /// The upstreams and clients of the model routes.
-fn model_routes(path: &Path) -> Result<model_routes::config::Config, InputError> {
+pub(super) fn model_routes(path: &Path) -> Result<model_routes::config::Config, InputError> {
     let text = policy_source(path)?;
     let folder = path.parent().unwrap_or(Path::new(""));
     let read = model_routes::config::read(&text, folder, &|name| std::env::var(name).ok());

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
-use flowgate_lm::sse::Event;
+use flowgate_lm::sse;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::Approvals;
 use super::people::{Person, Role};
+use crate::audit::{self, Answer, Event};
 use crate::model_routes::Waiting;
 use crate::model_routes::stream::{self, Part};
 use crate::reply::Reply;
@@ -132,7 +133,17 @@ impl Approvals {
             return Err(Reply::detail(StatusCode::FORBIDDEN, message));
         }
         let allow = matches!(said.decision, SaidDecision::Allow);
-        let decided = self.store.decide((id, &said.digest), allow, &person.name).await.map_err(failed)?;
+        let record = || {
+            self.recorder.record(&[Event::Decided {
+                conversation: question.name.clone(),
+                digest: question.digest.clone(),
+                who: person.name.clone(),
+                role: person.role.name().to_owned(),
+                answer: if allow { Answer::Allow } else { Answer::Deny },
+            }])
+        };
+        let decided =
+            self.store.decide((id, &said.digest), allow, &person.name, record).await.map_err(failed)?;
         let refuse = |status, message: &str| Err(Reply::detail(status, message));
         match decided {
             Ok(question) => {
@@ -176,7 +187,7 @@ impl Approvals {
                     if person.sees(&question.tenant) {
                         let data = approvals.shown(question, person).to_string();
                         text.push_str(&format!("id: {last}\n"));
-                        text.push_str(&Event::new("question", data).encode());
+                        text.push_str(&sse::Event::new("question", data).encode());
                     }
                 }
                 idle = if new.is_empty() { idle + 1 } else { 0 };
@@ -214,6 +225,13 @@ impl Approvals {
         let form = "`{\"kind\": \"client\", \"conversation\" or \"tool\", \"what\": \"...\", \"frozen\": true or false}`";
         let switch: Switch = read(body, form)?;
         let (kind, what) = (switch.kind.name(), switch.what.as_str());
+        self.recorder
+            .record(&[Event::KillSwitch {
+                what: format!("{kind} {what}"),
+                who: person.name.clone(),
+                state: if switch.frozen { audit::Switch::Set } else { audit::Switch::Unset },
+            }])
+            .map_err(failed)?;
         if switch.frozen {
             self.store.freeze(kind, what, &person.name).await.map_err(failed)?;
         } else if !self.store.thaw(kind, what).await.map_err(failed)? {

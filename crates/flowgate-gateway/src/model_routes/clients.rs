@@ -108,6 +108,10 @@ impl Clients {
         Self(known.collect())
     }
 
+    pub(crate) fn named(&self, name: &str) -> Option<Arc<Known>> {
+        self.0.iter().find(|client| client.spec.name == name).map(Arc::clone)
+    }
+
     /// The client whose key a request has, and the key for the upstream, if the client brings it.
     ///
     /// # Errors

@@ -34,6 +34,7 @@ use sha2::{Digest as _, Sha256};
 use crate::approvals::Asking;
 use crate::approvals::people::{Person, Role};
 use crate::random;
+use crate::recorder::AuditSpec;
 pub use crate::store::{Place, PlaceError};
 
 /// Everything that model routes are started with.
@@ -49,6 +50,8 @@ pub struct Config {
     pub asking: Asking,
     /// Where is told that there is something to decide, and the secret that signs it.
     pub webhook: Option<(String, Secret)>,
+    /// Where is recorded what was judged and decided.
+    pub audit: Option<AuditSpec>,
 }
 
 /// What is kept, where, and for how long.
@@ -179,6 +182,14 @@ struct File {
     people: BTreeMap<String, PersonSpec>,
     #[serde(default)]
     approvals: ApprovalsTable,
+    audit: Option<AuditTable>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct AuditTable {
+    file: PathBuf,
+    key_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -343,7 +354,11 @@ pub fn read(
         reader.approvals(file.approvals).map_err(|why| ConfigError(format!("approvals: {why}")))?;
     clients.iter_mut().for_each(|client| client.stands = asking.stands);
     let store = reader.store(file.store).map_err(|why| ConfigError(format!("store: {why}")))?;
-    Ok(Config { clients, store, people, asking, webhook })
+    let audit = file.audit.map(|AuditTable { file, key_file }| {
+        let key = key_file.unwrap_or_else(|| file.with_extension("key"));
+        AuditSpec { file: folder.join(file), key: folder.join(key) }
+    });
+    Ok(Config { clients, store, people, asking, webhook, audit })
 }
 
 struct Reader<'a> {

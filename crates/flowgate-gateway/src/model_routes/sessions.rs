@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
-use flowgate_guard::conversation::Conversation;
+use flowgate_guard::conversation::{Conversation, Judged};
 use flowgate_guard::history::{self, History, Remembered};
 use flowgate_guard::journal::Input;
 use flowgate_lm::chat::Message;
@@ -22,6 +22,7 @@ use serde_json::Value;
 use super::Waiting;
 use super::clients::Known;
 use super::turn::{self, Failure};
+use crate::audit::Event;
 use crate::random;
 use crate::store::{self, Kept, Opened, Seen, Store, StoreError, wait};
 
@@ -42,6 +43,8 @@ pub(crate) struct Session {
     bytes: i64,
     /// What chats begin with that belong here, as it is kept.
     prefixes: Vec<String>,
+    /// What happened in this turn, for the audit log.
+    pub(crate) events: Vec<Event>,
     /// Questions that were answered by a yes in this turn, whose calls go out with it.
     pub(crate) used: Vec<String>,
 }
@@ -234,12 +237,16 @@ impl Sessions {
             Err(error) => {
                 known.client.seen.put_back(learned);
                 drop(known);
-                // What is in memory is further than what was kept.
-                *held.0 = None;
-                let _ = wait(self.store.let_go(&client.spec.name, found.name()));
-                Err(error.into())
+                Err(self.give_up(found, held, error))
             }
         }
+    }
+
+    /// What is in memory is further than what was kept: it is forgotten.
+    pub(crate) fn give_up(&self, found: &Found, held: &mut Held<'_>, error: StoreError) -> Failure {
+        *held.0 = None;
+        let _ = wait(self.store.let_go(&found.key.0, found.name()));
+        error.into()
     }
 
     async fn keep_turn(
@@ -422,13 +429,35 @@ fn bring_up(client: &Known, session: Option<&mut Session>, opened: &Opened) -> b
     true
 }
 
+/// Puts turns that were kept into a new conversation. Returns what was judged.
+pub(super) fn replay(
+    client: &Known,
+    conversation: &mut Conversation,
+    turns: &[String],
+) -> Result<Vec<Judged>, Box<dyn std::error::Error>> {
+    let (mut own, mut history, mut judged) = (client.for_replay(), History::new(), Vec::new());
+    for inputs in turns {
+        let inputs: Vec<Input> = serde_json::from_str(inputs)?;
+        judged.extend(conversation.again(&mut own, &mut history, &inputs)?);
+    }
+    Ok(judged)
+}
+
 /// A conversation that is made from all that was put in; nothing if it does not come to the same.
 fn again(client: &Known, opened: &Opened) -> Result<Option<Session>, Failure> {
     let key = random::from_hex::<32>(&opened.key).ok_or(StoreError::Damaged("a conversation's key"))?;
     let conversation = turn::begin(client, key)?;
     let (history, recalled, prefixes) = (History::new(), None, Vec::new());
-    let mut session =
-        Session { conversation, history, recalled, turns: 0, bytes: 0, prefixes, used: Vec::new() };
+    let mut session = Session {
+        conversation,
+        history,
+        recalled,
+        turns: 0,
+        bytes: 0,
+        prefixes,
+        events: Vec::new(),
+        used: Vec::new(),
+    };
     Ok(bring_up(client, Some(&mut session), opened).then_some(session))
 }
 

@@ -21,6 +21,8 @@ use super::clients::Known;
 use super::sessions::Session;
 use super::stream::Outgoing;
 use crate::approvals::{Answered, Approvals};
+use crate::audit::Event;
+use crate::recorder;
 
 /// Why a request is not answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -140,10 +142,22 @@ pub(crate) fn run(
         observer: &mut watch,
     };
     let ended = agent.go_on(&mut session.conversation);
-    let turn = ended.map_err(|error| match error {
-        TurnError::Model(error) => of_model(&error),
-        TurnError::Full(error) => error.into(),
-    })?;
+    let turn = match ended {
+        Ok(turn) => turn,
+        Err(error) => {
+            let judged = session.conversation.judged();
+            session.events = events(client, name, &Done { judged, ..Done::default() });
+            return Err(match error {
+                TurnError::Model(error) => of_model(&error),
+                TurnError::Full(error) => error.into(),
+            });
+        }
+    };
+    session.events = events(client, name, &turn);
+    let digest = |id: &String| approvals.digest_of(id);
+    for (digest, tool) in used.iter().filter_map(digest) {
+        session.events.push(Event::ApprovalUsed { conversation: name.to_owned(), tool, digest });
+    }
     session.used = used;
     let completion = match turn.ended {
         Some(Ended::Asked) => waiting_for(question.as_deref(), &turn),
@@ -160,6 +174,15 @@ impl Session {
         let mut known = client.history.lock().unwrap_or_else(PoisonError::into_inner);
         self.conversation.answered_to(&mut known.client, &mut self.history, &message);
     }
+}
+
+/// What is recorded of a turn.
+fn events(client: &Known, name: &str, turn: &Done) -> Vec<Event> {
+    let judged = turn.judged.iter().map(|call| recorder::judged(&client.spec, name, call));
+    let withheld = turn.replies.iter().filter(|reply| !reply.withheld.is_empty());
+    let withheld =
+        withheld.map(|_| Event::ReplyWithheld { conversation: name.to_owned(), reasons: Vec::new() });
+    judged.chain(withheld).collect()
 }
 
 /// What the client gets of a turn that waits for a person.

@@ -26,6 +26,17 @@ pub(crate) struct Opened {
     pub(crate) inputs: Vec<String>,
 }
 
+/// All that was put into a conversation.
+#[derive(Debug)]
+pub(crate) struct Past {
+    /// Under what it is held.
+    pub(crate) basis: String,
+    /// The key of its digests.
+    pub(crate) key: String,
+    /// What was put in, turn by turn.
+    pub(crate) inputs: Vec<String>,
+}
+
 /// A turn that is to be kept.
 #[derive(Debug)]
 pub(crate) struct Kept<'a> {
@@ -119,6 +130,22 @@ impl Store {
             }
             tx.commit().await?;
             Ok(Opened { key: key.to_owned(), turns: 0, bytes: 0, inputs: Vec::new() })
+        })
+        .await
+    }
+
+    /// All that was put into a conversation.
+    pub(crate) async fn past(&self, client: &str, name: &str) -> Result<Option<Past>, StoreError> {
+        within(async {
+            let mut tx = self.begin().await?;
+            let sql = "SELECT basis, key FROM conversations WHERE client = $1 AND name = $2";
+            let row = sqlx::query(sql).bind(client).bind(name).fetch_optional(&mut *tx).await?;
+            let Some(row) = row else { return Ok(None) };
+            let (basis, key) = (row.try_get(0)?, row.try_get(1)?);
+            let sql = "SELECT inputs FROM turns WHERE client = $1 AND name = $2 ORDER BY number";
+            let rows = sqlx::query(sql).bind(client).bind(name).fetch_all(&mut *tx).await?;
+            let inputs = rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
+            Ok(Some(Past { basis, key, inputs }))
         })
         .await
     }

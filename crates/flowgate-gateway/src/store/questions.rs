@@ -167,12 +167,14 @@ impl Store {
         rows.iter().map(read).collect()
     }
 
-    /// Decides a question, once, by a person who was shown what this digest stands for.
+    /// Decides a question, once, by a person who was shown what this digest stands for. Before anything can follow from it, it is
+    /// recorded.
     pub(crate) async fn decide(
         &self,
         (id, digest): (&str, &str),
         allow: bool,
         who: &str,
+        record: impl FnOnce() -> Result<(), StoreError>,
     ) -> Result<Result<Question, Undecided>, StoreError> {
         let state = if allow { State::Allowed } else { State::Denied };
         let decided = within(async {
@@ -182,9 +184,12 @@ impl Store {
                        WHERE id = $4 AND digest = $5 AND state = 'open' AND expires > {now}";
             let update =
                 sqlx::query(self.timed(sql)).bind(state.name()).bind(who).bind(change).bind(id).bind(digest);
-            let rows = update.execute(&mut *tx).await?.rows_affected();
-            tx.commit().await?;
-            Ok(rows == 1)
+            let is_decided = update.execute(&mut *tx).await?.rows_affected() == 1;
+            if is_decided {
+                record()?;
+                tx.commit().await?;
+            }
+            Ok(is_decided)
         })
         .await?;
         Ok(match self.question(id).await? {

@@ -15,7 +15,7 @@ use crate::upstream::{Upstream, calls, says, text_of};
 const MAIL: &str = r#"{"to":"bob","body":"hello"}"#;
 
 /// Mails Bob, and says so.
-fn mails(request: &Request) -> Completion {
+pub(crate) fn mails(request: &Request) -> Completion {
     if text_of(request).contains("\"send\"") {
         return says(if text_of(request).contains("refused") { "I may not." } else { "Done." });
     }
@@ -35,7 +35,7 @@ fn home(upstream: &Upstream, wait: u32) -> Home {
 }
 
 /// What a person sees and does.
-struct Person<'g>(&'g Gateway, &'static str);
+pub(crate) struct Person<'g>(pub(crate) &'g Gateway, pub(crate) &'static str);
 
 impl Person<'_> {
     fn key(&self) -> String {
@@ -49,7 +49,7 @@ impl Person<'_> {
     }
 
     /// Waits for the first question.
-    fn first(&self) -> Value {
+    pub(crate) fn first(&self) -> Value {
         for _ in 0..200 {
             if let Some(question) = self.open().pop() {
                 return question;
@@ -59,13 +59,13 @@ impl Person<'_> {
         panic!("nobody was asked");
     }
 
-    fn says(&self, question: &Value, decision: &str) -> (u16, String) {
+    pub(crate) fn says(&self, question: &Value, decision: &str) -> (u16, String) {
         let body = json!({"decision": decision, "digest": question["digest"]}).to_string();
         let path = format!("/api/v1/approvals/{}", question["id"].as_str().unwrap());
         self.0.post(&path, &[("authorization", &self.key())], &body)
     }
 
-    fn post(&self, path: &str, body: &Value) -> (u16, String) {
+    pub(crate) fn post(&self, path: &str, body: &Value) -> (u16, String) {
         self.0.post(path, &[("authorization", &self.key())], &body.to_string())
     }
 }

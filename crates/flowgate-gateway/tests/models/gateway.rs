@@ -89,11 +89,16 @@ impl Home {
         Some(self.folder.join("flowgate.db")).filter(|file| file.exists())
     }
 
-    pub(crate) fn start(&self) -> Gateway {
-        self.try_start().unwrap()
+    pub(crate) fn folder(&self) -> &std::path::Path {
+        &self.folder
     }
 
-    pub(crate) fn try_start(&self) -> Result<Gateway, String> {
+    /// Its configuration.
+    pub(crate) fn read(&self) -> file::Config {
+        self.configuration().unwrap()
+    }
+
+    fn configuration(&self) -> Result<file::Config, String> {
         let environment = |name: &str| match name {
             "KEY" => Some(KEY.to_owned()),
             "OTHER" => Some(OTHER_KEY.to_owned()),
@@ -101,7 +106,15 @@ impl Home {
             "SECRET" => Some("secret".to_owned()),
             name => Some(format!("key-of-the-person-{name}")),
         };
-        let models = file::read(&self.text, &self.folder, &environment).map_err(|error| error.to_string())?;
+        file::read(&self.text, &self.folder, &environment).map_err(|error| error.to_string())
+    }
+
+    pub(crate) fn start(&self) -> Gateway {
+        self.try_start().unwrap()
+    }
+
+    pub(crate) fn try_start(&self) -> Result<Gateway, String> {
+        let models = self.configuration()?;
         let (ready, is_ready) = std::sync::mpsc::channel();
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::spawn(move || {

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod approvals;
+mod audited;
 mod gateway;
 mod stores;
 mod upstream;

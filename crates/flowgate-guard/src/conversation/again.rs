@@ -4,7 +4,7 @@ use std::fmt;
 
 use flowgate::monitor::Authorized;
 
-use super::{Conversation, Need};
+use super::{Conversation, Judged, Need};
 use crate::history::{Client, History};
 use crate::journal::{Input, Met};
 
@@ -24,6 +24,15 @@ impl fmt::Display for Diverged {
 
 impl std::error::Error for Diverged {}
 
+/// What it takes to put things in again.
+struct Again<'a> {
+    client: &'a mut Client,
+    history: &'a mut History,
+    /// The call that may run, until somebody says that it did.
+    call: Option<Authorized>,
+    judged: Vec<Judged>,
+}
+
 impl Conversation {
     /// Keeps from now on what is put in, to be [taken out](Self::inputs).
     pub fn keep_inputs(&mut self) {
@@ -42,7 +51,7 @@ impl Conversation {
     }
 
     /// Puts in again what was put into a conversation that had come as far as this one. Nothing is asked or runs, and
-    /// `client` learns nothing: it did when this was put in first.
+    /// `client` learns nothing: it did when this was put in first. Returns what was judged, in order.
     ///
     /// # Errors
     /// If the conversation does not come to the same. What has become of it is of no use then.
@@ -51,24 +60,19 @@ impl Conversation {
         client: &mut Client,
         history: &mut History,
         inputs: &[Input],
-    ) -> Result<(), Diverged> {
+    ) -> Result<Vec<Judged>, Diverged> {
         let kept = self.inputs.take();
-        let mut call: Option<Authorized> = None;
+        let mut again = Again { client, history, call: None, judged: Vec::new() };
         for (index, input) in inputs.iter().enumerate() {
-            self.put_again(client, history, input, &mut call).ok_or(Diverged { input: index })?;
+            self.put_again(&mut again, input).ok_or(Diverged { input: index })?;
         }
-        history.told = (self.monitor.trace().len(), self.items.len());
+        again.history.told = (self.monitor.trace().len(), self.items.len());
         self.inputs = kept;
-        Ok(())
+        Ok(again.judged)
     }
 
-    fn put_again(
-        &mut self,
-        client: &mut Client,
-        history: &mut History,
-        input: &Input,
-        call: &mut Option<Authorized>,
-    ) -> Option<()> {
+    fn put_again(&mut self, again: &mut Again<'_>, input: &Input) -> Option<()> {
+        let Again { client, history, call, judged } = again;
         // What did not fit does not fit again.
         match input {
             Input::Need(met) => {
@@ -76,8 +80,10 @@ impl Conversation {
                 if Met::of(&need) != *met {
                     return None;
                 }
-                if let Need::Run(authorized) = need {
-                    *call = Some(authorized);
+                match need {
+                    Need::Run(authorized) => *call = Some(authorized),
+                    Need::User(turn) => judged.extend(turn.judged),
+                    _ => {}
                 }
             }
             Input::Note(role, content) => drop(self.note(role, content.clone())),
@@ -99,9 +105,12 @@ impl Conversation {
             Input::Filled(completion) => self.filled(completion),
             Input::Unfilled => self.unfilled(),
             Input::Failed => self.failed(),
-            Input::Stop => self.stop(),
+            Input::Stop => {
+                self.stop();
+                judged.extend(self.judged());
+            }
             Input::Decided(decision) => self.decided(*decision),
-            Input::Postponed => drop(self.postpone()),
+            Input::Postponed => judged.extend(self.postpone().judged),
             Input::Resumed { kept, new } => self.resume_again(history, *kept, new.as_ref()),
             Input::HandOver => self.hand_over(call.take()?),
             Input::Ran(answer) => self.ran(answer.clone()),

@@ -1,12 +1,12 @@
 //! The calls of a step: read, filled, judged, asked about, run or refused, one after the other.
 
 use flowgate::label::Label;
-use flowgate::monitor::{Attribution, Judgement, Permit, Question, Source as Influencing, Verdict};
+use flowgate::monitor::{Attribution, Judgement, Outcome, Permit, Question, Source as Influencing, Verdict};
 use flowgate::trace::{self, Body, Call, Entry, EventId, Output, Tool};
 use flowgate_lm::chat::{Completion, Part, Request, ToolCall, ToolChoice};
 use serde_json::{Map, Value, json};
 
-use super::{Conversation, Ended, Filling, Level, Method, Need, Phase, Settings, ToolAnswer, stops};
+use super::{Conversation, Ended, Filling, Judged, Level, Method, Need, Phase, Settings, ToolAnswer, stops};
 use crate::approve::{Ask, Decision, Excerpt};
 use crate::journal::Input;
 use crate::links;
@@ -211,7 +211,12 @@ impl Conversation {
         let call = Call { id: self.next_id(&label), tool: tool.clone(), arguments: Ok(arguments) };
         let mut attribution = Attribution::view(self.settings.method.name(), label, hidden);
         attribution.arguments = sources.into_iter().map(|(argument, source, _)| (argument, source)).collect();
+        let (digest, event) = (self.settings.key.digest_of(&call), self.monitor.trace().len());
         let verdict = self.monitor.judge_entry(Entry::from(Body::Call(call)), attribution);
+        let Judgement { label: carries, reasons, .. } = verdict.judgement();
+        let (carries, reasons, tool_) = (carries.clone(), reasons.clone(), tool.clone());
+        let outcome = if failed.is_some() { Outcome::Deny } else { verdict.judgement().outcome() };
+        self.turn.judged.push(Judged { tool: tool_, outcome, reasons, label: carries, digest, event });
         if let Some(problem) = failed {
             let label = verdict.judgement().decided.join(&label);
             let text = refusal::unreadable(problem, "leave out `fill`, to copy the region");

@@ -1,5 +1,7 @@
 //! What a turn came to, and what it took.
 
+use flowgate::monitor::{Outcome, Reason};
+use flowgate::trace::Tool;
 use flowgate_lm::chat::{Stop, Usage};
 
 use super::Handed;
@@ -17,10 +19,29 @@ pub struct Turn {
     pub found: Vec<String>,
     /// Addresses in what slots were filled with that must not lead anywhere: the tool, the argument, the address.
     pub disarmed: Vec<(String, String, String)>,
+    /// The calls that were judged, in order, whatever became of them.
+    pub judged: Vec<Judged>,
     /// What it took.
     pub spent: Spent,
     /// Why it ended, if not because the model had said its last word.
     pub ended: Option<Ended>,
+}
+
+/// A call that was judged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Judged {
+    /// The tool.
+    pub tool: Tool,
+    /// The verdict.
+    pub outcome: Outcome,
+    /// Why.
+    pub reasons: Vec<Reason>,
+    /// What the call carries, one phrase for each dimension.
+    pub label: Vec<String>,
+    /// Stands for the tool and these arguments, and tells nothing of them to who lacks the key.
+    pub digest: String,
+    /// How many events there were.
+    pub event: usize,
 }
 
 /// Something that the model said to the user.

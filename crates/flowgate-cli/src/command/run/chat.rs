@@ -102,7 +102,8 @@ impl Chat<'_> {
             )));
         }
         match turn.ended {
-            None | Some(Ended::Model) => {}
+            // The person at the terminal is asked at once.
+            None | Some(Ended::Model | Ended::Asked) => {}
             Some(Ended::Steps) => {
                 self.shell.error("the model has written as much as it may in one turn; say `go on`, or ask for less at once");
                 code = 1;
