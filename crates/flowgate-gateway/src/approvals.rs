@@ -131,7 +131,7 @@ impl Approvals {
     }
 
     /// What the call of a question is known by, and its tool.
-    pub(crate) fn digest_of(&self, id: &String) -> Option<(String, String)> {
+    pub(crate) fn digest_of(&self, id: &str) -> Option<(String, String)> {
         let question = wait(self.store.question(id)).ok().flatten()?;
         let content: Value = serde_json::from_str(&question.content).unwrap_or_default();
         let tool = content.get("tool").and_then(Value::as_str).unwrap_or_default().to_owned();

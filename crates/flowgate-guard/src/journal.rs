@@ -2,11 +2,10 @@
 //!
 //! A conversation reads no clock and draws no random number. Under the same policy, with the same settings and the same key,
 //! the same inputs make the same conversation, with every label and every verdict. So what is kept of a conversation is
-//! what was put in ([`Conversation::inputs`]), not what became of it; whoever [makes it again](Conversation::again) finds out
-//! whether it came to the same.
+//! what was put in ([`Conversation::inputs`]), not what became of it; whoever makes it [again](crate::conversation::Conversation::again)
+//! finds out whether it came to the same.
 //!
 //! [`Conversation::inputs`]: crate::conversation::Conversation::inputs
-//! [`Conversation::again`]: crate::conversation::Conversation::again
 
 use flowgate_lm::chat::{Completion, Message, Sampling};
 use serde::{Deserialize, Serialize};

@@ -290,3 +290,156 @@ fn read(row: &AnyRow) -> Result<Question, StoreError> {
         change: row.try_get(11)?,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Place;
+    use proptest::prelude::*;
+
+    /// Something that can happen to the questions of two conversations.
+    #[derive(Debug, Clone)]
+    enum Step {
+        /// A conversation asks one of three things, which stands for an hour or is over at once.
+        Ask { name: usize, what: usize, stands: bool },
+        /// Somebody decides the question that was asked as this one, with the right digest or another.
+        Decide { question: usize, is_right: bool, allow: bool },
+        /// A turn uses it.
+        Use(usize),
+        /// A turn uses it and is not kept.
+        Fail(usize),
+        /// A conversation goes on without it.
+        GiveUp(usize),
+        /// What is over is marked.
+        Sweep,
+        /// The gateway is killed and started anew.
+        Restart,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let question = 0..6_usize;
+        prop_oneof![
+            4 => (0..2_usize, 0..3_usize, prop::bool::weighted(0.8))
+                .prop_map(|(name, what, stands)| Step::Ask { name, what, stands }),
+            4 => (question.clone(), prop::bool::weighted(0.8), any::<bool>())
+                .prop_map(|(question, is_right, allow)| Step::Decide { question, is_right, allow }),
+            3 => question.clone().prop_map(Step::Use),
+            1 => question.prop_map(Step::Fail),
+            1 => (0..2_usize).prop_map(Step::GiveUp),
+            1 => Just(Step::Sweep),
+            1 => Just(Step::Restart),
+        ]
+    }
+
+    /// A question as it should be.
+    #[derive(Debug, Clone)]
+    struct Model {
+        id: String,
+        name: usize,
+        what: usize,
+        stands: bool,
+        state: State,
+    }
+
+    impl Model {
+        fn is(&self, states: &[State]) -> bool {
+            self.stands && states.contains(&self.state)
+        }
+
+        fn shown(&self) -> State {
+            let is_over = !self.stands && matches!(self.state, State::Open | State::Allowed);
+            if is_over { State::Expired } else { self.state }
+        }
+    }
+
+    async fn follow(steps: &[Step], place: &Place) {
+        let mut store = Store::open(place).await.unwrap();
+        let mut model: Vec<Model> = Vec::new();
+        let digest = |what: usize| format!("digest {what}");
+        let mut used = 0;
+        for (number, step) in steps.iter().enumerate() {
+            match *step {
+                Step::Ask { name, what, stands } => {
+                    let new = NewQuestion {
+                        id: &number.to_string(),
+                        client: "c",
+                        name: &name.to_string(),
+                        tenant: "t",
+                        digest: &digest(what),
+                        content: "{}",
+                        stands: if stands { 3_600_000 } else { -1 },
+                    };
+                    let (id, is_new) = store.ask(&new).await.unwrap();
+                    let open = [State::Open, State::Allowed];
+                    let known =
+                        model.iter().any(|q| q.id == id && q.name == name && q.what == what && q.is(&open));
+                    let any = model.iter().any(|q| q.name == name && q.what == what && q.is(&open));
+                    assert_eq!((is_new, known), (!any, any), "{number}");
+                    if is_new {
+                        model.push(Model { id, name, what, stands, state: State::Open });
+                    }
+                }
+                Step::Decide { question, is_right, allow } => {
+                    let Some(q) = model.get_mut(question) else { continue };
+                    let digest = if is_right { digest(q.what) } else { "another".to_owned() };
+                    let mut recorded = false;
+                    let record = || {
+                        recorded = true;
+                        Ok(())
+                    };
+                    let decided = store.decide((&q.id, &digest), allow, "ann", record).await.unwrap();
+                    let may = is_right && q.is(&[State::Open]);
+                    assert_eq!((decided.is_ok(), recorded), (may, may), "{number}");
+                    if may {
+                        q.state = if allow { State::Allowed } else { State::Denied };
+                    }
+                }
+                Step::Use(question) | Step::Fail(question) => {
+                    let Some(q) = model.get_mut(question) else { continue };
+                    let mut tx = store.begin().await.unwrap();
+                    let done = use_question(&store, &mut tx, &q.id).await;
+                    assert_eq!(done.is_ok(), q.is(&[State::Allowed]), "{number}");
+                    if done.is_ok() && matches!(step, Step::Use(_)) {
+                        tx.commit().await.unwrap();
+                        q.state = State::Used;
+                        used += 1;
+                    }
+                }
+                Step::GiveUp(name) => {
+                    store.give_up("c", &name.to_string()).await.unwrap();
+                    let open =
+                        |q: &&mut Model| q.name == name && matches!(q.state, State::Open | State::Allowed);
+                    model.iter_mut().filter(open).for_each(|q| q.state = State::Void);
+                }
+                Step::Sweep => store.expire(i64::MAX / 4).await.unwrap(),
+                Step::Restart => {
+                    drop(store);
+                    store = Store::open(place).await.unwrap();
+                }
+            }
+            for q in &model {
+                let kept = store.question(&q.id).await.unwrap().unwrap();
+                // A question that was over when it was given up may have been marked before.
+                let is_same = kept.state == q.shown() || !q.stands && kept.state == State::Expired;
+                assert!(is_same, "{number}: {kept:?} {q:?}");
+            }
+        }
+        assert_eq!(model.iter().filter(|q| q.state == State::Used).count(), used);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+        /// Whatever happens in whatever order, a question is decided once, by its digest, in time, and used once, if it was
+        /// allowed.
+        #[test]
+        fn questions_are_decided_once_and_used_once(steps in prop::collection::vec(step(), 1..30)) {
+            let folder = std::env::temp_dir().join(format!("flowgate-questions-{}", std::process::id()));
+            let _ = std::fs::remove_dir_all(&folder);
+            std::fs::create_dir_all(&folder).unwrap();
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(follow(&steps, &Place::File(folder.join("store.db"))));
+            let _ = std::fs::remove_dir_all(&folder);
+        }
+    }
+}

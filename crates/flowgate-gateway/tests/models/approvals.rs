@@ -39,11 +39,11 @@ pub(crate) struct Person<'g>(pub(crate) &'g Gateway, pub(crate) &'static str);
 
 impl Person<'_> {
     fn key(&self) -> String {
-        format!("Bearer key-of-the-person-{}", self.1)
+        format!("key-of-the-person-{}", self.1)
     }
 
     fn open(&self) -> Vec<Value> {
-        let (status, body) = self.0.get("/api/v1/approvals", &self.key()[7..]);
+        let (status, body) = self.0.get("/api/v1/approvals", &self.key());
         assert_eq!(status, 200, "{body}");
         serde_json::from_str::<Value>(&body).unwrap()["questions"].as_array().unwrap().clone()
     }
@@ -62,11 +62,11 @@ impl Person<'_> {
     pub(crate) fn says(&self, question: &Value, decision: &str) -> (u16, String) {
         let body = json!({"decision": decision, "digest": question["digest"]}).to_string();
         let path = format!("/api/v1/approvals/{}", question["id"].as_str().unwrap());
-        self.0.post(&path, &[("authorization", &self.key())], &body)
+        self.0.post(&path, &[("authorization", &format!("Bearer {}", self.key()))], &body)
     }
 
     pub(crate) fn post(&self, path: &str, body: &Value) -> (u16, String) {
-        self.0.post(path, &[("authorization", &self.key())], &body.to_string())
+        self.0.post(path, &[("authorization", &format!("Bearer {}", self.key()))], &body.to_string())
     }
 }
 
@@ -201,7 +201,7 @@ fn people_have_roles() {
         assert_eq!(gateway.get("/api/v1/approvals", key).0, 401);
     }
     assert_eq!(gateway.get("/v1/models", "key-of-the-person-bob").0, 401);
-    assert_eq!(gateway.get("/api/v1/approvals?state=none", &bob.key()[7..]).0, 400);
+    assert_eq!(gateway.get("/api/v1/approvals?state=none", &bob.key()).0, 400);
 }
 
 /// What somebody stops stops now, and nothing else does.
@@ -234,9 +234,7 @@ fn a_kill_switch_stops_what_it_says() {
         ("client", "agent", (403, false), (403, false), (200, true)),
     ] {
         switch(kind, what, true);
-        assert!(
-            gateway.get("/api/v1/freezes", &admin.key()[7..]).1.contains(&format!("\"what\":\"{what}\""))
-        );
+        assert!(gateway.get("/api/v1/freezes", &admin.key()).1.contains(&format!("\"what\":\"{what}\"")));
         let found = (ask(KEY, "one"), ask(KEY, "two"), ask(OTHER_KEY, "one"));
         assert_eq!(found, (one, two, other), "{kind} {what}");
         switch(kind, what, false);

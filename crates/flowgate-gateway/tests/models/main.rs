@@ -1,6 +1,6 @@
 //! Model routes as agents meet them: in every form, streaming or not, in front of a model that obeys whatever it sees.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "tests")]
 
 mod approvals;
 mod audited;

@@ -64,24 +64,23 @@ impl Monitor {
         let (plan, space) = (&policy.plan, policy.space());
         let stores =
             record.get("stores").and_then(Value::as_array).ok_or(MemoryError("it lists no stores"))?;
-        let mut read: Vec<(Option<usize>, Option<Arc<str>>, Label, &str)> = Vec::new();
+        let mut read: Vec<Carried<'_>> = Vec::new();
         let mut is_known = record.get("declared") == Some(&declarations(plan));
         for store in stores {
             let label = store.get("label").filter(|label| label.is_object());
             let label = space.from_names(label.ok_or(MemoryError("a store has no label"))?, &mut self.roster);
             let stamp = store.get("written").and_then(Value::as_str).unwrap_or_default();
-            match (store.get("store"), store.get("server")) {
+            let (declared, server) = match (store.get("store"), store.get("server")) {
                 (Some(Value::String(name)), None) => {
                     let declared = plan.stores.iter().position(|known| known.name == *name);
                     is_known &= declared.is_some();
-                    read.push((declared, None, label, stamp));
+                    (declared, None)
                 }
-                (None, Some(Value::String(server))) => {
-                    read.push((None, Some(server.as_str().into()), label, stamp));
-                }
-                (None, Some(Value::Null)) => read.push((None, None, label, stamp)),
+                (None, Some(Value::String(server))) => (None, Some(server.as_str().into())),
+                (None, Some(Value::Null)) => (None, None),
                 _ => return Err(MemoryError("a store has neither a name nor a server")),
-            }
+            };
+            read.push(Carried { declared, server, label, stamp });
         }
         self.version += 1;
         // What every store carries; a record that does not say so is not one of ours.
@@ -89,11 +88,9 @@ impl Monitor {
         let floor = space.from_names(floor, &mut self.roster);
         self.stores.raise_floor(&floor);
         if is_known {
-            for (declared, server, label, stamp) in read {
-                self.stores.join(&Carried { declared, server: server.as_ref(), label, stamp });
-            }
+            read.iter().for_each(|store| self.stores.join(store));
         } else {
-            let all = read.iter().fold(Label::BOTTOM, |all, (_, _, label, _)| all.join(label));
+            let all = read.iter().fold(Label::BOTTOM, |all, store| all.join(&store.label));
             self.stores.raise_all(&all);
         }
         Ok(())

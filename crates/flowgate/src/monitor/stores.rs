@@ -36,7 +36,7 @@ struct State {
 #[derive(Debug, Clone)]
 pub(super) struct Carried<'s> {
     pub(super) declared: Option<usize>,
-    pub(super) server: Option<&'s Arc<str>>,
+    pub(super) server: Option<Arc<str>>,
     pub(super) label: Label,
     pub(super) stamp: &'s str,
 }
@@ -131,7 +131,7 @@ impl Stores {
     pub(super) fn carried(&self) -> impl Iterator<Item = Carried<'_>> + '_ {
         self.states.iter().map(|state| Carried {
             declared: state.declared,
-            server: state.server.as_ref(),
+            server: state.server.clone(),
             label: state.label.join(&self.floor),
             stamp: &state.stamp,
         })
@@ -144,7 +144,7 @@ impl Stores {
 
     /// Joins what other sessions know of one store. One that they have written to has changed.
     pub(super) fn join(&mut self, known: &Carried<'_>) {
-        let index = self.index(known.declared, known.server);
+        let index = self.index(known.declared, known.server.as_ref());
         self.raise(&[index], &known.label);
         if let Some(state) = self.states.get_mut(index).filter(|state| state.stamp != known.stamp) {
             known.stamp.clone_into(&mut state.stamp);
@@ -152,9 +152,11 @@ impl Stores {
         }
     }
 
-    /// Joins a label into every store, what they hold has not changed.
+    /// Joins what every store carries elsewhere. If that is more, something was written that nobody knows the place of.
     pub(super) fn raise_floor(&mut self, label: &Label) {
-        self.floor = self.floor.join(label);
+        if !label.flows_to(&self.floor) {
+            self.raise_all(label);
+        }
     }
 
     /// Joins a label into every store, also into those that nobody has used yet.
