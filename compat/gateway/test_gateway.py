@@ -20,8 +20,8 @@ AGENTS = [ChatCompletions, Responses, Messages]
 
 
 class Gateway:
-    def __init__(self, folder, more):
-        self.model = double.start()
+    def __init__(self, folder, more, model=None, options=(), shell=None, environment=None):
+        self.model = model or double.start()
         config = folder / "gateway.toml"
         config.write_text(
             f"""
@@ -32,13 +32,14 @@ models = ["double"]
 [clients.agent]
 key-from = "AGENT_KEY"
 upstream = "double"
-policy = "{POLICY}"
 interactive = true
-{more}
+{more if "policy = " in more else f'policy = "{POLICY}"' + chr(10) + more}
 """
         )
-        environment = {**os.environ, "AGENT_KEY": KEY}
-        command = [os.environ["FLOWGATE"], "serve", "--listen", "127.0.0.1:0", "--config", str(config)]
+        environment = {**os.environ, "AGENT_KEY": KEY, **(environment or {})}
+        command = [os.environ["FLOWGATE"], "serve", "--listen", "127.0.0.1:0", "--config", str(config), *options]
+        if shell:
+            command = ["bash", "-c", shell, "bash", *command]
         self.log = folder / "log"
         self.process = subprocess.Popen(command, env=environment, stderr=self.log.open("w"))
         for _ in range(300):

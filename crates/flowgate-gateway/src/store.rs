@@ -165,14 +165,19 @@ impl Store {
         within(async { Ok(self.pool.begin().await?) }).await
     }
 
-    /// A statement in which `{now}` is the time of the database: clocks of gateways may differ.
+    /// A statement in which `{now}` is the time of the database, since clocks of gateways may differ; `{stands}` is true of a
+    /// question that does, and `{over}` of one that does not. If the clock was put back, nobody knows for how long one has stood.
     fn timed(&self, sql: &str) -> SqlStr {
         let now = if self.is_shared {
             "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)"
         } else {
             "CAST(unixepoch('subsec') * 1000 AS INTEGER)"
         };
-        AssertSqlSafe(sql.replace("{now}", now)).into_sql_str()
+        let sql = sql
+            .replace("{stands}", "(expires > {now} AND asked <= {now} + 60000)")
+            .replace("{over}", "(expires <= {now} OR asked > {now} + 60000)")
+            .replace("{now}", now);
+        AssertSqlSafe(sql).into_sql_str()
     }
 }
 

@@ -97,7 +97,7 @@ pub(crate) struct Freeze {
 
 /// The columns of a question. One that is over and was not noticed is shown as it is.
 const COLUMNS: &str = "id, client, name, tenant, digest, content, \
-    CASE WHEN state IN ('open', 'allowed') AND expires <= {now} THEN 'expired' ELSE state END, \
+    CASE WHEN state IN ('open', 'allowed') AND {over} THEN 'expired' ELSE state END, \
     asked, expires, decided_by, decided, change";
 
 impl Store {
@@ -108,7 +108,7 @@ impl Store {
             let mut tx = self.begin().await?;
             let change = next_change(&mut tx).await?;
             let sql = "SELECT id FROM questions WHERE client = $1 AND name = $2 AND digest = $3 AND content = $4 \
-                       AND state IN ('open', 'allowed') AND expires > {now} ORDER BY asked DESC LIMIT 1";
+                       AND state IN ('open', 'allowed') AND {stands} ORDER BY asked DESC LIMIT 1";
             let known = sqlx::query(self.timed(sql)).bind(new.client).bind(new.name).bind(new.digest).bind(new.content);
             if let Some(row) = known.fetch_optional(&mut *tx).await? {
                 return Ok((row.try_get(0)?, false));
@@ -159,7 +159,7 @@ impl Store {
     /// The questions of a state, the newest first, and at most `most` of them.
     pub(crate) async fn questions(&self, state: State, most: i64) -> Result<Vec<Question>, StoreError> {
         let sql = format!(
-            "SELECT {COLUMNS} FROM questions WHERE state = $1 AND (state NOT IN ('open', 'allowed') OR expires > {{now}}) \
+            "SELECT {COLUMNS} FROM questions WHERE state = $1 AND (state NOT IN ('open', 'allowed') OR {{stands}}) \
              ORDER BY asked DESC LIMIT $2"
         );
         let query = sqlx::query(self.timed(&sql)).bind(state.name()).bind(most);
@@ -181,7 +181,7 @@ impl Store {
             let mut tx = self.begin().await?;
             let change = next_change(&mut tx).await?;
             let sql = "UPDATE questions SET state = $1, decided_by = $2, decided = {now}, change = $3 \
-                       WHERE id = $4 AND digest = $5 AND state = 'open' AND expires > {now}";
+                       WHERE id = $4 AND digest = $5 AND state = 'open' AND {stands}";
             let update =
                 sqlx::query(self.timed(sql)).bind(state.name()).bind(who).bind(change).bind(id).bind(digest);
             let is_decided = update.execute(&mut *tx).await?.rows_affected() == 1;
@@ -219,7 +219,7 @@ impl Store {
             let mut tx = self.begin().await?;
             let change = next_change(&mut tx).await?;
             let sql = "UPDATE questions SET state = 'expired', change = $1 \
-                       WHERE state IN ('open', 'allowed') AND expires <= {now}";
+                       WHERE state IN ('open', 'allowed') AND {over}";
             sqlx::query(self.timed(sql)).bind(change).execute(&mut *tx).await?;
             let sql = "DELETE FROM questions WHERE state NOT IN ('open', 'allowed') AND expires < {now} - $1";
             sqlx::query(self.timed(sql)).bind(age).execute(&mut *tx).await?;
@@ -259,7 +259,8 @@ impl Store {
 /// Uses up what was allowed, in the transaction that keeps what it was allowed for.
 pub(crate) async fn use_question(store: &Store, tx: &mut Transaction, id: &str) -> Result<(), StoreError> {
     let change = next_change(tx).await?;
-    let sql = "UPDATE questions SET state = 'used', change = $1 WHERE id = $2 AND state = 'allowed' AND expires > {now}";
+    let sql =
+        "UPDATE questions SET state = 'used', change = $1 WHERE id = $2 AND state = 'allowed' AND {stands}";
     match sqlx::query(store.timed(sql)).bind(change).bind(id).execute(&mut **tx).await?.rows_affected() {
         1 => Ok(()),
         _ => Err(StoreError::Withdrawn),
