@@ -1,0 +1,95 @@
+//! A chat as an agent keeps it: every request carries all of it, and one more message of the user's.
+
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
+/// What the operator knows word for word.
+pub(crate) const SYSTEM: &str =
+    "You are the assistant of a small firm. Answer shortly, and say what you have done.";
+/// What the agent offers, among them those that the policy speaks of.
+pub(crate) const TOOLS: [&str; 10] = [
+    "read_mail",
+    "send_mail",
+    "search_web",
+    "read_page",
+    "read_file",
+    "write_file",
+    "pay",
+    "get_balance",
+    "list_contacts",
+    "post_note",
+];
+
+#[derive(Debug)]
+pub(crate) struct Chat {
+    /// Different for each chat.
+    pub(crate) name: String,
+    /// The messages so far, as they stand in a request.
+    messages: String,
+    pub(crate) length: usize,
+}
+
+impl Chat {
+    pub(crate) fn new(name: String) -> Self {
+        let mut messages = String::with_capacity(4096);
+        let _ = write!(messages, r#"{{"role":"system","content":"{SYSTEM}"}}"#);
+        Self { name, messages, length: 0 }
+    }
+
+    /// Says one more thing; the request.
+    pub(crate) fn ask(&mut self, stream: bool) -> String {
+        let (name, length) = (&self.name, self.length);
+        let _ = write!(
+            self.messages,
+            r#",{{"role":"user","content":"In {name}, point {length}: please note that the delivery for order {} moves to week {}, tell me which of the notes speak of it, and keep the answer short; I read it on the way."}}"#,
+            length * 37,
+            length % 52,
+        );
+        self.length += 1;
+        format!(
+            r#"{{"model":"double","stream":{stream},"messages":[{}],"tools":[{}]}}"#,
+            self.messages,
+            tools()
+        )
+    }
+
+    /// Takes the answer to the last request into the chat; what is wrong with it, if it is none.
+    pub(crate) fn answered(&mut self, stream: bool, body: &[u8]) -> Result<(), String> {
+        let body = std::str::from_utf8(body).map_err(|error| error.to_string())?;
+        let text = if stream { streamed(body)? } else { whole(body)? };
+        if !text.starts_with("Noted as item") || !text.ends_with("with the others.") {
+            return Err(format!("the answer is {text:?}"));
+        }
+        let _ = write!(self.messages, r#",{{"role":"assistant","content":{}}}"#, Value::String(text));
+        self.length += 1;
+        Ok(())
+    }
+}
+
+fn whole(body: &str) -> Result<String, String> {
+    let value: Value = serde_json::from_str(body).map_err(|error| format!("{error}: {body}"))?;
+    let text = value.pointer("/choices/0/message/content").and_then(Value::as_str);
+    text.map(str::to_owned).ok_or_else(|| body.to_owned())
+}
+
+fn streamed(body: &str) -> Result<String, String> {
+    let mut text = String::new();
+    for data in body.lines().filter_map(|line| line.strip_prefix("data: ")) {
+        if data == "[DONE]" {
+            return Ok(text);
+        }
+        let value: Value = serde_json::from_str(data).map_err(|error| format!("{error}: {data}"))?;
+        text.push_str(value.pointer("/choices/0/delta/content").and_then(Value::as_str).unwrap_or_default());
+    }
+    Err(format!("the stream has no end: {body}"))
+}
+
+fn tools() -> String {
+    let tool = |name: &&str| {
+        format!(
+            r#"{{"type":"function","function":{{"name":"{name}","description":"Does {name} for the user.","parameters":{{"type":"object","properties":{{"to":{{"type":"string"}},"body":{{"type":"string"}}}}}}}}}}"#
+        )
+    };
+    TOOLS.iter().map(tool).collect::<Vec<_>>().join(",")
+}

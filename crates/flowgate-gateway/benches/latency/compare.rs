@@ -1,0 +1,90 @@
+//! All ways to the same server, in turn, round by round: what else the machine does meets all of them.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::runtime::Runtime;
+
+use crate::load::Target;
+use crate::options::Options;
+use crate::process::{self, Process};
+use crate::report::{self, Found};
+
+/// A way to the model's server.
+struct Way {
+    name: &'static str,
+    /// What stands in between.
+    process: Option<Process>,
+    target: Arc<Target>,
+}
+
+pub(crate) fn run(runtime: &Runtime, options: &Options) {
+    let folder = std::env::temp_dir().join(format!("flowgate-latency-{}", std::process::id()));
+    let upstream = process::upstream();
+    let mut ways = Vec::new();
+    let mut add = |name: &'static str, process: Option<Process>| {
+        let address = process.as_ref().map_or(&upstream.address, |process| &process.address);
+        let target = Target::new(address, options);
+        match target.prepare(runtime, options.chats) {
+            Ok(rate) => {
+                println!(
+                    "{name}: {rate:.0} requests per second, sixteen at the same time, in chats that grow"
+                );
+                ways.push(Way { name, process, target });
+            }
+            Err(error) => println!("left out, since it does not answer: {name}: {error}"),
+        }
+    };
+    if !options.only_flowgate {
+        add("direct", None);
+        add("bare proxy", Some(process::bare(&upstream.address)));
+    }
+    for (index, binary) in options.flowgate.iter().enumerate() {
+        let name = ["flowgate", "flowgate, second", "flowgate, third"]
+            .get(index)
+            .copied()
+            .unwrap_or("flowgate, other");
+        let process = process::flowgate(options, binary, &upstream.address, &folder.join(index.to_string()));
+        add(name, Some(process));
+    }
+    if let Some(binary) = &options.litellm {
+        match process::litellm(binary, &upstream.address, &folder.join("litellm")) {
+            Ok(process) => add("LiteLLM", Some(process)),
+            Err(error) => println!("left out: {error}"),
+        }
+    }
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    println!(
+        "{cores} cores; chats of 1 to {} messages, {} side by side; {} statements; {} rounds of {} s",
+        options.messages,
+        options.chats,
+        crate::policy::STATEMENTS,
+        options.rounds,
+        options.seconds,
+    );
+    for rate in &options.rates {
+        let mut found: Vec<Found> =
+            ways.iter().map(|way| Found { name: way.name, ..Found::default() }).collect();
+        let before = upstream.cpu();
+        for _ in 0..options.rounds {
+            for (way, found) in ways.iter().zip(&mut found) {
+                let cpu = || way.process.as_ref().map(Process::cpu).unwrap_or_default();
+                let (before, begun) = (cpu(), Instant::now());
+                found.samples.extend(way.target.offer(runtime, *rate, options.seconds));
+                found.cpu += cpu().saturating_sub(before);
+                found.seconds += begun.elapsed().as_secs_f64();
+            }
+        }
+        report::print(*rate, &found);
+        let all: usize = found.iter().map(|found| found.samples.len()).sum();
+        let spent = upstream.cpu().saturating_sub(before).as_secs_f64() * 1e3;
+        println!("\nThe upstream took {:.2} ms of CPU for a request.", spent / all.max(1) as f64);
+    }
+    for way in &ways {
+        if let Some(process) = &way.process {
+            println!("{}: {:.0} MiB", way.name, process.resident());
+        }
+    }
+    drop(ways);
+    let _ = std::fs::remove_dir_all(folder);
+}

@@ -1,0 +1,160 @@
+//! Requests at a fixed rate, whatever becomes of those before: the time of an answer counts from when its request was due.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use http_body_util::{BodyExt, Full};
+use hyper::Request;
+use hyper::body::Bytes;
+use tokio::runtime::Runtime;
+use tokio::sync::Semaphore;
+
+use crate::chat::Chat;
+use crate::connections::Connections;
+use crate::options::Options;
+use crate::process::KEY;
+
+/// A server that is asked, and the chats with it.
+pub(crate) struct Target {
+    connections: Connections<Full<Bytes>>,
+    chats: Mutex<VecDeque<Chat>>,
+    /// As many as there are chats that wait for nothing.
+    idle: Semaphore,
+    begun: AtomicUsize,
+    messages: usize,
+    named: bool,
+}
+
+/// One request that was answered, or given up.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sample {
+    pub(crate) stream: bool,
+    /// From when it was due to the end of the answer.
+    pub(crate) whole: Duration,
+    pub(crate) is_answered: bool,
+}
+
+impl Target {
+    pub(crate) fn new(address: &str, options: &Options) -> Arc<Self> {
+        Arc::new(Self {
+            connections: Connections::new(address),
+            chats: Mutex::default(),
+            idle: Semaphore::new(0),
+            begun: AtomicUsize::new(0),
+            messages: options.messages,
+            named: options.named,
+        })
+    }
+
+    fn begin(&self) -> Chat {
+        Chat::new(format!("chat {}", self.begun.fetch_add(1, Ordering::Relaxed)))
+    }
+
+    /// Begins a chat, says something this many times, and lets the chat wait for more.
+    async fn grow(&self, times: usize) -> Result<(), String> {
+        let mut chat = self.begin();
+        for time in 0..times {
+            self.ask(&mut chat, time % 2 == 0).await?;
+        }
+        self.put(chat);
+        Ok(())
+    }
+
+    /// Has chats of all lengths, so that the load is the same all the time; how many requests in a second that were.
+    pub(crate) fn prepare(self: &Arc<Self>, runtime: &Runtime, chats: usize) -> Result<f64, String> {
+        let begun = Instant::now();
+        let most = self.messages / 2 + 1;
+        let times: Vec<usize> = (0..chats).map(|index| index * most / chats).collect();
+        let all: usize = times.iter().sum();
+        self.grow_all(runtime, times)?;
+        Ok(all as f64 / begun.elapsed().as_secs_f64())
+    }
+
+    /// Begins chats of these lengths, sixteen at the same time.
+    pub(crate) fn grow_all(self: &Arc<Self>, runtime: &Runtime, times: Vec<usize>) -> Result<(), String> {
+        runtime.block_on(async {
+            let places = Arc::new(Semaphore::new(16));
+            let mut tasks = Vec::new();
+            for times in times {
+                let place = Arc::clone(&places).acquire_owned().await.unwrap();
+                let target = Arc::clone(self);
+                tasks.push(tokio::spawn(async move {
+                    let grown = target.grow(times).await;
+                    drop(place);
+                    grown
+                }));
+            }
+            for task in tasks {
+                task.await.unwrap()?;
+            }
+            Ok(())
+        })
+    }
+
+    fn put(&self, chat: Chat) {
+        // Whoever has come to the end begins anew.
+        let chat = if chat.length >= self.messages { self.begin() } else { chat };
+        self.chats.lock().unwrap().push_back(chat);
+        self.idle.add_permits(1);
+    }
+
+    /// Forgets all chats.
+    pub(crate) fn clear(&self) {
+        self.chats.lock().unwrap().clear();
+    }
+
+    async fn ask(&self, chat: &mut Chat, stream: bool) -> Result<(), String> {
+        let body = Full::new(Bytes::from(chat.ask(stream)));
+        let mut request = Request::post("/v1/chat/completions")
+            .header("host", self.connections.address())
+            .header("content-type", "application/json")
+            .header("authorization", format!("Bearer {KEY}"));
+        if self.named {
+            request = request.header("x-flowgate-conversation", &chat.name);
+        }
+        let answer = self.connections.send(request.body(body).unwrap()).await?;
+        let body = answer.into_body().collect().await.map_err(|error| error.to_string())?.to_bytes();
+        chat.answered(stream, &body)
+    }
+
+    async fn sample(&self, stream: bool, due: Instant, end: Instant) -> Sample {
+        let failed = |due: Instant| Sample { stream, whole: due.elapsed(), is_answered: false };
+        let place = tokio::time::timeout_at(end.into(), self.idle.acquire()).await;
+        let Ok(Ok(place)) = place else { return failed(due) };
+        place.forget();
+        let chat = self.chats.lock().unwrap().pop_front();
+        let mut chat = chat.unwrap();
+        let done = self.ask(&mut chat, stream).await;
+        let whole = due.elapsed();
+        if let Err(error) = &done {
+            eprintln!("{} of {} messages: {error}", chat.name, chat.length);
+            chat = self.begin();
+        }
+        self.put(chat);
+        Sample { stream, whole, is_answered: done.is_ok() }
+    }
+
+    /// Asks at a rate for so many seconds. What has not begun after twice the time is given up.
+    pub(crate) fn offer(self: &Arc<Self>, runtime: &Runtime, rate: f64, seconds: f64) -> Vec<Sample> {
+        let count = (rate * seconds).ceil() as u32;
+        let begun = Instant::now() + Duration::from_millis(5);
+        let end = begun + Duration::from_secs_f64(seconds * 2.0);
+        let mut tasks = Vec::new();
+        // A thread of its own sleeps more exactly than timers of tokio's.
+        for index in 0..count {
+            let due = begun + Duration::from_secs_f64(f64::from(index) / rate);
+            std::thread::sleep(due.saturating_duration_since(Instant::now()));
+            let target = Arc::clone(self);
+            tasks.push(runtime.spawn(async move { target.sample(index % 2 == 0, due, end).await }));
+        }
+        runtime.block_on(async {
+            let mut samples = Vec::new();
+            for task in tasks {
+                samples.push(task.await.unwrap());
+            }
+            samples
+        })
+    }
+}

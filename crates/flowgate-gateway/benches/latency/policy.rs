@@ -1,0 +1,61 @@
+//! A policy of fifty statements, with two lattices and three stores: an agent with mails, files, money and the web.
+
+/// What reads what others wrote, and what acts.
+const READERS: [&str; 4] = ["read_mail", "search_web", "read_page", "read_file"];
+const ACTORS: [&str; 4] = ["send_mail", "pay", "post_note", "write_file"];
+/// What no answer says.
+const WORDS: [&str; 4] = ["hunter2", "BEGIN PRIVATE KEY", "account number", "password is"];
+
+pub(crate) const STATEMENTS: usize = 50;
+
+/// The policy as a text.
+pub(crate) fn text() -> String {
+    let mut statements = vec![
+        "label message as trusted, public if:\n    (message: Message)\n    message.role in [\"system\", \"user\"]"
+            .to_owned(),
+        "label tool as trusted, public if:\n    (tool: Tool)".to_owned(),
+    ];
+    for reader in READERS {
+        let secrecy = if matches!(reader, "search_web" | "read_page") { "public" } else { "internal" };
+        statements.push(format!(
+            "label out.content as untrusted, {secrecy} if:\n    (out: ToolOutput) is tool:{reader}"
+        ));
+        statements.push(format!("require top if:\n    (call: ToolCall) is tool:{reader}"));
+    }
+    for actor in ACTORS {
+        statements
+            .push(format!("label out.content as trusted, public if:\n    (out: ToolOutput) is tool:{actor}"));
+        statements.push(format!("require trusted, internal if:\n    (call: ToolCall) is tool:{actor}"));
+        statements.push(format!("payload call.arguments.body if:\n    (call: ToolCall) is tool:{actor}"));
+    }
+    for (index, word) in WORDS.iter().enumerate() {
+        statements.push(format!(
+            "raise \"no secrets in answers, {index}\" if:\n    (message: Message)\n    message.role == \"assistant\"\n    \"{word}\" in message.content"
+        ));
+        statements.push(format!(
+            "raise \"no secrets in calls, {index}\" if:\n    (call: ToolCall)\n    \"{word}\" in call.arguments.body"
+        ));
+    }
+    for reader in READERS {
+        for actor in ACTORS {
+            statements.push(format!(
+                "ask \"{actor} after {reader}?\" if:\n    (read: ToolOutput) -> (call: ToolCall)\n    read is tool:{reader}\n    call is tool:{actor}\n    \"urgent\" in read.content"
+            ));
+        }
+        statements.push(format!(
+            "raise \"{reader} decides who is paid\" if:\n    (read: ToolOutput) => (call: ToolCall)\n    read is tool:{reader}\n    call is tool:pay"
+        ));
+    }
+    assert!(statements.len() <= STATEMENTS);
+    for index in statements.len()..STATEMENTS {
+        statements.push(format!(
+            "log \"a note, {index}\" if:\n    (message: Message)\n    \"note {index} of\" in message.content"
+        ));
+    }
+    format!(
+        "lattice integrity: trusted < untrusted\nlattice secrecy: public < internal < secret\n\n\
+         store mail: written by send_mail, read by read_mail\nstore files: written by write_file, read by read_file\n\
+         store money: written by pay, read by get_balance\n\n{}\n",
+        statements.join("\n\n")
+    )
+}

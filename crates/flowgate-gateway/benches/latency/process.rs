@@ -1,0 +1,142 @@
+//! Servers under test, each a process of its own.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use crate::chat::SYSTEM;
+use crate::options::Options;
+
+/// Ticks of the kernel's clock in a second, as all platforms have it.
+const TICKS: u64 = 100;
+/// How long a server may take to start.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A process, until it is dropped.
+pub(crate) struct Process {
+    child: Child,
+    /// Its host and port.
+    pub(crate) address: String,
+}
+
+impl Process {
+    /// Starts a program, and waits until it says on one of its ways out where it listens, or listens where it was told to.
+    fn start(command: &mut Command, told: Option<&str>) -> Result<Self, String> {
+        let name = command.get_program().display().to_string();
+        let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().map_err(|error| format!("{name}: {error}"))?;
+        let (say, hear) = channel();
+        let ways: [Box<dyn Read + Send>; 2] =
+            [Box::new(child.stdout.take().unwrap()), Box::new(child.stderr.take().unwrap())];
+        for way in ways {
+            let say = say.clone();
+            // Read to the end, so that nothing waits for a reader.
+            std::thread::spawn(move || {
+                for line in BufReader::new(way).lines().map_while(Result::ok) {
+                    let _ = say.send(line);
+                }
+            });
+        }
+        drop(say);
+        let mut process = Self { child, address: String::new() };
+        let (mut last, begun) = (String::new(), Instant::now());
+        while begun.elapsed() < PATIENCE {
+            let address = match (hear.recv_timeout(Duration::from_millis(100)), told) {
+                (Ok(line), _) => {
+                    let found = line.split_once(" on http://").and_then(|(_, rest)| rest.split(';').next());
+                    let found = found.filter(|_| told.is_none()).map(str::to_owned);
+                    last = if line.trim().is_empty() { last } else { line };
+                    found
+                }
+                (Err(RecvTimeoutError::Disconnected), _) => break,
+                (Err(RecvTimeoutError::Timeout), Some(told)) => {
+                    TcpStream::connect(told).is_ok().then(|| told.to_owned())
+                }
+                (Err(RecvTimeoutError::Timeout), None) => None,
+            };
+            if let Some(address) = address {
+                process.address = address;
+                return Ok(process);
+            }
+        }
+        Err(format!("{name} did not start; it said last: {last}"))
+    }
+
+    /// Time that it has spent on processors, with its threads.
+    pub(crate) fn cpu(&self) -> Duration {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap_or_default();
+        // The name before may hold anything, in parentheses.
+        let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+        let ticks: u64 =
+            fields.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
+        Duration::from_millis(ticks * 1000 / TICKS)
+    }
+
+    /// Resident memory, in MiB.
+    pub(crate) fn resident(&self) -> f64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
+        line.split_whitespace().next().and_then(|kib| kib.parse::<f64>().ok()).unwrap_or(0.0) / 1024.0
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn this() -> Command {
+    Command::new(std::env::current_exe().unwrap())
+}
+
+pub(crate) fn upstream() -> Process {
+    Process::start(this().arg("upstream"), None).unwrap()
+}
+
+pub(crate) fn bare(upstream: &str) -> Process {
+    Process::start(this().args(["proxy", upstream]), None).unwrap()
+}
+
+/// The key of the only client.
+pub(crate) const KEY: &str = "sk-the-key-of-the-benchmark";
+
+pub(crate) fn flowgate(options: &Options, binary: &Path, upstream: &str, folder: &Path) -> Process {
+    std::fs::create_dir_all(folder).unwrap();
+    let config = format!(
+        "[upstreams.double]\nurl = \"http://{upstream}/v1\"\napi = \"chat-completions\"\nmodels = [\"double\"]\n\
+         [clients.agent]\nkey-from = \"KEY\"\nupstream = \"double\"\npolicy = \"policy.flow\"\ninteractive = true\n\
+         pinned = [\"{SYSTEM}\"]\nrequests-per-minute = 10000000\nparallel = 250\nsessions = 20000\n\
+         [store]\nurl = \"{}\"\n",
+        options.store
+    );
+    std::fs::write(folder.join("gateway.toml"), config).unwrap();
+    std::fs::write(folder.join("policy.flow"), crate::policy::text()).unwrap();
+    let mut command = Command::new(binary);
+    command.args(["serve", "--listen", "127.0.0.1:0", "--config"]).arg(folder.join("gateway.toml"));
+    Process::start(command.env("KEY", KEY).current_dir(folder), None).unwrap()
+}
+
+/// LiteLLM's proxy, as it is installed; what it says if it does not start.
+pub(crate) fn litellm(binary: &Path, upstream: &str, folder: &Path) -> Result<Process, String> {
+    std::fs::create_dir_all(folder).map_err(|error| error.to_string())?;
+    let config = format!(
+        "model_list:\n  - model_name: double\n    litellm_params:\n      model: openai/double\n      api_base: http://{upstream}/v1\n      api_key: none\n"
+    );
+    std::fs::write(folder.join("config.yaml"), config).map_err(|error| error.to_string())?;
+    // It does not say which port it took, so it is told one that was free a moment ago.
+    let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+    let address = free.map_err(|error| error.to_string())?;
+    let port = address.port().to_string();
+    let mut command = Command::new(binary);
+    command.args(["--config", "config.yaml", "--host", "127.0.0.1", "--port", &port, "--telemetry", "False"]);
+    // It asks the network for prices otherwise.
+    command.env("LITELLM_LOCAL_MODEL_COST_MAP", "True").env("LITELLM_LOG", "ERROR");
+    // It does not start without a key.
+    command.env("LITELLM_MASTER_KEY", KEY).current_dir(folder);
+    Process::start(&mut command, Some(&address.to_string()))
+}
