@@ -127,6 +127,8 @@ impl Store {
         let options = AnyPoolOptions::new()
             .max_connections(if is_shared { CONNECTIONS } else { 1 })
             .acquire_timeout(PATIENCE)
+            // A file does not go away; to ask whether it is there takes as long as to ask it something.
+            .test_before_acquire(is_shared)
             // The only connection to a memory is the memory.
             .idle_timeout(is_shared.then_some(Duration::from_secs(300)))
             .max_lifetime(is_shared.then_some(Duration::from_secs(1800)));

@@ -12,6 +12,8 @@ use super::{Store, StoreError, Transaction, within};
 const HELD: i64 = 30_000;
 /// How many prefixes are looked up at once.
 const CHUNK: usize = 64;
+/// How many of the longest are looked up before the others: of a chat that goes on, one of these is known.
+const FIRST: usize = 4;
 
 /// A conversation as it is kept.
 #[derive(Debug)]
@@ -67,7 +69,8 @@ impl Store {
         client: &str,
         prefixes: &[String],
     ) -> Result<Option<String>, StoreError> {
-        for chunk in prefixes.rchunks(CHUNK) {
+        let (others, longest) = prefixes.split_at(prefixes.len().saturating_sub(FIRST));
+        for chunk in std::iter::once(longest).chain(others.rchunks(CHUNK)) {
             let places: Vec<String> = (0..chunk.len()).map(|index| format!("${}", index + 2)).collect();
             let sql = format!(
                 "SELECT prefix, name FROM prefixes WHERE client = $1 AND prefix IN ({})",
