@@ -18,6 +18,7 @@ mod budget;
 mod client;
 #[cfg(test)]
 mod double;
+mod leftovers;
 mod retry;
 pub mod score;
 
@@ -135,6 +136,14 @@ impl Remote {
     #[must_use]
     pub fn times(mut self, times: Times) -> Self {
         self.client.times = times;
+        self
+    }
+
+    /// Keeps connections open for so long after an answer; they are closed unless told otherwise. A server may close one at
+    /// any time, and a question on one that is being closed has no answer: be briefer than the server, and try again.
+    #[must_use]
+    pub fn keep_connections(mut self, idle: Duration) -> Self {
+        self.client.keep_connections(idle);
         self
     }
 
@@ -275,7 +284,9 @@ impl Exchange for Chat<'_, '_> {
         };
         self.spend(read.as_ref().ok());
         let completion = read?;
-        if !answer.is_stream() {
+        if answer.is_stream() {
+            answer.leave();
+        } else {
             tell(&completion, self.listener)?;
         }
         Ok(completion)

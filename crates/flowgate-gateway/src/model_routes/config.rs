@@ -74,6 +74,8 @@ impl Default for StoreSpec {
     }
 }
 
+/// How long a connection to an upstream stays open after an answer: servers close theirs after five seconds, or later.
+const IDLE: Duration = Duration::from_secs(3);
 /// Seconds of a day.
 const DAY: u64 = 24 * 60 * 60;
 /// The file of a store that is not named, beside the configuration.
@@ -437,7 +439,7 @@ impl Reader<'_> {
         let remote = Remote::new(api, &spec.url, "").map_err(|error| format!("url: {error}"))?;
         // The clients of providers try again by themselves.
         let (first, longest) = (Duration::from_millis(200), Duration::from_secs(2));
-        let mut remote = remote.retries(Retries { times: 1, first, longest });
+        let mut remote = remote.retries(Retries { times: 1, first, longest }).keep_connections(IDLE);
         let key = self.key(spec.key_from.as_deref(), spec.key_file.as_deref())?;
         match (&key, spec.pass_key) {
             (Some(_), true) => {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use ureq::http::{HeaderValue, Uri};
 
+use super::leftovers::Leftovers;
 use super::retry::{Failure, Retries, retry_after};
 use super::{Budget, MAX_BODY, Times};
 use crate::Error;
@@ -25,6 +26,8 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 #[derive(Clone)]
 pub(super) struct Client {
     agent: ureq::Agent,
+    /// Who reads answers to their end, if connections are kept.
+    leftovers: Option<Leftovers>,
     base: String,
     host: String,
     headers: Vec<(&'static str, HeaderValue)>,
@@ -53,13 +56,18 @@ pub(super) trait Exchange {
     }
 }
 
-fn agent(proxy: Option<ureq::Proxy>) -> ureq::Agent {
+/// Connections that are kept open, at most.
+const IDLE: usize = 256;
+
+fn agent(proxy: Option<ureq::Proxy>, idle: Duration) -> ureq::Agent {
+    let kept = if idle.is_zero() { 0 } else { IDLE };
     let config = ureq::Agent::config_builder()
         .http_status_as_error(false)
         // A server that sends us elsewhere was not chosen by the operator.
         .max_redirects(0)
-        // A server may close a connection at any time; a question on one that is being closed would have no answer.
-        .max_idle_connections(0)
+        .max_idle_connections(kept)
+        .max_idle_connections_per_host(kept)
+        .max_idle_age(idle)
         .proxy(proxy)
         .user_agent(concat!("flowgate/", env!("CARGO_PKG_VERSION")))
         .build();
@@ -77,7 +85,8 @@ impl Client {
             return Err(wrong());
         }
         Ok(Self {
-            agent: agent(None),
+            agent: agent(None, Duration::ZERO),
+            leftovers: None,
             base: base.to_owned(),
             host: host.to_owned(),
             headers: Vec::new(),
@@ -109,7 +118,13 @@ impl Client {
     }
 
     pub(super) fn proxy_from_environment(&mut self) {
-        self.agent = agent(ureq::Proxy::try_from_env());
+        self.agent = agent(ureq::Proxy::try_from_env(), self.agent.config().max_idle_age());
+    }
+
+    /// Keeps connections open for so long after an answer.
+    pub(super) fn keep_connections(&mut self, idle: Duration) {
+        let proxy = self.agent.config().proxy().cloned();
+        (self.agent, self.leftovers) = (agent(proxy, idle), Leftovers::new());
     }
 
     /// Asks, and asks again as long as that may help.
@@ -163,7 +178,8 @@ impl Client {
         if status == 200 {
             let kind = header("content-type").unwrap_or_default();
             let is_stream = kind.trim_start().to_ascii_lowercase().starts_with("text/event-stream");
-            return Ok(Answer { body: response.into_body().into_reader(), read: 0, is_stream });
+            let leftovers = self.leftovers.clone();
+            return Ok(Answer { body: response.into_body().into_reader(), read: 0, is_stream, leftovers });
         }
         let wait = retry_after(header("retry-after"), header("retry-after-ms"));
         let mut text = Vec::new();
@@ -181,9 +197,17 @@ pub(super) struct Answer {
     body: ureq::BodyReader<'static>,
     read: usize,
     is_stream: bool,
+    leftovers: Option<Leftovers>,
 }
 
 impl Answer {
+    /// What comes after the answer is of no interest, but its connection may be used again.
+    pub(super) fn leave(self) {
+        if let Some(leftovers) = self.leftovers {
+            leftovers.take(self.body);
+        }
+    }
+
     pub(super) fn is_stream(&self) -> bool {
         self.is_stream
     }
