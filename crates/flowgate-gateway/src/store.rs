@@ -6,7 +6,9 @@
 //!
 //! * `place`: where the store is.
 //! * `conversations`: conversations, and what is known of tenants and clients. * `questions`: what people are asked.
+//! * `cache`: what need not be asked again.
 
+mod cache;
 mod conversations;
 mod place;
 mod questions;
@@ -20,7 +22,7 @@ use sqlx::migrate::{Migration, MigrationType, Migrator};
 use sqlx::{AnyPool, AssertSqlSafe, SqlSafeStr as _, SqlStr};
 
 pub(crate) use conversations::{
-    Kept, Opened, Past, Seen, forget_seen, keep_seen, keep_tenant, keep_turn, take_conversation, take_tenant,
+    Kept, Opened, Past, Seen, forget_seen, keep_seen, keep_tenant, keep_turn, take_tenant,
 };
 pub use place::{Place, PlaceError};
 pub(crate) use questions::{Freeze, NewQuestion, Question, State, Undecided, use_question};
@@ -47,6 +49,7 @@ pub(crate) struct Store {
     is_shared: bool,
     /// Who this gateway is among them.
     holder: String,
+    cache: cache::Cache,
     /// Keeps another gateway from a file that is this one's.
     _file: Option<File>,
 }
@@ -146,7 +149,7 @@ impl Store {
         migrator.run(&pool).await.map_err(StoreError::Migration)?;
         let holder =
             crate::random::name().map_err(|_| StoreError::Damaged("the system gives no random bytes"))?;
-        Ok(Self { pool, is_shared, holder, _file: file })
+        Ok(Self { pool, is_shared, holder, cache: cache::Cache::default(), _file: file })
     }
 
     /// Opens a store to read it, also while a gateway uses it.
@@ -155,7 +158,13 @@ impl Store {
         let options = AnyPoolOptions::new().max_connections(1).acquire_timeout(PATIENCE);
         let url = place.url().replace("?mode=rwc", "?mode=ro");
         let pool = within(async { Ok(options.connect(&url).await?) }).await?;
-        Ok(Self { pool, is_shared: place.is_shared(), holder: String::new(), _file: None })
+        Ok(Self {
+            pool,
+            is_shared: place.is_shared(),
+            holder: String::new(),
+            cache: cache::Cache::default(),
+            _file: None,
+        })
     }
 
     /// Whether other gateways use it, too.

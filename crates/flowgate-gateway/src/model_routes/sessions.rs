@@ -28,6 +28,8 @@ use crate::store::{self, Kept, Opened, Seen, Store, StoreError, wait};
 
 /// How long a request waits for another one that goes on with the same conversation in another gateway.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// How much memory a conversation takes that is as short as can be, roughly.
+const LEAST: usize = 64 << 10;
 /// How much memory a conversation takes for each byte that was put in, roughly.
 const GROWTH: usize = 16;
 
@@ -231,7 +233,7 @@ impl Sessions {
                 known.next = next;
                 recall(&mut known.client, others);
                 let bytes = usize::try_from(session.bytes).unwrap_or(usize::MAX);
-                self.memory().note(&found.key, bytes.saturating_mul(GROWTH));
+                self.memory().note(&found.key, LEAST + bytes.saturating_mul(GROWTH));
                 Ok(())
             }
             Err(error) => {
@@ -259,12 +261,11 @@ impl Sessions {
     ) -> Result<(Vec<Seen>, i64), StoreError> {
         let (spec, name) = (&client.spec, found.name());
         let mut tx = self.store.begin().await?;
-        store::take_conversation(&self.store, &mut tx, (&spec.name, name), session.turns).await?;
         for id in std::mem::take(&mut session.used) {
             store::use_question(&self.store, &mut tx, &id).await?;
         }
         // What others of the tenant wrote to stores meanwhile is joined, and what could have been written here.
-        let before = store::take_tenant(&mut tx, &spec.tenant).await?;
+        let before = store::take_tenant(&self.store, &mut tx, &spec.tenant).await?;
         if let Some(before) = &before {
             let record =
                 serde_json::from_str(before).map_err(|_| StoreError::Damaged("a tenant's stores"))?;
@@ -275,7 +276,7 @@ impl Sessions {
         let record = session.conversation.remember();
         let written = record.to_string();
         if before.as_ref() != Some(&written) {
-            store::keep_tenant(&mut tx, &spec.tenant, &written).await?;
+            store::keep_tenant(&self.store, &mut tx, &spec.tenant, &written).await?;
         }
         let inputs = session.conversation.inputs();
         let inputs =
@@ -298,7 +299,7 @@ impl Sessions {
                 .cloned()
                 .collect::<Vec<_>>(),
         };
-        store::keep_turn(&mut tx, &kept).await?;
+        store::keep_turn(&self.store, &mut tx, &kept).await?;
         let new: Vec<Seen> = learned.texts.iter().map(seen).collect();
         let (others, next) = if new.is_empty() && !learned.has_forgotten {
             (Vec::new(), next)

@@ -2,7 +2,7 @@
 //!
 //! Who goes on with a conversation holds it for a while, so that requests wait for each other wherever they arrive; and a
 //! turn is kept only if no other was kept since, so that nothing is lost even if two should hold it. Rows are locked in one
-//! order: the conversation, the tenant, the client.
+//! order: questions, the tenant, the conversation, the client.
 
 use sqlx::{AssertSqlSafe, Row as _};
 
@@ -206,6 +206,9 @@ impl Store {
 
     /// What the stores of a tenant carry.
     pub(crate) async fn tenant(&self, tenant: &str) -> Result<Option<String>, StoreError> {
+        if let Some(known) = self.cache.tenant(tenant).filter(|_| !self.is_shared) {
+            return Ok(known);
+        }
         let query = sqlx::query("SELECT record FROM tenants WHERE tenant = $1").bind(tenant);
         let row = within(async { Ok(query.fetch_optional(&self.pool).await?) }).await?;
         Ok(row.map(|row| row.try_get(0)).transpose()?.filter(|record: &String| !record.is_empty()))
@@ -224,7 +227,22 @@ impl Store {
 }
 
 /// Takes the record of a tenant's stores: until the transaction ends nobody else has it.
-pub(crate) async fn take_tenant(tx: &mut Transaction, tenant: &str) -> Result<Option<String>, StoreError> {
+pub(crate) async fn take_tenant(
+    store: &Store,
+    tx: &mut Transaction,
+    tenant: &str,
+) -> Result<Option<String>, StoreError> {
+    if !store.is_shared {
+        // Who is in a transaction is alone.
+        if let Some(known) = store.cache.tenant(tenant) {
+            return Ok(known);
+        }
+        let sql = "SELECT record FROM tenants WHERE tenant = $1";
+        let row = sqlx::query(sql).bind(tenant).fetch_optional(&mut **tx).await?;
+        let record = row.map(|row| row.try_get::<String, _>(0)).transpose()?;
+        store.cache.set_tenant(tenant, record.clone());
+        return Ok(record);
+    }
     let sql = "INSERT INTO tenants (tenant, version, record) VALUES ($1, 1, '') \
                ON CONFLICT (tenant) DO UPDATE SET version = tenants.version + 1 RETURNING record";
     let row = sqlx::query(sql).bind(tenant).fetch_one(&mut **tx).await?;
@@ -232,37 +250,36 @@ pub(crate) async fn take_tenant(tx: &mut Transaction, tenant: &str) -> Result<Op
 }
 
 /// Keeps the record of a tenant's stores.
-pub(crate) async fn keep_tenant(tx: &mut Transaction, tenant: &str, record: &str) -> Result<(), StoreError> {
-    let sql = "UPDATE tenants SET record = $1 WHERE tenant = $2";
-    sqlx::query(sql).bind(record).bind(tenant).execute(&mut **tx).await?;
+pub(crate) async fn keep_tenant(
+    store: &Store,
+    tx: &mut Transaction,
+    tenant: &str,
+    record: &str,
+) -> Result<(), StoreError> {
+    store.cache.set_tenant(tenant, Some(record.to_owned()));
+    let sql = "INSERT INTO tenants (tenant, version, record) VALUES ($1, 1, $2) \
+               ON CONFLICT (tenant) DO UPDATE SET record = $2";
+    sqlx::query(sql).bind(tenant).bind(record).execute(&mut **tx).await?;
     Ok(())
 }
 
-/// Takes a conversation to keep a turn of it: until the transaction ends nobody else keeps one.
-pub(crate) async fn take_conversation(
+/// Keeps a turn of a conversation, if none was kept since, and lets others go on with it.
+pub(crate) async fn keep_turn(
     store: &Store,
     tx: &mut Transaction,
-    (client, name): (&str, &str),
-    turns: i64,
+    kept: &Kept<'_>,
 ) -> Result<(), StoreError> {
-    let holder = if store.is_shared { store.holder.as_str() } else { "" };
-    let sql = "UPDATE conversations SET turns = turns + 1, used = {now}, holder = '', held_until = 0 \
-               WHERE client = $1 AND name = $2 AND turns = $3 AND holder = $4";
-    let update = sqlx::query(store.timed(sql)).bind(client).bind(name).bind(turns).bind(holder);
-    match update.execute(&mut **tx).await?.rows_affected() {
-        1 => Ok(()),
-        _ => Err(StoreError::Overtaken),
-    }
-}
-
-/// Keeps a turn of a conversation that was taken.
-pub(crate) async fn keep_turn(tx: &mut Transaction, kept: &Kept<'_>) -> Result<(), StoreError> {
     let Kept { client, name, turns, bytes, inputs, prefixes, forgotten } = kept;
+    let bytes = bytes.saturating_add(i64::try_from(inputs.len()).unwrap_or(i64::MAX));
+    let holder = if store.is_shared { store.holder.as_str() } else { "" };
+    let sql = "UPDATE conversations SET turns = turns + 1, bytes = $1, used = {now}, holder = '', held_until = 0 \
+               WHERE client = $2 AND name = $3 AND turns = $4 AND holder = $5";
+    let update = sqlx::query(store.timed(sql)).bind(bytes).bind(*client).bind(*name).bind(turns).bind(holder);
+    if update.execute(&mut **tx).await?.rows_affected() != 1 {
+        return Err(StoreError::Overtaken);
+    }
     let sql = "INSERT INTO turns (client, name, number, inputs) VALUES ($1, $2, $3, $4)";
     sqlx::query(sql).bind(*client).bind(*name).bind(turns).bind(*inputs).execute(&mut **tx).await?;
-    let bytes = bytes.saturating_add(i64::try_from(inputs.len()).unwrap_or(i64::MAX));
-    let sql = "UPDATE conversations SET bytes = $1 WHERE client = $2 AND name = $3";
-    sqlx::query(sql).bind(bytes).bind(*client).bind(*name).execute(&mut **tx).await?;
     for prefix in *forgotten {
         let sql = "DELETE FROM prefixes WHERE client = $1 AND prefix = $2 AND name = $3";
         sqlx::query(sql).bind(*client).bind(prefix).bind(*name).execute(&mut **tx).await?;

@@ -3,6 +3,8 @@
 //! A question is decided once, for exactly what it asks, before it expires; what was allowed is used once, in the transaction
 //! that keeps the turn in which its call goes out. Whatever crashes in between, an approval is neither lost nor used twice.
 
+use std::sync::Arc;
+
 use sqlx::Row as _;
 use sqlx::any::AnyRow;
 
@@ -229,7 +231,12 @@ impl Store {
     }
 
     /// Everything that is stopped.
-    pub(crate) async fn freezes(&self) -> Result<Vec<Freeze>, StoreError> {
+    pub(crate) async fn freezes(&self) -> Result<Arc<[Freeze]>, StoreError> {
+        let changes = match self.cache.freezes() {
+            Ok(known) if !self.is_shared => return Ok(known),
+            Ok(_) => 0,
+            Err(changes) => changes,
+        };
         let query = sqlx::query("SELECT kind, what, who, since FROM freezes ORDER BY since");
         let rows = within(async { Ok(query.fetch_all(&self.pool).await?) }).await?;
         let freeze = |row: &AnyRow| {
@@ -237,7 +244,11 @@ impl Store {
                 (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?, row.try_get(3)?);
             Ok(Freeze { kind, what, who, since })
         };
-        rows.iter().map(freeze).collect()
+        let freezes: Arc<[Freeze]> = rows.iter().map(freeze).collect::<Result<_, StoreError>>()?;
+        if !self.is_shared {
+            self.cache.set_freezes(changes, &freezes);
+        }
+        Ok(freezes)
     }
 
     /// Stops something.
@@ -245,14 +256,17 @@ impl Store {
         let sql =
             "INSERT INTO freezes (kind, what, who, since) VALUES ($1, $2, $3, {now}) ON CONFLICT DO NOTHING";
         let query = sqlx::query(self.timed(sql)).bind(kind).bind(what).bind(who);
-        within(async { Ok(query.execute(&self.pool).await?) }).await?;
-        Ok(())
+        let done = within(async { Ok(query.execute(&self.pool).await?) }).await;
+        self.cache.forget_freezes();
+        done.map(drop)
     }
 
     /// Lets something go on; whether it was stopped.
     pub(crate) async fn thaw(&self, kind: &str, what: &str) -> Result<bool, StoreError> {
         let query = sqlx::query("DELETE FROM freezes WHERE kind = $1 AND what = $2").bind(kind).bind(what);
-        Ok(within(async { Ok(query.execute(&self.pool).await?) }).await?.rows_affected() > 0)
+        let done = within(async { Ok(query.execute(&self.pool).await?) }).await;
+        self.cache.forget_freezes();
+        Ok(done?.rows_affected() > 0)
     }
 }
 
