@@ -84,6 +84,13 @@ impl Home {
         std::fs::write(self.folder.join("policy.flow"), policy).unwrap();
     }
 
+    /// The address of the store, if it is a database.
+    pub(crate) fn database(&self) -> Option<&str> {
+        let (_, rest) = self.text.split_once("url = \"postgres")?;
+        let at = self.text.len() - rest.len() - "postgres".len();
+        self.text.get(at..)?.split('"').next()
+    }
+
     /// Where the store is, if it is a file.
     pub(crate) fn file(&self) -> Option<PathBuf> {
         Some(self.folder.join("flowgate.db")).filter(|file| file.exists())

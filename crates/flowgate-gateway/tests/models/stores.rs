@@ -296,3 +296,55 @@ fn requests_of_one_conversation_are_dealt_with_one_after_the_other() {
     });
     assert_eq!((statuses.load(Ordering::SeqCst), MOST.load(Ordering::SeqCst)), (12, 1));
 }
+
+/// The database is restarted while requests come through two gateways: every request is answered, with the model's message only
+/// if the turn is kept, and everything goes on when the database is back.
+#[test]
+#[ignore = "restarts the database: compat/postgres/run cargo test -p flowgate-gateway -- --ignored"]
+fn a_database_that_is_restarted_under_load() {
+    let restart = std::env::var("FLOWGATE_TEST_POSTGRES_RESTART").unwrap();
+    let upstream = Upstream::new(|_| says("Yes."));
+    let home = home(&upstream, "");
+    let gateways = [home.start(), home.start()];
+    let ask = |conversation: usize, number: usize| {
+        let content = format!("{number}?");
+        let body = json!({"model": "double", "messages": [{"role": "user", "content": content}]});
+        let (key, name) = (format!("Bearer {KEY}"), conversation.to_string());
+        let headers = [("authorization", key.as_str()), ("x-flowgate-conversation", name.as_str())];
+        let gateway = &gateways[(conversation + number) % gateways.len()];
+        gateway.post("/v1/chat/completions", &headers, &body.to_string())
+    };
+    let answered: Vec<(usize, usize)> = std::thread::scope(|scope| {
+        let threads = (0..6).map(|conversation| {
+            scope.spawn(move || {
+                let mut good = 0;
+                for number in 0..60 {
+                    let (status, body) = ask(conversation, number);
+                    good += usize::from(status == 200);
+                    assert_eq!(body.contains("Yes."), status == 200, "{status} {body}");
+                    assert!(matches!(status, 200 | 409 | 503), "{status} {body}");
+                    std::thread::sleep(std::time::Duration::from_millis(40));
+                }
+                (conversation, good)
+            })
+        });
+        let threads: Vec<_> = threads.collect();
+        std::thread::sleep(std::time::Duration::from_secs(1));
+        let done = std::process::Command::new("sh").args(["-c", &restart]).output().unwrap();
+        assert!(done.status.success(), "{done:?}");
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let kept: Vec<(String, i64)> = runtime.block_on(async {
+        let mut connection = sqlx::PgConnection::connect(home.database().unwrap()).await.unwrap();
+        let sql = "SELECT name, turns FROM conversations ORDER BY name";
+        sqlx::query_as(sql).fetch_all(&mut connection).await.unwrap()
+    });
+    for ((conversation, good), (name, turns)) in answered.into_iter().zip(kept) {
+        let turns = usize::try_from(turns).unwrap();
+        assert_eq!(name, conversation.to_string());
+        // A turn may have been kept whose answer was lost with the connection to the database, and no other way round.
+        assert!(good <= turns && turns <= 60 && good >= 20, "{name}: {good} answered, {turns} kept");
+        assert_eq!(ask(conversation, 60).0, 200);
+    }
+}
