@@ -259,6 +259,33 @@ def test_a_disk_that_is_full(start, tmp_path):
     store.close()
 
 
+def test_an_audit_log_that_cannot_be_written(start):
+    """Files may not grow beyond 40 kB; the store is no file."""
+    shell = "trap '' XFSZ; ulimit -f 40; exec \"$@\""
+    more = '[store]\nurl = "memory"\n[audit]\nfile = "audit.jsonl"\n'
+    gateway = start(more, model=Broken(lambda c: c.sendall(head("200 OK", len(WHOLE)) + WHOLE)), shell=shell)
+    answers = [ask(gateway, f"{number}") for number in range(150)]
+    statuses = [status for status, _ in answers]
+    assert statuses[0] == 200 and "mallory" in answers[0][1]
+    assert statuses[-1] == 503 and "nothing is done that cannot be recorded" in answers[-1][1], answers[-1]
+    assert not any("mallory" in text for status, text in answers if status == 503)
+    assert statuses == sorted(statuses), "once it has failed, nothing goes out"
+
+
+def test_a_stream_that_breaks_off_after_text_went_out(start):
+    said = CHUNK % json.dumps({"role": "assistant", "content": "Once upon a time there was a long sentence. And then"}).encode()
+
+    def act(connection):
+        connection.sendall(head("200 OK", kind="text/event-stream") + said)
+        time.sleep(0.5)
+        connection.sendall(BEGUN)
+        reset(connection)
+
+    status, text = ask(start(model=Broken(act)), stream=True)
+    assert (status, "Once upon" in text, '"error"' in text) == (200, True, True), text
+    assert "mallory" not in text and "[DONE]" not in text, text
+
+
 def test_clients_that_go_away(start):
     gateway = start(model=Broken(lambda c: time.sleep(1)))
     host, port = gateway.address.removeprefix("http://").split(":")
