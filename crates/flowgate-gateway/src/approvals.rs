@@ -117,14 +117,15 @@ impl Approvals {
         self.await_answer(id, waiting)
     }
 
-    /// The answer to what a conversation asked last, waited for a while.
+    /// The answer to what a conversation asked about the call with this digest, waited for a while.
     pub(crate) fn answer_to(
         &self,
         client: &Client,
         conversation: &str,
+        digest: &str,
         waiting: &Waiting,
     ) -> Result<Answered, StoreError> {
-        match wait(self.store.question_of(&client.name, conversation))? {
+        match wait(self.store.question_of((&client.name, conversation), digest))? {
             Some(question) => Ok(self.await_answer(question.id, waiting)),
             None => Ok(Answered::NOBODY),
         }

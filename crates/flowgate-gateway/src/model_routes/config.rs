@@ -15,10 +15,12 @@
 //! url = "sqlite:flowgate.db"      # or `postgres://...`, for many gateways
 //! ```
 
+mod file;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::hint::black_box;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,8 +30,11 @@ use flowgate_guard::history::Template;
 use flowgate_lm::Remote;
 use flowgate_lm::remote::Retries;
 use flowgate_lm::wire::Api;
-use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
+
+use file::{
+    ApiSpec, ApprovalsTable, AuditTable, ClientSpec, File, PersonSpec, RoleSpec, StoreTable, UpstreamSpec,
+};
 
 use crate::approvals::Asking;
 use crate::approvals::people::{Person, Role};
@@ -170,125 +175,6 @@ impl fmt::Display for ConfigError {
 }
 
 impl std::error::Error for ConfigError {}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct File {
-    #[serde(default)]
-    upstreams: BTreeMap<String, UpstreamSpec>,
-    #[serde(default)]
-    clients: BTreeMap<String, ClientSpec>,
-    #[serde(default)]
-    store: StoreTable,
-    #[serde(default)]
-    people: BTreeMap<String, PersonSpec>,
-    #[serde(default)]
-    approvals: ApprovalsTable,
-    audit: Option<AuditTable>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct AuditTable {
-    file: PathBuf,
-    key_file: Option<PathBuf>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct PersonSpec {
-    key_from: Option<String>,
-    key_file: Option<PathBuf>,
-    role: RoleSpec,
-    #[serde(default)]
-    tenants: Vec<String>,
-}
-
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum RoleSpec {
-    Viewer,
-    Approver,
-    Admin,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct ApprovalsTable {
-    wait_seconds: Option<u32>,
-    expires_minutes: Option<u32>,
-    webhook: Option<String>,
-    webhook_secret_from: Option<String>,
-    webhook_secret_file: Option<PathBuf>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct StoreTable {
-    url: Option<String>,
-    url_from: Option<String>,
-    retention_days: Option<u32>,
-    memory_mib: Option<u32>,
-    conversation_mib: Option<u32>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct UpstreamSpec {
-    url: String,
-    #[serde(default)]
-    api: ApiSpec,
-    key_from: Option<String>,
-    key_file: Option<PathBuf>,
-    #[serde(default)]
-    pass_key: bool,
-    #[serde(default)]
-    models: Vec<String>,
-}
-
-#[derive(Debug, Clone, Copy, Default, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum ApiSpec {
-    #[default]
-    ChatCompletions,
-    Responses,
-    Messages,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct ClientSpec {
-    key_from: Option<String>,
-    key_file: Option<PathBuf>,
-    tenant: Option<String>,
-    owner: Option<String>,
-    policy: PathBuf,
-    upstream: String,
-    small_model: Option<String>,
-    method: Option<String>,
-    #[serde(default)]
-    interactive: bool,
-    #[serde(default)]
-    pinned: Vec<String>,
-    #[serde(default = "requests_per_minute")]
-    requests_per_minute: u32,
-    #[serde(default = "parallel")]
-    parallel: u32,
-    #[serde(default = "sessions")]
-    sessions: u32,
-}
-
-fn requests_per_minute() -> u32 {
-    600
-}
-
-fn parallel() -> u32 {
-    32
-}
-
-fn sessions() -> u32 {
-    1_000
-}
 
 /// The form in which conversations are kept.
 const FORMAT: u32 = 1;
@@ -600,6 +486,32 @@ mod tests {
         check(
             format!("{UPSTREAM}pass-key = true\nkey-from = \"KEY\"\n{CLIENT}"),
             "upstreams.local: it has a key and `pass-key`: either the key is held here, or clients bring theirs",
+        );
+        let with = |more: &str| format!("{UPSTREAM}{CLIENT}{more}");
+        check(
+            with("[store]\nurl = \"mysql://db/x\"\n"),
+            "store: a store is `sqlite:FILE`, `postgres://USER:PASSWORD@HOST/DATABASE` or `memory`",
+        );
+        check(
+            with("[store]\nurl-from = \"DATABASE\"\n"),
+            "store: the variable DATABASE is not set; set it to the store's address",
+        );
+        check(
+            with("[people.ann]\nkey-from = \"KEY\"\nrole = \"admin\"\n"),
+            "people.ann: the key is that of a; give each person their own",
+        );
+        check(
+            with("[people.ann]\nrole = \"admin\"\n"),
+            "people.ann: there is no key: write key-from = \"VARIABLE\" or key-file = \"FILE\"",
+        );
+        check(
+            with("[people.ann]\nkey-from = \"KEY\"\nrole = \"boss\"\n"),
+            "line 9: unknown variant `boss`, expected one of `viewer`, `approver`, `admin`",
+        );
+        check(with("owner = \"ann\"\n"), "clients.a: there is no person `ann`: write [people.ann]");
+        check(
+            with("[approvals]\nwebhook = \"https://chat.example\"\n"),
+            "approvals: the webhook has no secret to sign with: write webhook-secret-from = \"VARIABLE\"",
         );
     }
 }

@@ -134,12 +134,16 @@ impl Store {
         row.as_ref().map(read).transpose()
     }
 
-    /// The question that a conversation asked last.
-    pub(crate) async fn question_of(&self, client: &str, name: &str) -> Result<Option<Question>, StoreError> {
+    /// The question that a conversation asked last about the call with this digest.
+    pub(crate) async fn question_of(
+        &self,
+        (client, name): (&str, &str),
+        digest: &str,
+    ) -> Result<Option<Question>, StoreError> {
         let sql = format!(
-            "SELECT {COLUMNS} FROM questions WHERE client = $1 AND name = $2 ORDER BY asked DESC, change DESC LIMIT 1"
+            "SELECT {COLUMNS} FROM questions WHERE client = $1 AND name = $2 AND digest = $3 ORDER BY asked DESC, change DESC LIMIT 1"
         );
-        let query = sqlx::query(self.timed(&sql)).bind(client).bind(name);
+        let query = sqlx::query(self.timed(&sql)).bind(client).bind(name).bind(digest);
         let row = within(async { Ok(query.fetch_optional(&self.pool).await?) }).await?;
         row.as_ref().map(read).transpose()
     }

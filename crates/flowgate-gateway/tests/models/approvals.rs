@@ -380,3 +380,28 @@ fn an_answer_is_not_lost_and_not_used_twice() {
     let again = Person(&gateway, "bob").first();
     assert_ne!(again["id"], question["id"]);
 }
+
+/// Two calls of one message are asked about one after the other; an answer to the second is none to the first, whatever was
+/// asked last.
+#[test]
+fn an_answer_is_for_its_own_question() {
+    let upstream = Upstream::new(|request| match text_of(request).contains("\"send\"") {
+        true => says("Done."),
+        false => calls(&[("send", MAIL), ("send", r#"{"to":"eve","body":"hello"}"#)]),
+    });
+    let gateway = home(&upstream, 0).start();
+    let bob = Person(&gateway, "bob");
+    let mut agent = Agent::new(&gateway, FORMS[0].0, false, KEY);
+    agent.says("Mail both.");
+    let first = bob.first();
+    assert_eq!(first["call"]["arguments"]["to"], "bob");
+    assert_eq!(bob.says(&first, "allow").0, 200);
+    agent.says("continue");
+    assert_eq!(agent.ran, Vec::<String>::new());
+    let second = bob.first();
+    assert_eq!(second["call"]["arguments"]["to"], "eve");
+    // The first is used up by the turn that goes on, and the second is refused.
+    assert_eq!(bob.says(&second, "deny").0, 200);
+    assert_eq!(agent.says("continue"), "Done.");
+    assert_eq!(agent.ran, [format!("send {MAIL}")]);
+}

@@ -30,6 +30,14 @@ impl Conversation {
         matches!(self.phase, Phase::Asking { .. })
     }
 
+    /// The digest of the call that a person was asked about, if there is no answer yet.
+    pub fn asked(&self) -> Option<String> {
+        match &self.phase {
+            Phase::Asking { question, .. } => Some(self.settings.key.digest(question)),
+            _ => None,
+        }
+    }
+
     /// Whether a chat goes on with a turn that waits for a person. If it does, what is [decided](Self::decided) comes next.
     pub fn resume(&mut self, history: &mut History, chat: &[Message]) -> bool {
         let Some((kept, new)) = self.resumed(history, chat) else { return false };

@@ -1,0 +1,125 @@
+//! The tables of the file, as they are written.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::Deserialize;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct File {
+    #[serde(default)]
+    pub(super) upstreams: BTreeMap<String, UpstreamSpec>,
+    #[serde(default)]
+    pub(super) clients: BTreeMap<String, ClientSpec>,
+    #[serde(default)]
+    pub(super) store: StoreTable,
+    #[serde(default)]
+    pub(super) people: BTreeMap<String, PersonSpec>,
+    #[serde(default)]
+    pub(super) approvals: ApprovalsTable,
+    pub(super) audit: Option<AuditTable>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct AuditTable {
+    pub(super) file: PathBuf,
+    pub(super) key_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct PersonSpec {
+    pub(super) key_from: Option<String>,
+    pub(super) key_file: Option<PathBuf>,
+    pub(super) role: RoleSpec,
+    #[serde(default)]
+    pub(super) tenants: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum RoleSpec {
+    Viewer,
+    Approver,
+    Admin,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct ApprovalsTable {
+    pub(super) wait_seconds: Option<u32>,
+    pub(super) expires_minutes: Option<u32>,
+    pub(super) webhook: Option<String>,
+    pub(super) webhook_secret_from: Option<String>,
+    pub(super) webhook_secret_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct StoreTable {
+    pub(super) url: Option<String>,
+    pub(super) url_from: Option<String>,
+    pub(super) retention_days: Option<u32>,
+    pub(super) memory_mib: Option<u32>,
+    pub(super) conversation_mib: Option<u32>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct UpstreamSpec {
+    pub(super) url: String,
+    #[serde(default)]
+    pub(super) api: ApiSpec,
+    pub(super) key_from: Option<String>,
+    pub(super) key_file: Option<PathBuf>,
+    #[serde(default)]
+    pub(super) pass_key: bool,
+    #[serde(default)]
+    pub(super) models: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum ApiSpec {
+    #[default]
+    ChatCompletions,
+    Responses,
+    Messages,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct ClientSpec {
+    pub(super) key_from: Option<String>,
+    pub(super) key_file: Option<PathBuf>,
+    pub(super) tenant: Option<String>,
+    pub(super) owner: Option<String>,
+    pub(super) policy: PathBuf,
+    pub(super) upstream: String,
+    pub(super) small_model: Option<String>,
+    pub(super) method: Option<String>,
+    #[serde(default)]
+    pub(super) interactive: bool,
+    #[serde(default)]
+    pub(super) pinned: Vec<String>,
+    #[serde(default = "requests_per_minute")]
+    pub(super) requests_per_minute: u32,
+    #[serde(default = "parallel")]
+    pub(super) parallel: u32,
+    #[serde(default = "sessions")]
+    pub(super) sessions: u32,
+}
+
+fn requests_per_minute() -> u32 {
+    600
+}
+
+fn parallel() -> u32 {
+    32
+}
+
+fn sessions() -> u32 {
+    1_000
+}
