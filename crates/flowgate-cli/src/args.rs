@@ -425,6 +425,9 @@ pub(crate) struct McpArgs {
     /// What others of this account wrote to stores: read from this file, and kept in it.
     #[arg(long, value_name = "FILE")]
     pub(crate) stores: Option<PathBuf>,
+    /// What this client was shown through other servers: read from this file, and kept in it. Remove it when a chat begins anew.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) session: Option<PathBuf>,
     /// The tools that were approved of. What is not in this file, word for word, is hidden.
     #[arg(long, value_name = "FILE")]
     pub(crate) pins: Option<PathBuf>,

@@ -5,6 +5,7 @@
 
 mod child;
 mod lines;
+mod seen;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use crate::stores::Stores;
 use crate::visible;
 use child::Child;
 use lines::Queue;
+use seen::Seen;
 
 /// How long a server may take to say the rest when its client has ended.
 const REST: Duration = Duration::from_secs(5);
@@ -33,6 +35,7 @@ pub(crate) fn run(options: &McpArgs, output: &mut Output) -> Result<u8, InputErr
     let policy = Arc::new(load_policy(&options.policy, output)?);
     let predicates = options.answering.predicates(&policy, &name)?;
     let stores = options.stores.as_deref().map(Stores::open).transpose()?;
+    let seen = options.session.as_deref().map(Seen::open).transpose()?;
     let mut monitor = Monitor::new(policy);
     monitor.set_parameters(&options.parameters.iter().cloned().collect());
     monitor.set_predicates(predicates, Vec::new());
@@ -54,6 +57,7 @@ pub(crate) fn run(options: &McpArgs, output: &mut Output) -> Result<u8, InputErr
         monitor,
         stores,
         knows,
+        seen,
         pins: options.pins.clone(),
         name: options.name.clone(),
         remarks: 0,
@@ -103,6 +107,8 @@ struct Between {
     stores: Option<Stores>,
     /// The version of the stores that the monitor knows.
     knows: u64,
+    /// What the client was shown by other servers.
+    seen: Option<Seen>,
     pins: Option<PathBuf>,
     name: String,
     remarks: usize,
@@ -165,10 +171,10 @@ impl Between {
         child.end().await;
         to_client.close();
         if self.noise > 0 {
-            output.note(&format!("{} lines of the server were no messages, and were dropped", self.noise));
+            output.note(&format!("dropped lines of the server that were no messages: {}", self.noise));
         }
         if self.remarks > REMARKS {
-            output.note(&format!("{} more remarks were not printed", self.remarks.saturating_sub(REMARKS)));
+            output.note(&format!("remarks that were not printed: {}", self.remarks.saturating_sub(REMARKS)));
         }
         Ok(code)
     }
@@ -189,6 +195,8 @@ impl Between {
             let said = self.hear(Side::Server, &line, output).map_err(InputError)?;
             self.send(said, to_client, None, output);
         }
+        let said = self.proxy.ended();
+        self.send(said, to_client, None, output);
         Ok(())
     }
 
@@ -206,12 +214,18 @@ impl Between {
         if let Some(stores) = &mut self.stores {
             stores.renew(&mut self.monitor, &mut self.knows)?;
         }
+        if let Some(seen) = &self.seen {
+            seen.exchange(&mut self.monitor)?;
+        }
         let said = match side {
             Side::Client => self.proxy.from_client(&mut self.monitor, text),
             Side::Server => self.proxy.from_server(&mut self.monitor, text),
         };
         if let Some(stores) = &mut self.stores {
             stores.keep(&mut self.monitor, &mut self.knows)?;
+        }
+        if let Some(seen) = &self.seen {
+            seen.exchange(&mut self.monitor)?;
         }
         if let (Some(path), Some(Out::Pins(pins))) =
             (&self.pins, said.iter().rfind(|out| matches!(out, Out::Pins(_))))
