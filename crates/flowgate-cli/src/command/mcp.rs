@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use flowgate::monitor::Monitor;
+use flowgate::monitor::{self, Monitor};
 use flowgate_gateway::mcp::{Limits, Out, Pins, Proxy, Settings};
 use tokio::sync::mpsc::Receiver;
 
@@ -26,6 +26,8 @@ use seen::Seen;
 
 /// How long a server may take to say the rest when its client has ended.
 const REST: Duration = Duration::from_secs(5);
+/// How many events a session may have.
+const EVENTS: usize = 100_000;
 /// How many remarks are printed.
 const REMARKS: usize = 200;
 
@@ -36,7 +38,8 @@ pub(crate) fn run(options: &McpArgs, output: &mut Output) -> Result<u8, InputErr
     let predicates = options.answering.predicates(&policy, &name)?;
     let stores = options.stores.as_deref().map(Stores::open).transpose()?;
     let seen = options.session.as_deref().map(Seen::open).transpose()?;
-    let mut monitor = Monitor::new(policy);
+    let mut monitor =
+        Monitor::with_limits(policy, monitor::Limits { events: EVENTS, ..monitor::Limits::default() });
     monitor.set_parameters(&options.parameters.iter().cloned().collect());
     monitor.set_predicates(predicates, Vec::new());
     let knows = stores.as_ref().map(|stores| stores.recall(&mut monitor)).transpose()?.unwrap_or_default();
