@@ -1,8 +1,9 @@
 //! `flowgate mcp` in front of a server that is a short script: what goes in and out of the program.
 
-#![cfg(unix)]
+#![cfg(all(unix, feature = "gateway", feature = "run"))]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -33,7 +34,7 @@ fn policy() -> PathBuf {
 
 fn run(server: &[&str], more: &[&str], said: &[Value]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_flowgate"));
-    command.arg("mcp").arg("--policy").arg(policy()).args(["--name", "files"]).args(more).arg("--");
+    command.arg("mcp").arg("--policy").arg(policy()).args(more).arg("--");
     command.args(server).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut input = child.stdin.take().unwrap();
@@ -45,7 +46,7 @@ fn run(server: &[&str], more: &[&str], said: &[Value]) -> Output {
     child.wait_with_output().unwrap()
 }
 
-fn call(id: u64, name: &str, arguments: Value) -> Value {
+fn call(id: u64, name: &str, arguments: &Value) -> Value {
     json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": name, "arguments": arguments}})
 }
 
@@ -74,11 +75,40 @@ fn list() -> Value {
 /// The server answers the list after the calls have been sent, so there are no tools yet to call.
 #[test]
 fn a_client_that_ends_gets_the_rest() {
-    let output = run(&["python3", "-c", SERVER], &[], &[list(), call(2, "write_file", json!({}))]);
+    let output =
+        run(&["python3", "-c", SERVER], &["--name", "files"], &[list(), call(2, "write_file", &json!({}))]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(0), "{said}");
     assert!(answers(&output).contains(&"1 result".to_owned()), "{output:?}");
     assert!(said.contains("dropped lines of the server that were no messages: 1"), "{said}");
+}
+
+/// What the server wrote before it ended is read, and whoever still waits is told.
+#[test]
+fn a_server_that_ends_has_said_all() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_flowgate"));
+    command.arg("mcp").arg("--policy").arg(policy()).args(["--name", "files", "--", "python3", "-c", SERVER]);
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut answer = || {
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        serde_json::from_str::<Value>(&line).unwrap_or_default()
+    };
+    writeln!(input, "{}", list()).unwrap();
+    assert_eq!(answer()["result"]["tools"][1]["name"], "write_file");
+    writeln!(input, "{}", call(2, "read_file", &json!({"path": "a"}))).unwrap();
+    assert_eq!(answer()["result"]["content"][0]["text"], "{\"path\": \"a\"}");
+    writeln!(input, "{}", call(3, "write_file", &json!({"path": "a"}))).unwrap();
+    assert_eq!(answer()["result"]["isError"], true);
+    writeln!(input, "{}", call(4, "read_file", &json!({"end": true}))).unwrap();
+    assert_eq!(answer()["result"]["content"][0]["text"], "{\"end\": true}");
+    assert_eq!(answer(), Value::Null);
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&ended.stderr).contains("the server has ended"));
 }
 
 #[test]
