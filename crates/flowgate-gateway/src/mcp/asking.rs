@@ -25,8 +25,12 @@ impl Proxy {
             let refusal = self.refused(monitor, "nobody was asked", question.judgement());
             return vec![refusal::answer(&id, pending.kind, &refusal)];
         }
-        let reasons: Vec<String> =
-            question.judgement().reasons.iter().map(|reason| format!("* {}", reason.message)).collect();
+        let reasons: Vec<String> = question
+            .judgement()
+            .reasons
+            .iter()
+            .map(|reason| format!("* {}", plain(&reason.message)))
+            .collect();
         let text = format!(
             "The policy asks before this call runs.\n\nTool: {}\nArguments: {shown}\n\nWhy:\n{}",
             plain(&pending.tool.to_string()),

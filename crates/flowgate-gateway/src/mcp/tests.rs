@@ -483,3 +483,79 @@ fn nobody_takes_more_than_there_is() {
     );
     check(shown(&session.proxy.ended()), "error -32001 the server has ended");
 }
+
+/// What the sides may say in any order: well-formed, with a part taken away, or cut off.
+fn pieces() -> Vec<String> {
+    let mut said: Vec<Value> = Vec::new();
+    let params = json!({"name": "read", "uri": "a", "arguments": {"a": 1}, "_meta": {"progressToken": 1}, "requestId": 1,
+        "progressToken": 1, "progress": 1, "capabilities": {"elicitation": {}}, "cursor": "page-2"});
+    let methods = [
+        "initialize",
+        "server/discover",
+        "ping",
+        "tools/list",
+        "tools/call",
+        "resources/read",
+        "resources/list",
+        "resources/subscribe",
+        "prompts/get",
+        "sampling/createMessage",
+        "roots/list",
+        "notifications/cancelled",
+        "notifications/progress",
+        "notifications/resources/updated",
+        "x",
+    ];
+    for method in methods {
+        said.push(json!({"jsonrpc": "2.0", "method": method, "params": params}));
+        for id in [1, 2] {
+            said.push(json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}));
+            let mut bare = params.clone();
+            bare.as_object_mut().unwrap().remove("cursor");
+            said.push(json!({"jsonrpc": "2.0", "id": id, "method": method, "params": bare}));
+        }
+    }
+    for id in [json!(1), json!(2), json!("flowgate-1"), json!("flowgate-2"), json!(null)] {
+        said.push(json!({"jsonrpc": "2.0", "id": id, "result": {"action": "accept"}}));
+        said.push(json!({"jsonrpc": "2.0", "id": id, "result": {"tools": [tool("read", "a"), tool("delete", "a")], "nextCursor": "c"}}));
+        said.push(json!({"jsonrpc": "2.0", "id": id, "result": {"content": [{"type": "text", "text": "SECRET"}], "isError": 1}}));
+        said.push(
+            json!({"jsonrpc": "2.0", "id": id, "result": {"content": [{"type": "text", "text": "SECRET"}]}}),
+        );
+        said.push(json!({"jsonrpc": "2.0", "id": id, "error": {"code": 1, "message": "SECRET"}}));
+    }
+    said.iter()
+        .map(Value::to_string)
+        .chain(["".into(), "[]".into(), "{\"id\":1".into(), "[{\"id\":2}]".into()])
+        .collect()
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig { cases: 300, ..Default::default() })]
+
+    /// Whatever the sides say, in whatever order: what the server says in words reaches the client only as an event of the trace.
+    #[test]
+    fn nothing_reaches_the_client_that_is_not_in_the_trace(
+        said in proptest::collection::vec((proptest::bool::ANY, 0..1_000_usize, 0..400_usize), 1..60),
+    ) {
+        let pieces = pieces();
+        let limits = Limits { outstanding: 3, ..Limits::default() };
+        let mut session = Session::with(Settings { is_interactive: true, limits, ..Settings::new("files") }, POLICY);
+        for (is_client, which, cut) in said {
+            let whole = &pieces[which % pieces.len()];
+            // Most messages are whole.
+            let bytes = if cut < 40 { &whole.as_bytes()[..cut.min(whole.len())] } else { whole.as_bytes() };
+            let out = match is_client {
+                true => session.proxy.from_client(&mut session.monitor, bytes),
+                false => session.proxy.from_server(&mut session.monitor, bytes),
+            };
+            let is_told = out.iter().any(|out| matches!(out, Out::Client(text) if text.contains("SECRET")));
+            let last = session.monitor.trace().events().last();
+            let is_output = |event: &flowgate::trace::Event| matches!(event.body, flowgate::trace::Body::Output(_));
+            proptest::prop_assert!(!is_told || last.is_some_and(is_output));
+            proptest::prop_assert!(session.proxy.asked.len() <= 3 && session.proxy.asking.len() <= 3);
+        }
+        session.proxy.ended();
+        proptest::prop_assert!(session.proxy.asked.is_empty());
+    }
+}
