@@ -7,6 +7,8 @@ mod bench;
 mod check;
 mod demo;
 mod explain;
+#[cfg(all(feature = "gateway", feature = "run"))]
+mod mcp;
 mod replay;
 #[cfg(feature = "run")]
 mod run;
@@ -64,6 +66,8 @@ pub(crate) fn run(command: Command, output: &mut Output) -> Result<u8, InputErro
         }
         Command::Bench { bench } => bench::run(&bench, output),
         Command::Demo => demo::run(output),
+        #[cfg(all(feature = "gateway", feature = "run"))]
+        Command::Mcp(options) => mcp::run(&options, output),
         #[cfg(feature = "gateway")]
         Command::Serve(options) => serve::run(&options, output),
         #[cfg(feature = "gateway")]

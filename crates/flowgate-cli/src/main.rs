@@ -8,6 +8,8 @@ mod input;
 mod mcp;
 mod output;
 mod report;
+#[cfg(feature = "run")]
+mod stores;
 #[cfg(any(feature = "gateway", feature = "run"))]
 mod visible;
 

@@ -25,7 +25,7 @@ impl Output {
             Color::Auto => is_terminal && std::env::var_os("NO_COLOR").is_none(),
         };
         let (color, err_color) = (wanted(stdout().is_terminal()), wanted(stderr().is_terminal()));
-        Self { out: Box::new(stdout().lock()), err: Box::new(stderr()), color, err_color }
+        Self { out: Box::new(stdout()), err: Box::new(stderr()), color, err_color }
     }
 
     /// Prints one line of the result. That nobody reads it any more is no error.

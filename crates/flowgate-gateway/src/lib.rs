@@ -6,6 +6,7 @@
 //! * [`approvals`]: people who decide, and stop things.
 //! * [`ask`]: predicates of policies that a service or a WebAssembly module answers.
 //! * [`audit`]: a log of what was judged and decided, in which nothing can be changed unseen.
+//! * [`mcp`]: what an MCP client and a server say to each other, guarded; without sockets.
 //! * [`model_routes`]: agents of others, guarded by changing their base address.
 //! * [`audit`]: a log that cannot be changed unseen; [`recorder`]: what is written to it.
 //! * [`openapi`]: the description that is served, and that the tests hold against what is served.
@@ -18,6 +19,7 @@ pub mod approvals;
 pub mod ask;
 pub mod audit;
 pub mod limits;
+pub mod mcp;
 mod metrics;
 pub mod model_routes;
 pub mod openapi;

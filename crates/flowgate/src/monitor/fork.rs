@@ -1,8 +1,9 @@
-//! What would become of calls that nobody is to know were thought of.
+//! What would become of calls and events that nobody is to know were thought of.
 
 use std::sync::Arc;
 
 use super::{Attribution, Monitor, Verdict};
+use crate::label::Label;
 use crate::trace::Entry;
 
 impl Monitor {
@@ -18,6 +19,18 @@ impl Monitor {
             }
             Verdict::Confirm(_) | Verdict::Deny(_) => false,
         })
+    }
+
+    /// What messages, answers or descriptions would carry if they came next, one after the other: the greatest label for one that
+    /// cannot come. Nothing comes of asking, and it takes as long as the trace is.
+    pub fn would_carry(&self, entries: impl IntoIterator<Item = Entry>) -> Vec<Label> {
+        let mut fork = self.fork();
+        let top = fork.policy.space().top();
+        let carried = entries.into_iter().map(|entry| match fork.push(entry) {
+            Ok((event, _)) => fork.trace.event(event).map_or(top, |event| event.label),
+            Err(_) => top,
+        });
+        carried.collect()
     }
 
     /// The same state in another monitor, of which no permit is good here.

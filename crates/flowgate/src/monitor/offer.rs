@@ -35,6 +35,17 @@ impl Monitor {
             .reduce(|a, b| plan.space.greatest_below(&a, &b))
     }
 
+    /// Whether a `require` speaks of this tool by the name of its server: one that matches tools of every server means nobody
+    /// in particular.
+    pub fn is_named(&self, tool: &Tool) -> bool {
+        let plan = &self.policy.plan;
+        let names = |id: &PatternId| {
+            let pattern = plan.patterns.get(id.0).filter(|pattern| pattern.matches(tool));
+            pattern.is_some_and(|pattern| tool.server.as_deref().is_some_and(|s| pattern.names_server(s)))
+        };
+        requirements(plan, tool).into_iter().any(|requirement| requirement.query.tools.iter().any(names))
+    }
+
     /// The arguments that the policy declares payload of this tool, whatever else the call holds.
     pub fn payload_arguments(&self, tool: &Tool) -> Vec<String> {
         let plan = &self.policy.plan;

@@ -40,8 +40,10 @@ pub(crate) enum Token {
     #[regex(r#"[rRfF]?"([^"\\\n]|\\[^\n])*"#, priority = 1)]
     #[regex(r#"[rRfF]?'([^'\\\n]|\\[^\n])*"#, priority = 1)]
     OpenStr,
-    /// `tool:name`, `tool:server/name`, with `*` for any characters.
-    #[regex(r"tool:([A-Za-z_*]([A-Za-z0-9_.*-]*[A-Za-z0-9_*])?/)?[A-Za-z_*]([A-Za-z0-9_.*-]*[A-Za-z0-9_*])?")]
+    /// `tool:name`, `tool:server/name`, `tool:server/group/name`, with `*` for any characters.
+    #[regex(
+        r"tool:([A-Za-z_*]([A-Za-z0-9_.*-]*[A-Za-z0-9_*])?/){0,2}[A-Za-z_*]([A-Za-z0-9_.*-]*[A-Za-z0-9_*])?"
+    )]
     Tool,
     /// `tool:"name"`, or `tool:r"pattern"` with a regular expression for the whole name.
     #[regex(r#"tool:[rR]?"([^"\\\n]|\\[^\n])*""#)]
@@ -304,6 +306,7 @@ mod tests {
         for (source, end) in [
             ("tool:get_balance", 16),
             ("tool:bank/get_balance(", 21),
+            ("tool:bank/resources/read(", 24),
             ("tool:a-b.c -> x", 10),
             ("tool:a->b", 6),
             ("tool:get_*", 10),

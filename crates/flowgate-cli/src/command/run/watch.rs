@@ -14,8 +14,8 @@ use serde_json::Value;
 
 use super::approver::Sources;
 use super::shell::Shell;
-use super::stores::Stores;
 use super::trace::TraceFile;
+use crate::stores::Stores;
 use crate::{report, visible};
 
 /// Hears of everything that an agent does.

@@ -1,5 +1,5 @@
-//! What stores carry, for everybody who uses them: the chat, the agents that it hands tasks to, and with `--stores` other
-//! chats of the account, at the same time or later.
+//! What stores carry, for everybody who uses them: the chat, the agents that it hands tasks to, the client of a server, and with
+//! `--stores` others of the account, at the same time or later.
 //!
 //! What a call may write is kept before it runs, and what others may have written is read before its answer is labelled: so
 //! whoever reads what somebody wrote knows what it carries.
@@ -8,15 +8,53 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use flowgate::monitor::Monitor;
+use flowgate::monitor::{MemoryError, Monitor};
 use flowgate_guard::conversation::Conversation;
 use serde_json::Value;
 
 use crate::input::{InputError, reason};
 
+/// Who knows what stores carry.
+pub(crate) trait Remembers {
+    /// Marks what was written since the last time.
+    fn stamp(&mut self, stamp: &str);
+    /// What the stores carry.
+    fn remember(&self) -> Value;
+    /// Joins what others wrote.
+    fn recall(&mut self, record: &Value) -> Result<(), MemoryError>;
+}
+
+impl Remembers for Conversation {
+    fn stamp(&mut self, stamp: &str) {
+        Self::stamp(self, stamp);
+    }
+
+    fn remember(&self) -> Value {
+        Self::remember(self)
+    }
+
+    fn recall(&mut self, record: &Value) -> Result<(), MemoryError> {
+        Self::recall(self, record)
+    }
+}
+
+impl Remembers for Monitor {
+    fn stamp(&mut self, stamp: &str) {
+        Self::stamp(self, stamp);
+    }
+
+    fn remember(&self) -> Value {
+        Self::remember(self)
+    }
+
+    fn recall(&mut self, record: &Value) -> Result<(), MemoryError> {
+        Self::recall(self, record)
+    }
+}
+
 /// What is known of the stores.
 #[derive(Default)]
-pub(super) struct Stores {
+pub(crate) struct Stores {
     file: Option<(PathBuf, File)>,
     kept: Option<Value>,
     /// How often that has changed.
@@ -25,7 +63,7 @@ pub(super) struct Stores {
 
 impl Stores {
     /// Reads the file, if there is one yet.
-    pub(super) fn open(path: &Path) -> Result<Self, InputError> {
+    pub(crate) fn open(path: &Path) -> Result<Self, InputError> {
         let wrong = |problem: String| InputError(told(path, &problem));
         let mut lock = path.to_owned().into_os_string();
         lock.push(".lock");
@@ -37,7 +75,7 @@ impl Stores {
     }
 
     /// Tells a session that begins what others wrote. Returns the version that it knows.
-    pub(super) fn recall(&self, monitor: &mut Monitor) -> Result<u64, InputError> {
+    pub(crate) fn recall(&self, monitor: &mut Monitor) -> Result<u64, InputError> {
         if let Some(kept) = &self.kept {
             let place =
                 self.file.as_ref().map_or("the stores".to_owned(), |(path, _)| path.display().to_string());
@@ -47,7 +85,7 @@ impl Stores {
     }
 
     /// Tells a conversation what others wrote since the version that it knows.
-    pub(super) fn renew(&mut self, conversation: &mut Conversation, known: &mut u64) -> Result<(), String> {
+    pub(crate) fn renew(&mut self, conversation: &mut impl Remembers, known: &mut u64) -> Result<(), String> {
         self.locked(|stores| {
             stores.read()?;
             stores.tell(conversation, known)
@@ -55,7 +93,7 @@ impl Stores {
     }
 
     /// Keeps what the stores carry now, with what others wrote.
-    pub(super) fn keep(&mut self, conversation: &mut Conversation, known: &mut u64) -> Result<(), String> {
+    pub(crate) fn keep(&mut self, conversation: &mut impl Remembers, known: &mut u64) -> Result<(), String> {
         self.locked(|stores| {
             stores.read()?;
             stores.tell(conversation, known)?;
@@ -84,7 +122,7 @@ impl Stores {
         acted
     }
 
-    fn tell(&self, conversation: &mut Conversation, known: &mut u64) -> Result<(), String> {
+    fn tell(&self, conversation: &mut impl Remembers, known: &mut u64) -> Result<(), String> {
         if *known != self.version
             && let Some(kept) = &self.kept
         {

@@ -1,0 +1,120 @@
+//! The server: a program in a process group of its own, which ends with all that it has started.
+
+use std::ffi::OsString;
+use std::process::Stdio;
+use std::time::Duration;
+
+use process_wrap::tokio::{ChildWrapper, CommandWrap};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWriteExt, BufReader};
+use tokio::process::{ChildStdin, Command};
+use tokio::sync::mpsc::{self, Receiver};
+
+use super::lines::{Queue, Waiting, queue};
+
+/// How long a server may take to end when its input has.
+const END: Duration = Duration::from_secs(2);
+
+/// A server that was started.
+pub(super) struct Child {
+    /// What it says, line by line; the end comes when all of it was read.
+    pub(super) lines: Receiver<Vec<u8>>,
+    /// What it is told.
+    pub(super) input: Option<Queue>,
+    process: Box<dyn ChildWrapper>,
+}
+
+impl Child {
+    /// Starts the server. It has our environment and our standard error.
+    pub(super) fn start(command: &[OsString], largest: usize) -> Result<Self, String> {
+        let (program, arguments) = command.split_first().ok_or("name the server's command behind `--`")?;
+        let shown = crate::visible::line(&program.to_string_lossy());
+        let mut command = Command::new(program);
+        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        let mut command = CommandWrap::from(command);
+        #[cfg(unix)]
+        command.wrap(process_wrap::tokio::ProcessGroup::leader());
+        let mut process = command.spawn().map_err(|error| {
+            let why = match error.kind() {
+                std::io::ErrorKind::NotFound => "there is no such program".to_owned(),
+                std::io::ErrorKind::PermissionDenied => "it may not be executed".to_owned(),
+                _ => error.to_string(),
+            };
+            format!("the server's command `{shown}` cannot be run: {why}; try to run it by hand")
+        })?;
+        let (to, from) = (process.stdin().take(), process.stdout().take());
+        let (Some(to), Some(from)) = (to, from) else {
+            return Err(format!("the server's command `{shown}` has no standard streams"));
+        };
+        let (input, waiting) = queue();
+        tokio::spawn(write(to, waiting));
+        Ok(Self { lines: read(from, largest), input: Some(input), process })
+    }
+
+    /// Ends the server and all that it has started.
+    pub(super) async fn end(mut self) {
+        drop(self.input.take());
+        let _ = tokio::time::timeout(END, self.process.wait()).await;
+        // What it has started may still be there.
+        let _ = self.process.start_kill();
+        let _ = tokio::time::timeout(END, self.process.wait()).await;
+    }
+}
+
+/// Somebody wants us to stop.
+pub(super) async fn stopped() {
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        if let Ok(mut asked) = signal(SignalKind::terminate()) {
+            tokio::select! {
+                _ = asked.recv() => {}
+                _ = tokio::signal::ctrl_c() => {}
+            }
+            return;
+        }
+    }
+    let _ = tokio::signal::ctrl_c().await;
+}
+
+async fn write(mut input: ChildStdin, mut lines: Waiting) {
+    while let Some(line) = lines.next().await {
+        if input.write_all(line.as_bytes()).await.is_err() || input.flush().await.is_err() {
+            return;
+        }
+        lines.written(&line);
+    }
+}
+
+fn read(from: impl AsyncRead + Unpin + Send + 'static, largest: usize) -> Receiver<Vec<u8>> {
+    let (sender, receiver) = mpsc::channel(16);
+    tokio::spawn(async move {
+        let mut from = BufReader::new(from);
+        while let Some(line) = line(&mut from, largest).await {
+            if sender.send(line).await.is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+/// The next line. Of one that is too long, one byte more than may be read is kept.
+async fn line(from: &mut (impl AsyncBufReadExt + Unpin), largest: usize) -> Option<Vec<u8>> {
+    let (mut kept, mut is_end) = (Vec::new(), true);
+    loop {
+        let buffer = from.fill_buf().await.ok()?;
+        if buffer.is_empty() {
+            return (!is_end).then_some(kept);
+        }
+        is_end = false;
+        let end = buffer.iter().position(|byte| *byte == b'\n');
+        let part = buffer.get(..end.unwrap_or(buffer.len())).unwrap_or_default();
+        let room = largest.saturating_add(1).saturating_sub(kept.len()).min(part.len());
+        kept.extend_from_slice(part.get(..room).unwrap_or_default());
+        let taken = end.map_or(buffer.len(), |end| end.saturating_add(1));
+        from.consume(taken);
+        if end.is_some() {
+            return Some(kept);
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Lines, read and written beside everything else, with bounded memory.
+
+use std::io::{BufRead, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+
+use tokio::sync::mpsc::{self, Receiver, UnboundedSender};
+
+/// How many bytes may wait until somebody reads them.
+const WAITING: usize = 64 << 20;
+/// How many lines may wait until we read them.
+const UNREAD: usize = 16;
+
+/// Lines that somebody else writes.
+pub(super) struct Queue {
+    sender: UnboundedSender<String>,
+    waiting: Arc<AtomicUsize>,
+    writer: Option<JoinHandle<()>>,
+}
+
+/// The other end of a queue.
+pub(super) struct Waiting {
+    receiver: mpsc::UnboundedReceiver<String>,
+    waiting: Arc<AtomicUsize>,
+}
+
+/// A queue and its other end.
+pub(super) fn queue() -> (Queue, Waiting) {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    let waiting = Arc::new(AtomicUsize::new(0));
+    (Queue { sender, waiting: Arc::clone(&waiting), writer: None }, Waiting { receiver, waiting })
+}
+
+impl Queue {
+    /// Whether there was room for the line. That nobody reads any more is found out elsewhere.
+    pub(super) fn send(&self, mut line: String) -> bool {
+        line.push('\n');
+        let length = line.len();
+        let waited = self.waiting.fetch_add(length, Ordering::Relaxed);
+        let _ = self.sender.send(line);
+        waited.saturating_add(length) <= WAITING
+    }
+
+    /// No more comes; what waits is written, if somebody takes it.
+    pub(super) fn close(self) {
+        let Self { sender, waiting, writer } = self;
+        drop(sender);
+        // Whoever does not read is not waited for.
+        for _ in 0..100 {
+            if waiting.load(Ordering::Acquire) == 0 || writer.as_ref().is_none_or(JoinHandle::is_finished) {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+    }
+}
+
+impl Waiting {
+    /// The next line; it counts as waiting until it is [`written`](Self::written).
+    pub(super) async fn next(&mut self) -> Option<String> {
+        self.receiver.recv().await
+    }
+
+    pub(super) fn written(&self, line: &str) {
+        self.waiting.fetch_sub(line.len(), Ordering::Release);
+    }
+}
+
+/// Writes to the standard output.
+pub(super) fn standard_output() -> Queue {
+    let (mut queue, mut lines) = queue();
+    queue.writer = Some(std::thread::spawn(move || {
+        while let Some(line) = lines.receiver.blocking_recv() {
+            let mut out = std::io::stdout();
+            if out.write_all(line.as_bytes()).and_then(|()| out.flush()).is_err() {
+                return;
+            }
+            lines.written(&line);
+        }
+    }));
+    queue
+}
+
+/// Reads the standard input.
+pub(super) fn standard_input(largest: usize) -> Receiver<Vec<u8>> {
+    let (sender, receiver) = mpsc::channel(UNREAD);
+    std::thread::spawn(move || {
+        let mut input = std::io::stdin().lock();
+        while let Some(line) = line(&mut input, largest) {
+            if sender.blocking_send(line).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+/// The next line. Of one that is too long, one byte more than may be read is kept.
+pub(super) fn line(input: &mut impl BufRead, largest: usize) -> Option<Vec<u8>> {
+    let (mut kept, mut is_end) = (Vec::new(), true);
+    loop {
+        let buffer = match input.fill_buf() {
+            Ok(buffer) => buffer,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            Err(_) => return None,
+        };
+        if buffer.is_empty() {
+            return (!is_end).then_some(kept);
+        }
+        is_end = false;
+        let end = buffer.iter().position(|byte| *byte == b'\n');
+        let part = buffer.get(..end.unwrap_or(buffer.len())).unwrap_or_default();
+        let room = largest.saturating_add(1).saturating_sub(kept.len()).min(part.len());
+        kept.extend_from_slice(part.get(..room).unwrap_or_default());
+        let taken = end.map_or(buffer.len(), |end| end.saturating_add(1));
+        input.consume(taken);
+        if end.is_some() {
+            return Some(kept);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_bounded_and_none_is_lost() {
+        let mut input = std::io::BufReader::with_capacity(3, &b"a\n\nlonger than it may be\nend"[..]);
+        let lines: Vec<String> =
+            std::iter::from_fn(|| line(&mut input, 5)).map(|line| String::from_utf8(line).unwrap()).collect();
+        assert_eq!(lines, ["a", "", "longer", "end"]);
+    }
+
+    #[test]
+    fn what_nobody_reads_is_too_much_some_day() {
+        let (queue, _lines) = queue();
+        assert!(queue.send("x".repeat(WAITING / 2)));
+        assert!(!queue.send("x".repeat(WAITING / 2)));
+    }
+}

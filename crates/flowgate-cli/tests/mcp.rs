@@ -1,0 +1,130 @@
+//! `flowgate mcp` in front of a server that is a short script: what goes in and out of the program.
+
+#![cfg(all(unix, feature = "gateway", feature = "run"))]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
+
+/// A server that writes a banner, answers what it is asked, and ends in the middle of a line that it has not read.
+const SERVER: &str = r#"
+import json, sys
+print("starting up", flush=True)
+for line in sys.stdin:
+    asked = json.loads(line)
+    if asked.get("method") == "tools/list":
+        result = {"tools": [{"name": "read_file", "description": "reads", "inputSchema": {"type": "object"}},
+                            {"name": "write_file", "description": "writes", "inputSchema": {"type": "object"}}]}
+    elif asked.get("method") == "tools/call":
+        result = {"content": [{"type": "text", "text": json.dumps(asked["params"]["arguments"])}]}
+        if asked["params"]["arguments"].get("end"):
+            print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), end="", flush=True)
+            sys.exit(3)
+    else:
+        continue
+    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
+"#;
+
+fn policy() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/mcp/policy.flow")
+}
+
+fn run(server: &[&str], more: &[&str], said: &[Value]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_flowgate"));
+    command.arg("mcp").arg("--policy").arg(policy()).args(more).arg("--");
+    command.args(server).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    for message in said {
+        // A program that has ended reads no more.
+        let _ = writeln!(input, "{message}");
+    }
+    drop(input);
+    child.wait_with_output().unwrap()
+}
+
+fn call(id: u64, name: &str, arguments: &Value) -> Value {
+    json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": name, "arguments": arguments}})
+}
+
+/// A short form of each answer.
+fn answers(output: &Output) -> Vec<String> {
+    let lines = String::from_utf8_lossy(&output.stdout).into_owned();
+    let shown = |line: &str| {
+        let answer: Value = serde_json::from_str(line).unwrap();
+        let refused = answer.pointer("/result/isError").is_some();
+        let kind = if refused {
+            "refused"
+        } else if answer.get("error").is_some() {
+            "error"
+        } else {
+            "result"
+        };
+        format!("{} {kind}", answer["id"])
+    };
+    lines.lines().map(shown).collect()
+}
+
+fn list() -> Value {
+    json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
+}
+
+/// The server answers the list after the calls have been sent, so there are no tools yet to call.
+#[test]
+fn a_client_that_ends_gets_the_rest() {
+    let output =
+        run(&["python3", "-c", SERVER], &["--name", "files"], &[list(), call(2, "write_file", &json!({}))]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(answers(&output).contains(&"1 result".to_owned()), "{output:?}");
+    assert!(said.contains("dropped lines of the server that were no messages: 1"), "{said}");
+}
+
+/// What the server wrote before it ended is read, and whoever still waits is told.
+#[test]
+fn a_server_that_ends_has_said_all() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_flowgate"));
+    command.arg("mcp").arg("--policy").arg(policy()).args(["--name", "files", "--", "python3", "-c", SERVER]);
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut answer = || {
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        serde_json::from_str::<Value>(&line).unwrap_or_default()
+    };
+    writeln!(input, "{}", list()).unwrap();
+    assert_eq!(answer()["result"]["tools"][1]["name"], "write_file");
+    writeln!(input, "{}", call(2, "read_file", &json!({"path": "a"}))).unwrap();
+    assert_eq!(answer()["result"]["content"][0]["text"], "{\"path\": \"a\"}");
+    writeln!(input, "{}", call(3, "write_file", &json!({"path": "a"}))).unwrap();
+    assert_eq!(answer()["result"]["isError"], true);
+    writeln!(input, "{}", call(4, "read_file", &json!({"end": true}))).unwrap();
+    assert_eq!(answer()["result"]["content"][0]["text"], "{\"end\": true}");
+    assert_eq!(answer(), Value::Null);
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&ended.stderr).contains("the server has ended"));
+}
+
+#[test]
+fn what_cannot_be_used_is_said_in_one_line() {
+    let check = |server: &[&str], more: &[&str], expected: &str| {
+        let output = run(server, more, &[]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(expected), "{said}");
+    };
+    check(
+        &["no-such-program"],
+        &[],
+        "the server's command `no-such-program` cannot be run: there is no such program; try to run it by hand",
+    );
+    check(&["true"], &["--name", "flow gate"], "policies cannot name it");
+    check(&["true"], &["--pins", "no-such-file"], "run once with --accept-new");
+    check(&["true"], &["--accept-new"], "--pins");
+}

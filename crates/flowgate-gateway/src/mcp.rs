@@ -1,0 +1,248 @@
+//! MCP: a machine between a client and a server, which everything that they say to each other passes.
+//!
+//! It does no I/O. It is handed one message at a time, and says what is to be sent, to whom. What is judged is what is sent: a call
+//! goes out as it is printed from what was judged, and a message that two readers could read differently goes nowhere.
+//!
+//! The machine does not see the model. So whatever this client was shown has influenced each call, and what is not known to be
+//! harmless is not passed: methods, notifications, fields of results.
+//!
+//! The monitor is the caller's: one conversation may have several servers, each with a machine of its own.
+
+mod answer;
+mod asking;
+mod client;
+mod greeting;
+mod listing;
+mod message;
+mod notices;
+mod pins;
+mod refusal;
+mod server;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use flowgate::monitor::{Attribution, Authorized, Monitor, Question, Verdict};
+use flowgate::trace::{Body, Call, Entry, Tool};
+use serde_json::{Map, Value};
+
+use listing::Listing;
+use message::{Id, error};
+pub use pins::Pins;
+
+/// How much a client and a server may make of each other.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Bytes of one message.
+    pub message: usize,
+    /// Requests of one side that are not answered yet.
+    pub outstanding: usize,
+    /// Bytes of all messages of a session. Nothing is forgotten, so a longer session ends instead.
+    pub session: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { message: 4 << 20, outstanding: 256, session: 256 << 20 }
+    }
+}
+
+/// What a machine is told by the operator.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// What policies call the server.
+    pub server: String,
+    /// A person sits in front of the client, and answers what it asks.
+    pub is_interactive: bool,
+    /// The tools that were approved of; without them, those of the first list are.
+    pub pins: Option<Pins>,
+    /// What the first list has is approved of.
+    pub accept_new: bool,
+    /// What the session may take.
+    pub limits: Limits,
+}
+
+impl Settings {
+    /// Settings for a server that policies call so.
+    pub fn new(server: &str) -> Self {
+        let (server, limits) = (server.to_owned(), Limits::default());
+        Self { server, is_interactive: false, pins: None, accept_new: false, limits }
+    }
+}
+
+/// What is to be done, in this order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Out {
+    /// Send this to the client.
+    Client(String),
+    /// Send this to the server.
+    Server(String),
+    /// Tell the operator. It holds no content, but names that the server chose.
+    Note(String),
+    /// Keep these pins.
+    Pins(Pins),
+}
+
+/// The machine.
+#[derive(Debug)]
+pub struct Proxy {
+    settings: Settings,
+    /// What the client has asked for and the server has not answered.
+    asked: BTreeMap<Id, Asked>,
+    /// Ids of requests that nobody waits for any more, but that may still be answered.
+    abandoned: BTreeSet<Id>,
+    /// What the client was asked and has not answered.
+    asking: BTreeMap<Id, Asking>,
+    listing: Listing,
+    /// Resources that the client wants to hear of.
+    subscribed: BTreeSet<String>,
+    /// The client can ask its user.
+    can_ask: bool,
+    /// Calls and questions so far, for ids of their own.
+    count: u64,
+    /// Bytes so far.
+    spent: usize,
+}
+
+/// What the client has asked for.
+#[derive(Debug)]
+enum Asked {
+    /// Who the server is.
+    Greeting { call: Option<Running> },
+    /// Something whose answer says nothing.
+    Nothing,
+    /// A page of tools, of this list.
+    Tools { list: u64 },
+    /// A call of a tool, or something like one.
+    Call(Running),
+    /// A call that a person is asked about; the server has not seen it.
+    Waiting,
+}
+
+/// A call that runs.
+#[derive(Debug)]
+struct Running {
+    tool: Tool,
+    /// Its id in the trace.
+    call_id: String,
+    kind: Kind,
+    /// By what its progress is told.
+    progress: Option<Value>,
+}
+
+/// What a call is, and what its answer is to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// A call of a tool.
+    Tool,
+    /// Something that the server holds, such as a resource: the answer is shown as a tool's.
+    Content,
+    /// What there is, under this key: the answer is shown only where it takes no tool away.
+    List(&'static str),
+    /// Something that the server is to do; the answer says nothing.
+    Nothing,
+}
+
+/// What the client was asked.
+#[derive(Debug)]
+enum Asking {
+    /// By the server, under the rules for calls.
+    Server { running: Running },
+    /// By us, whether a call may run.
+    Person { question: Box<Question>, id: Id, pending: Box<Pending> },
+}
+
+/// A request of the client that is judged, as it is to be sent.
+#[derive(Debug)]
+struct Pending {
+    method: String,
+    tool: Tool,
+    kind: Kind,
+    /// The parameters, but for those that were judged.
+    params: Map<String, Value>,
+    progress: Option<Value>,
+}
+
+/// What becomes of a call.
+enum Ruling {
+    Run(Authorized),
+    Ask(Box<Question>),
+    No(Value),
+}
+
+/// What was asked for and cannot be had.
+const REFUSED: i64 = -32001;
+const INVALID: i64 = -32600;
+const UNKNOWN: i64 = -32601;
+
+/// How many abandoned requests are remembered.
+const MAX_ABANDONED: usize = 100_000;
+
+impl Proxy {
+    /// A machine for one connection.
+    pub fn new(settings: Settings) -> Self {
+        let listing = Listing::new(settings.pins.clone());
+        Self {
+            settings,
+            asked: BTreeMap::new(),
+            abandoned: BTreeSet::new(),
+            asking: BTreeMap::new(),
+            listing,
+            subscribed: BTreeSet::new(),
+            can_ask: false,
+            count: 0,
+            spent: 0,
+        }
+    }
+
+    /// The server has ended: whoever still waits is told so.
+    pub fn ended(&mut self) -> Vec<Out> {
+        self.asking.clear();
+        let waiting = std::mem::take(&mut self.asked).into_keys();
+        waiting.map(|id| Out::Client(error(Some(&id), REFUSED, "the server has ended", None))).collect()
+    }
+
+    fn tool(&self, name: &str) -> Tool {
+        Tool::of(&self.settings.server, name)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.count = self.count.saturating_add(1);
+        self.count
+    }
+
+    /// Counts what was said; whether there is still room.
+    fn has_room(&mut self, bytes: usize) -> bool {
+        self.spent = self.spent.saturating_add(bytes);
+        self.spent <= self.settings.limits.session && self.abandoned.len() < MAX_ABANDONED
+    }
+
+    /// Judges a call as if everything that this client was shown had influenced it.
+    fn judge(
+        &mut self,
+        monitor: &mut Monitor,
+        tool: &Tool,
+        arguments: Map<String, Value>,
+        rest: Map<String, Value>,
+    ) -> Ruling {
+        let count = self.next();
+        let id = format!("{}#{count}", self.settings.server);
+        let call = Call { id, tool: tool.clone(), arguments: Ok(arguments) };
+        let entry = Entry { extra: rest, ..Entry::from(Body::Call(call)) };
+        match monitor.judge_entry(entry, Attribution::everything()) {
+            Verdict::Permit(permit) => match monitor.redeem(permit) {
+                Ok(authorized) => Ruling::Run(authorized),
+                Err(denial) => Ruling::No(self.refused(monitor, "deny", denial.judgement())),
+            },
+            Verdict::Confirm(question) => Ruling::Ask(Box::new(question)),
+            Verdict::Deny(denial) => Ruling::No(self.refused(monitor, "deny", denial.judgement())),
+        }
+    }
+
+    /// Nobody waits for this request any more; its id must not come again.
+    fn abandon(&mut self, id: Id) {
+        self.asked.remove(&id);
+        self.abandoned.insert(id);
+    }
+}

@@ -1,0 +1,157 @@
+//! Answers of calls: labelled before the client is shown anything of them.
+
+use flowgate::label::Label;
+use flowgate::monitor::{Finding, Monitor, ReasonKind};
+use flowgate::policy::Action;
+use flowgate::trace::{Body, Entry, EventId, Output};
+use serde_json::{Map, Value, json};
+
+use super::message::{Id, error, result};
+use super::refusal::{self, unjudged};
+use super::{Kind, Out, Proxy, REFUSED, Running};
+
+/// The fields of a tool's result that are passed: the others are labelled by nobody.
+const FIELDS: [&str; 4] = ["content", "structuredContent", "isError", "resultType"];
+
+impl Proxy {
+    /// The server has answered a call.
+    pub(super) fn answered(
+        &mut self,
+        monitor: &mut Monitor,
+        id: &Id,
+        running: &Running,
+        answer: Result<Value, Value>,
+        line: String,
+    ) -> Vec<Out> {
+        let withheld =
+            |kind: &str, says: &str| vec![refusal::answer(id, running.kind, &unjudged(kind, says))];
+        let (output, shown) = match read(running, answer) {
+            Ok(read) => read,
+            Err(says) => return withheld("malformed", says),
+        };
+        let is_error = output.is_error;
+        let mut out = Vec::new();
+        if let (Kind::List(key), false) = (running.kind, is_error) {
+            let carries = monitor.would_carry([Entry::from(Body::Output(output.clone()))]);
+            if !carries.iter().all(|label| label.flows_to(&self.base(monitor, &[]))) {
+                let tool = &running.tool;
+                out.push(Out::Note(format!(
+                    "the list of `{tool}` is hidden, since the policy does not say that it may be shown to whoever calls every tool; \
+                     label the output of {tool}, if you trust it"
+                )));
+                out.push(Out::Client(result(id, &json!({key: []}))));
+                return out;
+            }
+        }
+        if !self.is_shown(monitor, output, running) {
+            return withheld("rule", "the policy withholds the answer");
+        }
+        out.push(Out::Client(match shown {
+            Shown::Whole => line,
+            Shown::Result(shown) => result(id, &shown),
+            Shown::Failure => error(Some(id), REFUSED, "the server says that it could not", None),
+        }));
+        out
+    }
+
+    /// Labels an answer. Whether it may be shown.
+    pub(super) fn is_shown(&self, monitor: &mut Monitor, output: Output, running: &Running) -> bool {
+        let floor = monitor.answer_floor(&running.tool);
+        match monitor.push_raised(Entry::from(Body::Output(output)), &floor.into()) {
+            Ok((event, findings)) => !stops(&findings) && is_cleared(monitor, event),
+            Err(_) => false,
+        }
+    }
+
+    /// What a server may say without a tool being lost to whoever reads it.
+    pub(super) fn base(&self, monitor: &Monitor, more: &[String]) -> Label {
+        let shown = self.listing.shown().chain(more.iter().map(String::as_str));
+        let tools: Vec<_> = shown.map(|name| self.tool(name)).collect();
+        match tools.is_empty() {
+            true => Label::BOTTOM,
+            false => monitor.strictest(&tools),
+        }
+    }
+}
+
+/// What the client is shown of an answer.
+enum Shown {
+    /// All of it, as it came.
+    Whole,
+    /// What is left of the result.
+    Result(Value),
+    /// That there was an error.
+    Failure,
+}
+
+/// An answer as it is labelled, and what of it is shown.
+fn read(running: &Running, answer: Result<Value, Value>) -> Result<(Output, Shown), &'static str> {
+    let output = |content: Value, structured: Option<Value>, is_error: bool| Output {
+        call_id: running.call_id.clone(),
+        tool: None,
+        content,
+        structured,
+        is_error,
+    };
+    let fields = match answer {
+        Err(error) if running.kind == Kind::Nothing => {
+            return Ok((output(error, None, true), Shown::Failure));
+        }
+        Err(error) => return Ok((output(error, None, true), Shown::Whole)),
+        Ok(Value::Object(fields)) => fields,
+        Ok(_) => return Err("the answer is no JSON object"),
+    };
+    if fields.get("resultType").is_some_and(|kind| *kind != json!("complete")) {
+        return Err("the server wants more before it answers, which nobody here gives");
+    }
+    match running.kind {
+        Kind::Tool => {
+            let count = fields.len();
+            let kept: Map<String, Value> =
+                fields.into_iter().filter(|(name, _)| FIELDS.contains(&name.as_str())).collect();
+            let is_error = match kept.get("isError") {
+                None => false,
+                Some(Value::Bool(is_error)) => *is_error,
+                Some(_) => return Err("`isError` is neither true nor false"),
+            };
+            let mut kept = kept;
+            let mut is_whole = kept.len() == count;
+            // A single text is labelled as what it says, so nothing else may stand in its block.
+            if let Some([Value::Object(block)]) =
+                kept.get_mut("content").and_then(Value::as_array_mut).map(Vec::as_mut_slice)
+                && block.get("type") == Some(&json!("text"))
+            {
+                let parts = block.len();
+                block.retain(|key, _| matches!(key.as_str(), "type" | "text"));
+                is_whole &= block.len() == parts;
+            }
+            let content = kept.get("content").cloned().unwrap_or_else(|| json!([]));
+            let output = output(content, kept.get("structuredContent").cloned(), is_error);
+            Ok((output, if is_whole { Shown::Whole } else { Shown::Result(Value::Object(kept)) }))
+        }
+        Kind::Content | Kind::List(_) => {
+            let mut fields = fields;
+            let is_whole = fields.shift_remove("_meta").is_none();
+            let kept = Value::Object(fields);
+            Ok((output(kept.clone(), None, false), if is_whole { Shown::Whole } else { Shown::Result(kept) }))
+        }
+        Kind::Nothing => {
+            let nothing = json!({});
+            Ok((output(nothing.clone(), None, false), Shown::Result(nothing)))
+        }
+    }
+}
+
+/// Whether a rule objects to what was pushed, or cannot be evaluated over it.
+pub(super) fn stops(findings: &[Finding]) -> bool {
+    let kinds = [ReasonKind::Rule, ReasonKind::RuleError, ReasonKind::Limit];
+    findings
+        .iter()
+        .any(|finding| kinds.contains(&finding.reason.kind) && finding.reason.action != Action::Log)
+}
+
+/// Whether the client's model may read it, if the policy says what a model may.
+pub(super) fn is_cleared(monitor: &Monitor, event: EventId) -> bool {
+    let label = monitor.trace().event(event).map(|event| event.label);
+    monitor.clearance("model").is_none_or(|clearance| label.is_some_and(|label| label.flows_to(&clearance)))
+}

@@ -1,0 +1,171 @@
+//! What a client says.
+
+use flowgate::json::Numbers;
+use flowgate::monitor::{Authorized, Monitor};
+use serde_json::{Map, Value};
+
+use super::message::{self, Id, Message, Unreadable, error};
+use super::refusal::{self, unjudged};
+use super::{Asked, INVALID, Kind, Out, Pending, Proxy, REFUSED, Ruling, Running, UNKNOWN, greeting};
+
+/// Requests that are judged as calls of tools with their names. No tool of a server has one of them.
+pub(super) const JUDGED: [(&str, Kind); 8] = [
+    ("resources/list", Kind::List("resources")),
+    ("resources/templates/list", Kind::List("resourceTemplates")),
+    ("resources/read", Kind::Content),
+    ("resources/subscribe", Kind::Nothing),
+    ("resources/unsubscribe", Kind::Nothing),
+    ("prompts/list", Kind::List("prompts")),
+    ("prompts/get", Kind::Content),
+    ("completion/complete", Kind::Content),
+];
+
+/// The fields of a call that would make it something else, and are not taken.
+const FOREIGN: [(&str, &str); 3] = [
+    ("task", "tasks are not taken; call the tool without `task`"),
+    ("inputResponses", "answers to what a server asks in a result are not taken"),
+    ("requestState", "answers to what a server asks in a result are not taken"),
+];
+
+impl Proxy {
+    /// A message from the client: the bytes between two line ends, or of one body.
+    pub fn from_client(&mut self, monitor: &mut Monitor, bytes: &[u8]) -> Vec<Out> {
+        if bytes.len() > self.settings.limits.message {
+            let why = format!("the message is larger than {} bytes", self.settings.limits.message);
+            return self.not_read(&Unreadable { why, ids: message::ids(bytes) });
+        }
+        let (message, line) = match message::read(bytes, Numbers::Exact) {
+            Ok(read) => read,
+            Err(unreadable) => return self.not_read(&unreadable),
+        };
+        let has_room = self.has_room(bytes.len());
+        match message {
+            Message::Request { id, method, params } => {
+                if self.asked.contains_key(&id) || self.abandoned.contains(&id) {
+                    let why = "the id belongs to another request; use each id once";
+                    return vec![Out::Client(error(None, INVALID, why, None))];
+                }
+                if !has_room {
+                    let why = "the session is too long; start the server again";
+                    return vec![Out::Client(error(Some(&id), REFUSED, why, None))];
+                }
+                if self.asked.len() >= self.settings.limits.outstanding {
+                    let why = "too many requests are not answered yet; wait for some";
+                    return vec![Out::Client(error(Some(&id), REFUSED, why, None))];
+                }
+                self.requested(monitor, id, &method, params)
+            }
+            Message::Notice { method, params } => self.client_notes(&method, &params),
+            Message::Answer { id, answer } => self.client_answers(monitor, &id, answer, line),
+        }
+    }
+
+    /// Whoever may wait for an answer gets an error, unless somebody else has the id.
+    fn not_read(&self, unreadable: &Unreadable) -> Vec<Out> {
+        let free = |id: &&Id| !self.asked.contains_key(id) && !self.abandoned.contains(id);
+        let ids: Vec<Option<&Id>> = match unreadable.ids.iter().filter(free).collect::<Vec<_>>() {
+            ids if ids.is_empty() => vec![None],
+            ids => ids.into_iter().map(Some).collect(),
+        };
+        ids.into_iter().map(|id| Out::Client(error(id, INVALID, &unreadable.why, None))).collect()
+    }
+
+    fn requested(
+        &mut self,
+        monitor: &mut Monitor,
+        id: Id,
+        method: &str,
+        mut params: Map<String, Value>,
+    ) -> Vec<Out> {
+        greeting::limit_meta(monitor, &self.settings.server, &mut params);
+        let judged = JUDGED.iter().find(|(name, _)| *name == method);
+        match (method, judged) {
+            ("initialize" | "server/discover", _) => self.greet(monitor, id, method, params),
+            ("ping", _) => {
+                self.asked.insert(id.clone(), Asked::Nothing);
+                vec![Out::Server(message::request(&id, method, &Map::new()))]
+            }
+            ("tools/list", _) => self.list_tools(id, &params),
+            ("tools/call", _) => self.call(monitor, id, params),
+            (_, Some((name, kind))) => {
+                let progress = progress(&params);
+                let meta = params.shift_remove("_meta").map(|meta| ("_meta".to_owned(), meta));
+                let rest: Map<String, Value> = meta.into_iter().collect();
+                let (method, tool) = (method.to_owned(), self.tool(name));
+                let pending = Pending { method, tool, kind: *kind, params: rest, progress };
+                self.judged(monitor, id, params, pending)
+            }
+            _ => vec![Out::Client(error(Some(&id), UNKNOWN, "flowgate does not pass this method", None))],
+        }
+    }
+
+    fn call(&mut self, monitor: &mut Monitor, id: Id, mut params: Map<String, Value>) -> Vec<Out> {
+        let refuse = |kind: &str, says: &str| vec![refusal::answer(&id, Kind::Tool, &unjudged(kind, says))];
+        if let Some((_, says)) = FOREIGN.iter().find(|(field, _)| params.contains_key(*field)) {
+            return refuse("malformed", says);
+        }
+        let Some(name) = params.get("name").and_then(Value::as_str).map(str::to_owned) else {
+            return refuse("malformed", "the call names no tool");
+        };
+        let arguments = match params.shift_remove("arguments") {
+            None => Map::new(),
+            Some(Value::Object(arguments)) => arguments,
+            Some(_) => return refuse("malformed", "the arguments are no JSON object"),
+        };
+        if !self.listing.is_shown(&name) {
+            let says = "there is no tool of this name on offer; list the tools, and call one of those";
+            return refuse("undeclared", says);
+        }
+        let (method, tool, progress) = ("tools/call".to_owned(), self.tool(&name), progress(&params));
+        let pending = Pending { method, tool, kind: Kind::Tool, params, progress };
+        self.judged(monitor, id, arguments, pending)
+    }
+
+    /// Judges a request, and sends it, asks about it, or says no.
+    fn judged(
+        &mut self,
+        monitor: &mut Monitor,
+        id: Id,
+        arguments: Map<String, Value>,
+        pending: Pending,
+    ) -> Vec<Out> {
+        match self.judge(monitor, &pending.tool, arguments, pending.params.clone()) {
+            Ruling::Run(authorized) => self.run(id, &authorized, pending),
+            Ruling::Ask(question) => self.ask(monitor, id, question, pending),
+            Ruling::No(refusal) => vec![refusal::answer(&id, pending.kind, &refusal)],
+        }
+    }
+
+    /// Sends a call that may run, as it was judged.
+    pub(super) fn run(&mut self, id: Id, authorized: &Authorized, pending: Pending) -> Vec<Out> {
+        let Pending { method, tool, kind, mut params, progress } = pending;
+        let arguments = authorized.call().arguments.clone().unwrap_or_default();
+        let uri = arguments.get("uri").and_then(Value::as_str).map(str::to_owned);
+        match (method.as_str(), uri) {
+            ("resources/subscribe", Some(uri))
+                if self.subscribed.len() < self.settings.limits.outstanding =>
+            {
+                self.subscribed.insert(uri);
+            }
+            ("resources/unsubscribe", Some(uri)) => {
+                self.subscribed.remove(&uri);
+            }
+            _ => {}
+        }
+        if kind == Kind::Tool {
+            // From now on, a tool that was not there is a new one.
+            self.listing.close();
+            params.insert("arguments".to_owned(), Value::Object(arguments));
+        } else {
+            params = arguments.into_iter().chain(params).collect();
+        }
+        let call_id = authorized.call().id.clone();
+        let sent = message::request(&id, &method, &params);
+        self.asked.insert(id, Asked::Call(Running { tool, call_id, kind, progress }));
+        vec![Out::Server(sent)]
+    }
+}
+
+fn progress(params: &Map<String, Value>) -> Option<Value> {
+    params.get("_meta")?.get("progressToken").cloned()
+}

@@ -1,0 +1,173 @@
+//! The greeting: who a server is and what it can do, in the revisions with sessions and in those without.
+//!
+//! What a server says of itself, its instructions above all, is content like any other. If the policy does not trust it, the client is told
+//! what the server can do and nothing else.
+
+use flowgate::monitor::Monitor;
+use flowgate::trace::{Body, Entry, Output, Tool};
+use serde_json::{Map, Value, json};
+
+use super::message::{Id, error, request, result};
+use super::server::ASKABLE;
+use super::{Asked, Kind, Out, Proxy, REFUSED, Ruling, Running};
+
+/// Where a client says what it can do, in the revisions without sessions.
+const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+
+/// What is passed of what a server can do.
+const OFFERED: [(&str, &[&str]); 4] = [
+    ("tools", &["listChanged"]),
+    ("resources", &["listChanged", "subscribe"]),
+    ("prompts", &["listChanged"]),
+    ("completions", &[]),
+];
+
+/// Fields of an answer whose values say nothing of their own.
+pub(super) const PLAIN: [(&str, &[&str]); 3] =
+    [("resultType", &["complete"]), ("cacheScope", &["public", "private"]), ("ttlMs", &[])];
+
+impl Proxy {
+    /// The client greets the server, or asks what it can do.
+    pub(super) fn greet(
+        &mut self,
+        monitor: &mut Monitor,
+        id: Id,
+        method: &str,
+        mut params: Map<String, Value>,
+    ) -> Vec<Out> {
+        if let Some(capabilities) = params.get_mut("capabilities") {
+            self.can_ask = capabilities.get("elicitation").is_some_and(Value::is_object);
+            *capabilities = limited(monitor, &self.settings.server, capabilities);
+        }
+        let tool = self.tool(method);
+        let call = match self.judge(monitor, &tool, Map::new(), Map::new()) {
+            Ruling::Run(authorized) => {
+                let call_id = authorized.call().id.clone();
+                Some(Running { tool, call_id, kind: Kind::Content, progress: None })
+            }
+            Ruling::Ask(_) | Ruling::No(_) => None,
+        };
+        let sent = request(&id, method, &params);
+        self.asked.insert(id, Asked::Greeting { call });
+        vec![Out::Server(sent)]
+    }
+
+    /// The server greets the client.
+    pub(super) fn greeted(
+        &mut self,
+        monitor: &mut Monitor,
+        id: &Id,
+        call: Option<&Running>,
+        answer: Result<Value, Value>,
+    ) -> Vec<Out> {
+        let Ok(Value::Object(mut full)) = answer else {
+            // Which versions it knows is all that a client could learn from it.
+            let data = answer.err().and_then(|error| versions(error.get("data")?));
+            let code = if data.is_some() { -32602 } else { REFUSED };
+            let why = "the server does not take the greeting";
+            return vec![Out::Client(error(Some(id), code, why, data.as_ref()))];
+        };
+        full.shift_remove("_meta");
+        let offered = full.get("capabilities").map(offered).unwrap_or_else(|| json!({}));
+        full.insert("capabilities".to_owned(), offered);
+        let mut out = Vec::new();
+        let label = |running: &Running| Output {
+            call_id: running.call_id.clone(),
+            tool: None,
+            content: Value::Object(full.clone()),
+            structured: None,
+            is_error: false,
+        };
+        let shown = call.is_some_and(|running| {
+            let carries = monitor.would_carry([Entry::from(Body::Output(label(running)))]);
+            let base = self.base(monitor, &[]);
+            carries.iter().all(|label| label.flows_to(&base))
+                && self.is_shown(monitor, label(running), running)
+        });
+        if !shown {
+            if full.contains_key("instructions") {
+                let server = &self.settings.server;
+                let note = "the server's instructions are hidden, since the policy does not trust them; label the output of";
+                out.push(Out::Note(format!("{note} {server}/initialize, if you do")));
+            }
+            full = bare(&full, &self.settings.server);
+        }
+        out.push(Out::Client(result(id, &Value::Object(full))));
+        out
+    }
+}
+
+/// The answer without what the server says in words.
+fn bare(full: &Map<String, Value>, server: &str) -> Map<String, Value> {
+    let mut bare = plain(full);
+    if let Some(version) = full.get("protocolVersion").filter(|version| is_version(version)) {
+        bare.insert("protocolVersion".to_owned(), version.clone());
+    }
+    if let Some(Value::Object(known)) = versions(&Value::Object(full.clone())) {
+        bare.extend(known);
+    }
+    bare.insert("capabilities".to_owned(), full.get("capabilities").cloned().unwrap_or_default());
+    bare.insert("serverInfo".to_owned(), json!({"name": server, "version": "0"}));
+    bare
+}
+
+/// The fields of an answer that say nothing of their own.
+pub(super) fn plain(full: &Map<String, Value>) -> Map<String, Value> {
+    let fields = PLAIN.iter().filter_map(|(name, words)| {
+        let value = full.get(*name)?;
+        let is_plain = value.as_str().map_or(value.is_u64(), |text| words.contains(&text));
+        is_plain.then(|| ((*name).to_owned(), value.clone()))
+    });
+    fields.collect()
+}
+
+/// The versions of the protocol that are named in a greeting, or in its refusal.
+fn versions(value: &Value) -> Option<Value> {
+    let field = ["supportedVersions", "supported"].into_iter().find(|field| value.get(*field).is_some())?;
+    let known: Vec<Value> = value
+        .get(field)?
+        .as_array()?
+        .iter()
+        .filter(|version| is_version(version))
+        .take(32)
+        .cloned()
+        .collect();
+    Some(json!({field: known}))
+}
+
+/// A date, as versions are written.
+fn is_version(value: &Value) -> bool {
+    value.as_str().is_some_and(|text| {
+        text.len() == 10
+            && text
+                .char_indices()
+                .all(|(at, c)| if matches!(at, 4 | 7) { c == '-' } else { c.is_ascii_digit() })
+    })
+}
+
+fn offered(capabilities: &Value) -> Value {
+    let known = OFFERED.iter().filter_map(|(name, flags)| {
+        let found = capabilities.get(*name)?;
+        let flags =
+            flags.iter().filter_map(|flag| Some(((*flag).to_owned(), json!(found.get(*flag)?.as_bool()?))));
+        Some(((*name).to_owned(), Value::Object(flags.collect())))
+    });
+    Value::Object(known.collect())
+}
+
+/// What a client can do, as far as the policy lets servers ask for it.
+fn limited(monitor: &Monitor, server: &str, capabilities: &Value) -> Value {
+    let may = |name: &str| {
+        let mut methods = ASKABLE.iter().filter(|method| method.split('/').next() == Some(name));
+        methods.any(|method| monitor.is_named(&Tool::of(server, method)))
+    };
+    let kept = capabilities.as_object().into_iter().flatten().filter(|(name, _)| may(name));
+    Value::Object(kept.map(|(name, value)| (name.clone(), value.clone())).collect())
+}
+
+/// The same where it stands beside each request.
+pub(super) fn limit_meta(monitor: &Monitor, server: &str, params: &mut Map<String, Value>) {
+    if let Some(capabilities) = params.get_mut("_meta").and_then(|meta| meta.get_mut(CAPABILITIES)) {
+        *capabilities = limited(monitor, server, capabilities);
+    }
+}

@@ -1,0 +1,264 @@
+//! The tools on offer: those that somebody has approved of, as they were then.
+//!
+//! Without pins, the first list is approved of: all its pages, until another list is asked for or a tool is called. What is new after that,
+//! or was changed, is hidden and cannot be called. A description whose label would take tools away is hidden as well.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use flowgate::monitor::Monitor;
+use flowgate::trace::{Body, Entry, ToolDescription};
+use serde_json::{Map, Value, json};
+
+use super::answer::{is_cleared, stops};
+use super::client::JUDGED;
+use super::greeting::plain;
+use super::message::{Id, error, request, result};
+use super::pins::digest;
+use super::server::ASKABLE;
+use super::{Asked, Out, Pins, Proxy, REFUSED};
+
+/// The most tools that are remembered, and the most pages that may be asked for.
+const MAX_TOOLS: usize = 1_000;
+/// The longest name of a tool, in bytes.
+const MAX_NAME: usize = 256;
+
+#[derive(Debug, Default)]
+pub(super) struct Listing {
+    /// Tools by their names: what was said of each, and whether it is on offer.
+    known: BTreeMap<String, Known>,
+    pins: Option<Pins>,
+    /// How many lists were asked for.
+    list: u64,
+    /// The lists up to this one began when no tool was known yet.
+    first: u64,
+    /// What is new counts as approved of no longer.
+    is_closed: bool,
+    /// The server's cursors by ours, and the list that each goes on with.
+    cursors: BTreeMap<String, (String, u64)>,
+    /// Descriptions that the trace has.
+    told: BTreeSet<String>,
+}
+
+#[derive(Debug)]
+struct Known {
+    digest: String,
+    is_shown: bool,
+}
+
+impl Listing {
+    pub(super) fn new(pins: Option<Pins>) -> Self {
+        Self { pins, ..Self::default() }
+    }
+
+    /// Whether a tool may be called.
+    pub(super) fn is_shown(&self, name: &str) -> bool {
+        self.known.get(name).is_some_and(|known| known.is_shown)
+    }
+
+    /// The names of the tools on offer.
+    pub(super) fn shown(&self) -> impl Iterator<Item = &str> {
+        self.known.iter().filter(|(_, known)| known.is_shown).map(|(name, _)| name.as_str())
+    }
+
+    /// A tool is called: what comes now is new.
+    pub(super) fn close(&mut self) {
+        self.is_closed = true;
+    }
+
+    /// The list that a page is of, and the server's cursor for it. `None` if the cursor is not one of ours.
+    fn page(&mut self, cursor: Option<&Value>) -> Option<(u64, Option<String>)> {
+        match cursor {
+            None | Some(Value::Null) => {
+                self.list = self.list.saturating_add(1);
+                match self.known.is_empty() {
+                    true => self.first = self.list,
+                    false => self.is_closed = true,
+                }
+                Some((self.list, None))
+            }
+            Some(cursor) => {
+                let (cursor, list) = self.cursors.get(cursor.as_str()?)?.clone();
+                Some((list, Some(cursor)))
+            }
+        }
+    }
+
+    /// Our name for a cursor of the server.
+    fn cursor(&mut self, cursor: &str, list: u64) -> Option<String> {
+        let name = format!("page-{}", self.cursors.len().saturating_add(2));
+        (self.cursors.len() < MAX_TOOLS).then(|| {
+            self.cursors.insert(name.clone(), (cursor.to_owned(), list));
+            name
+        })
+    }
+
+    /// Whether a tool may be on offer, as it is described on a page of this list; or why not.
+    fn accept(&mut self, name: &str, digest: &str, list: u64, accept_new: bool) -> Result<(), &'static str> {
+        let is_first = list <= self.first && !self.is_closed;
+        let before = self.known.get(name).map(|known| known.digest == digest);
+        let verdict = match (&mut self.pins, before) {
+            (_, None) if self.known.len() >= MAX_TOOLS => return Err("there are too many tools"),
+            (Some(pins), _) if pins.has(name, digest) => Ok(()),
+            (Some(pins), None) if accept_new && is_first => {
+                pins.insert(name, digest);
+                Ok(())
+            }
+            (Some(_), _) => Err("it is new or was changed since it was approved of"),
+            (None, None) if is_first => Ok(()),
+            (None, None) => Err("it is new since the tools were first listed"),
+            (None, Some(true)) => Ok(()),
+            (None, Some(false)) => Err("what the server says of it was changed"),
+        };
+        match self.known.get_mut(name) {
+            // What was said first stays what it is compared with.
+            Some(known) => known.is_shown = verdict.is_ok(),
+            None => {
+                let (digest, is_shown) = (digest.to_owned(), verdict.is_ok());
+                // Without pins, a tool that was hidden when it came stays hidden.
+                if is_shown || self.pins.is_some() {
+                    self.known.insert(name.to_owned(), Known { digest, is_shown });
+                }
+            }
+        }
+        verdict
+    }
+
+    fn hide(&mut self, name: &str) {
+        if let Some(known) = self.known.get_mut(name) {
+            known.is_shown = false;
+        }
+    }
+}
+
+impl Proxy {
+    /// The client asks for a page of tools.
+    pub(super) fn list_tools(&mut self, id: Id, params: &Map<String, Value>) -> Vec<Out> {
+        let Some((list, cursor)) = self.listing.page(params.get("cursor")) else {
+            return vec![Out::Client(error(
+                Some(&id),
+                -32602,
+                "the cursor is not known; begin a new list",
+                None,
+            ))];
+        };
+        let mut sent = Map::new();
+        if let Some(cursor) = cursor {
+            sent.insert("cursor".to_owned(), Value::String(cursor));
+        }
+        if let Some(meta) = params.get("_meta") {
+            sent.insert("_meta".to_owned(), meta.clone());
+        }
+        let sent = request(&id, "tools/list", &sent);
+        self.asked.insert(id, Asked::Tools { list });
+        vec![Out::Server(sent)]
+    }
+
+    /// The server names its tools.
+    pub(super) fn listed(
+        &mut self,
+        monitor: &mut Monitor,
+        id: &Id,
+        list: u64,
+        answer: Result<Value, Value>,
+    ) -> Vec<Out> {
+        let failed = |why: &str| vec![Out::Client(error(Some(id), REFUSED, why, None))];
+        let Ok(Value::Object(full)) = answer else { return failed("the server does not name its tools") };
+        let Some(tools) = full.get("tools").and_then(Value::as_array) else {
+            return failed("the server does not name its tools");
+        };
+        let (mut out, mut candidates) = (Vec::new(), Vec::<(String, &Value, String)>::new());
+        let pins = self.listing.pins.clone();
+        for tool in tools.iter().take(MAX_TOOLS) {
+            let name = tool.get("name").and_then(Value::as_str).unwrap_or_default();
+            let is_other = JUDGED.iter().map(|(name, _)| *name).chain(ASKABLE).any(|taken| taken == name)
+                || matches!(name, "initialize" | "server/discover");
+            let digest = digest(tool);
+            let verdict = if name.is_empty() || name.len() > MAX_NAME || is_other {
+                Err("its name is not one that a tool may have")
+            } else if candidates.iter().any(|(known, ..)| known == name) {
+                Err("it is listed twice")
+            } else {
+                self.listing.accept(name, &digest, list, self.settings.accept_new)
+            };
+            match verdict {
+                Ok(()) => candidates.push((name.to_owned(), tool, digest)),
+                Err(why) => out.push(self.hidden(name, why)),
+            }
+        }
+        if self.listing.pins != pins {
+            out.extend(self.listing.pins.clone().map(Out::Pins));
+        }
+        let names: Vec<String> = candidates.iter().map(|(name, ..)| name.clone()).collect();
+        let base = self.base(monitor, &names);
+        let entries = candidates.iter().map(|(name, tool, _)| self.described(name, tool));
+        let carried = monitor.would_carry(entries.collect::<Vec<_>>());
+        let mut shown = Vec::new();
+        for ((name, tool, digest), label) in candidates.into_iter().zip(carried) {
+            let verdict = if label.flows_to(&base) {
+                self.tell(monitor, &name, tool, digest)
+            } else {
+                Err(
+                    "the policy does not trust what the server says of it; label it with `label tool as ... if: (tool: Tool)`",
+                )
+            };
+            match verdict {
+                Ok(()) => shown.push(tool.clone()),
+                Err(why) => {
+                    self.listing.hide(&name);
+                    out.push(self.hidden(&name, why));
+                }
+            }
+        }
+        let mut told = plain(&full);
+        told.insert("tools".to_owned(), Value::Array(shown));
+        if let Some(cursor) = full.get("nextCursor").and_then(Value::as_str)
+            && let Some(cursor) = self.listing.cursor(cursor, list)
+        {
+            told.insert("nextCursor".to_owned(), Value::String(cursor));
+        }
+        out.push(Out::Client(result(id, &Value::Object(told))));
+        out
+    }
+
+    fn hidden(&self, name: &str, why: &str) -> Out {
+        let name: String = name.chars().take(MAX_NAME).collect();
+        Out::Note(format!("the tool {}/{name} is hidden: {why}", self.settings.server))
+    }
+
+    /// A description as an event, with all that it holds.
+    fn described(&self, name: &str, tool: &Value) -> Entry {
+        let field = |key: &str| tool.get(key).cloned().unwrap_or_default();
+        let known = ["name", "description", "inputSchema", "outputSchema"];
+        let rest = tool.as_object().into_iter().flatten().filter(|(key, _)| !known.contains(&key.as_str()));
+        let rest: Map<String, Value> = rest.map(|(key, value)| (key.clone(), value.clone())).collect();
+        let description = match field("description") {
+            Value::String(text) => text,
+            Value::Null => String::new(),
+            other => other.to_string(),
+        };
+        let schema = json!({"input": field("inputSchema"), "output": field("outputSchema"), "rest": rest});
+        Entry::from(Body::Tool(ToolDescription { tool: self.tool(name), description, schema }))
+    }
+
+    /// The client is about to be shown what the server says of a tool.
+    fn tell(
+        &mut self,
+        monitor: &mut Monitor,
+        name: &str,
+        tool: &Value,
+        digest: String,
+    ) -> Result<(), &'static str> {
+        if self.listing.told.contains(&digest) {
+            return Ok(());
+        }
+        monitor.declare_tools([&self.tool(name)]);
+        match monitor.push(self.described(name, tool)) {
+            Ok((event, findings)) if !stops(&findings) && is_cleared(monitor, event) => {
+                self.listing.told.insert(digest);
+                Ok(())
+            }
+            Ok(_) => Err("a rule of the policy stops what the server says of it"),
+            Err(_) => Err("the session is too long"),
+        }
+    }
+}

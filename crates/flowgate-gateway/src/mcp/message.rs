@@ -1,0 +1,200 @@
+//! One message of JSON-RPC, read strictly: what two readers could read differently is no message.
+
+use flowgate::json::{self, Numbers};
+use serde_json::{Map, Value, json};
+
+/// The longest id, in bytes, as it is printed.
+const MAX_ID: usize = 256;
+
+/// What a request is called by whoever asks.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Id(String);
+
+impl Id {
+    /// A text or a whole number; everything else is refused.
+    pub(super) fn of(value: &Value) -> Option<Self> {
+        let is_id = value.is_string() || value.is_i64() || value.is_u64();
+        let printed = value.to_string();
+        (is_id && printed.len() <= MAX_ID).then_some(Self(printed))
+    }
+
+    /// An id of our own.
+    pub(super) fn own(count: u64) -> Self {
+        Self(format!("\"{OWN}{count}\""))
+    }
+
+    /// Whether it looks like one of ours.
+    pub(super) fn is_own(&self) -> bool {
+        self.0.starts_with('"') && self.0.get(1..).is_some_and(|rest| rest.starts_with(OWN))
+    }
+
+    pub(super) fn value(&self) -> Value {
+        serde_json::from_str(&self.0).unwrap_or_default()
+    }
+}
+
+const OWN: &str = "flowgate-";
+
+/// A message that was understood.
+#[derive(Debug, PartialEq)]
+pub(super) enum Message {
+    /// Somebody asks.
+    Request { id: Id, method: String, params: Map<String, Value> },
+    /// Somebody tells.
+    Notice { method: String, params: Map<String, Value> },
+    /// Somebody answers: the result, or the error.
+    Answer { id: Id, answer: Result<Value, Value> },
+}
+
+/// A message that is not taken.
+#[derive(Debug, PartialEq)]
+pub(super) struct Unreadable {
+    /// Why, and what to do.
+    pub(super) why: String,
+    /// The ids that a careless reader would find in it.
+    pub(super) ids: Vec<Id>,
+}
+
+/// Reads a message. The text comes back as it may be passed on: on one line for every reader.
+pub(super) fn read(bytes: &[u8], numbers: Numbers) -> Result<(Message, String), Unreadable> {
+    let refuse = |why: &str| Unreadable { why: why.to_owned(), ids: ids(bytes) };
+    let text = std::str::from_utf8(bytes).map_err(|_| refuse("the message is not UTF-8"))?.trim();
+    let value = json::parse(text, numbers)
+        .map_err(|error| refuse(&format!("the message is no strict JSON: {error}")))?;
+    let object = match value {
+        Value::Object(object) => object,
+        Value::Array(_) => return Err(refuse("batches are not taken; send one message at a time")),
+        _ => return Err(refuse("the message is no JSON object")),
+    };
+    let message = understood(&object).map_err(refuse)?;
+    // Some readers take a lone carriage return for the end of a line.
+    let line = match text.contains(['\r', '\n']) {
+        true => Value::Object(object).to_string(),
+        false => text.to_owned(),
+    };
+    Ok((message, line))
+}
+
+fn understood(object: &Map<String, Value>) -> Result<Message, &'static str> {
+    if object.get("jsonrpc").and_then(Value::as_str) != Some("2.0") {
+        return Err("the message is not one of JSON-RPC 2.0");
+    }
+    let known = ["jsonrpc", "id", "method", "params", "result", "error"];
+    if !object.keys().all(|key| known.contains(&key.as_str())) {
+        return Err("the message has a field that JSON-RPC does not know");
+    }
+    let id = object.get("id").map(|id| Id::of(id).ok_or("the id is neither a short text nor a whole number"));
+    let id = id.transpose()?;
+    let method = object.get("method").map(|name| name.as_str().ok_or("the method is no text")).transpose()?;
+    let params = match object.get("params") {
+        None => Map::new(),
+        Some(Value::Object(params)) => params.clone(),
+        Some(_) => return Err("the parameters are no JSON object"),
+    };
+    let (result, error) = (object.get("result"), object.get("error"));
+    match (method, id, result, error) {
+        (Some(method), Some(id), None, None) => {
+            Ok(Message::Request { id, method: method.to_owned(), params })
+        }
+        (Some(method), None, None, None) => Ok(Message::Notice { method: method.to_owned(), params }),
+        (None, Some(id), Some(result), None) if !object.contains_key("params") => {
+            Ok(Message::Answer { id, answer: Ok(result.clone()) })
+        }
+        (None, Some(id), None, Some(error)) if !object.contains_key("params") => {
+            Ok(Message::Answer { id, answer: Err(error.clone()) })
+        }
+        _ => Err("the message is neither a request nor an answer"),
+    }
+}
+
+/// The ids that stand in what cannot be read strictly, so that nobody waits for ever. They decide nothing else.
+pub(super) fn ids(bytes: &[u8]) -> Vec<Id> {
+    let id = |value: &Value| value.get("id").and_then(Id::of);
+    match serde_json::from_slice(bytes) {
+        Ok(Value::Array(items)) => items.iter().filter_map(id).take(100).collect(),
+        Ok(value) => id(&value).into_iter().collect(),
+        // Only the beginning is known of what was too long.
+        Err(_) => {
+            let head = String::from_utf8_lossy(bytes.get(..1024).unwrap_or(bytes)).into_owned();
+            let rest = head.split_once("\"id\":").map(|(_, rest)| rest.trim_start());
+            let mut values =
+                serde_json::Deserializer::from_str(rest.unwrap_or_default()).into_iter::<Value>();
+            values.next().and_then(Result::ok).as_ref().and_then(Id::of).into_iter().collect()
+        }
+    }
+}
+
+/// A request, as it is sent.
+pub(super) fn request(id: &Id, method: &str, params: &Map<String, Value>) -> String {
+    json!({"jsonrpc": "2.0", "id": id.value(), "method": method, "params": params}).to_string()
+}
+
+/// A notification, as it is sent.
+pub(super) fn notice(method: &str, params: &Map<String, Value>) -> String {
+    match params.is_empty() {
+        true => json!({"jsonrpc": "2.0", "method": method}).to_string(),
+        false => json!({"jsonrpc": "2.0", "method": method, "params": params}).to_string(),
+    }
+}
+
+/// An answer, as it is sent.
+pub(super) fn result(id: &Id, result: &Value) -> String {
+    json!({"jsonrpc": "2.0", "id": id.value(), "result": result}).to_string()
+}
+
+/// An error, as it is sent; without an id if it is not known what it answers.
+pub(super) fn error(id: Option<&Id>, code: i64, message: &str, data: Option<&Value>) -> String {
+    let mut error = json!({"code": code, "message": message});
+    if let (Some(error), Some(data)) = (error.as_object_mut(), data) {
+        error.insert("data".to_owned(), data.clone());
+    }
+    json!({"jsonrpc": "2.0", "id": id.map(Id::value), "error": error}).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, expected: &str) {
+        let shown = match read(text.as_bytes(), Numbers::Exact) {
+            Ok((Message::Request { id, method, .. }, line)) => format!("request {} {method} {line}", id.0),
+            Ok((Message::Notice { method, .. }, _)) => format!("notice {method}"),
+            Ok((Message::Answer { id, answer }, _)) => format!("answer {} {}", id.0, answer.is_ok()),
+            Err(error) => format!("{} {:?}", error.why, error.ids),
+        };
+        assert_eq!(shown, expected, "{text}");
+    }
+
+    #[test]
+    fn messages_are_read_in_one_way_or_not_at_all() {
+        let ping = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
+        check(&format!(" {ping}\r\n"), &format!("request 1 ping {ping}"));
+        check("{\"jsonrpc\":\"2.0\",\r\"id\":1,\"method\":\"ping\"}", &format!("request 1 ping {ping}"));
+        check(r#"{"jsonrpc":"2.0","method":"a"}"#, "notice a");
+        check(r#"{"jsonrpc":"2.0","id":"x","result":{}}"#, "answer \"x\" true");
+        check(r#"{"jsonrpc":"2.0","id":"x","error":{}}"#, "answer \"x\" false");
+        check(
+            r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"ping"}"#,
+            r#"the message is no strict JSON: duplicate key at line 1 column 28 [Id("2")]"#,
+        );
+        check(&format!("[{ping}]"), r#"batches are not taken; send one message at a time [Id("1")]"#);
+        check("3", "the message is no JSON object []");
+        check(
+            r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#,
+            "the id is neither a short text nor a whole number []",
+        );
+        check(
+            r#"{"jsonrpc":"2.0","id":1,"method":"ping","result":{}}"#,
+            r#"the message is neither a request nor an answer [Id("1")]"#,
+        );
+        check(
+            r#"{"jsonrpc":"2.0","id":1,"method":"ping","note":1}"#,
+            r#"the message has a field that JSON-RPC does not know [Id("1")]"#,
+        );
+        check(r#"{"id":1,"method":"ping"}"#, r#"the message is not one of JSON-RPC 2.0 [Id("1")]"#);
+        check(
+            r#"{"jsonrpc":"2.0","id":7,"result":{"te"#,
+            r#"the message is no strict JSON: EOF while parsing a string at line 1 column 37 [Id("7")]"#,
+        );
+    }
+}

@@ -1,0 +1,101 @@
+//! Pins: which tools somebody has read and approved of, word for word.
+//!
+//! A pin is the digest of all that a server says of a tool, however it orders the fields. A server that changes a word, or adds a
+//! tool, offers something that nobody has approved of.
+
+use std::collections::BTreeMap;
+
+use flowgate::json::{self, Numbers};
+use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
+
+/// The tools of one server that were approved of.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Pins(BTreeMap<String, String>);
+
+impl Pins {
+    /// Reads a file of pins for one server; other servers may stand in it as well.
+    ///
+    /// # Errors
+    /// If it is no such file.
+    pub fn read(text: &str, server: &str) -> Result<Self, String> {
+        const FORM: &str = "it is no file of pins; remove it, and run once with --accept-new";
+        let value = json::parse(text, Numbers::Any).map_err(|error| format!("{error}; {FORM}"))?;
+        let servers = value.get("pins").and_then(Value::as_object).ok_or(FORM)?;
+        let Some(pins) = servers.get(server) else { return Ok(Self::default()) };
+        let pins = pins.as_object().ok_or(FORM)?.iter();
+        let pins = pins.map(|(name, digest)| Some((name.clone(), digest.as_str()?.to_owned())));
+        Ok(Self(pins.collect::<Option<_>>().ok_or(FORM)?))
+    }
+
+    /// The file with the pins of this server in place of those that it had.
+    ///
+    /// # Errors
+    /// If the old text is no such file.
+    pub fn write(&self, old: Option<&str>, server: &str) -> Result<String, String> {
+        if let Some(old) = old {
+            Self::read(old, server)?;
+        }
+        let old =
+            old.map(|old| json::parse(old, Numbers::Any).map_err(|error| error.to_string())).transpose()?;
+        let mut servers = match old.as_ref().and_then(|old| old.get("pins")) {
+            Some(Value::Object(servers)) => servers.clone(),
+            _ => Map::new(),
+        };
+        servers.insert(server.to_owned(), json!(self.0));
+        Ok(format!("{:#}\n", json!({"pins": servers})))
+    }
+
+    pub(super) fn has(&self, name: &str, digest: &str) -> bool {
+        self.0.get(name).is_some_and(|pinned| pinned == digest)
+    }
+
+    pub(super) fn insert(&mut self, name: &str, digest: &str) {
+        self.0.insert(name.to_owned(), digest.to_owned());
+    }
+}
+
+/// The digest of what is said of a tool.
+pub(super) fn digest(tool: &Value) -> String {
+    let digest = Sha256::digest(sorted(tool).to_string());
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The same value with keys in order.
+fn sorted(value: &Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let fields: BTreeMap<&String, Value> =
+                fields.iter().map(|(key, value)| (key, sorted(value))).collect();
+            Value::Object(fields.into_iter().map(|(key, value)| (key.clone(), value)).collect())
+        }
+        Value::Array(items) => items.iter().map(sorted).collect(),
+        other => other.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_digest_is_of_what_is_said_and_not_of_its_order() {
+        let said = json!({"name": "a", "description": "reads", "inputSchema": {"x": 1, "y": [2]}});
+        let same = json!({"inputSchema": {"y": [2], "x": 1}, "description": "reads", "name": "a"});
+        let other = json!({"name": "a", "description": "reads", "inputSchema": {"x": 1, "y": [3]}});
+        assert_eq!(digest(&said), digest(&same));
+        assert_ne!(digest(&said), digest(&other));
+    }
+
+    #[test]
+    fn a_file_holds_the_pins_of_several_servers() {
+        let mut one = Pins::default();
+        one.insert("read", "aa");
+        let text = one.write(None, "files").unwrap();
+        let text = Pins::default().write(Some(&text), "mail").unwrap();
+        assert_eq!(Pins::read(&text, "files").unwrap(), one);
+        assert_eq!(Pins::read(&text, "mail").unwrap(), Pins::default());
+        assert!(Pins::read("{}", "files").unwrap_err().contains("run once with --accept-new"));
+        assert!(Pins::read("{\"pins\": {\"files\": 3}}", "files").is_err());
+    }
+}

@@ -1,0 +1,58 @@
+//! What a client is told of a call that does not run: a reason for machines.
+//!
+//! It holds labels, kinds of statements, parts of the call and what a rule says of itself; no region. A verdict that has looked at
+//! more than this client was shown raises what the client has seen.
+
+use flowgate::monitor::{Judgement, Monitor};
+use flowgate::trace::{Body, Entry, Message};
+use serde_json::{Value, json};
+
+use super::message::{Id, error, result};
+use super::{Kind, Out, Proxy, REFUSED};
+
+impl Proxy {
+    /// Why a call that was judged does not run.
+    pub(super) fn refused(&self, monitor: &mut Monitor, verdict: &str, judgement: &Judgement) -> Value {
+        let reasons = judgement.reasons.iter().map(|reason| {
+            let mut shown = json!({"kind": reason.kind.name(), "says": reason.message});
+            if let (Some(map), Some(part)) = (shown.as_object_mut(), &reason.part) {
+                map.insert("part".to_owned(), part.as_str().into());
+                map.insert("carries".to_owned(), json!(reason.label));
+                map.insert("may_carry".to_owned(), json!(reason.required));
+            }
+            shown
+        });
+        let told = refusal(verdict, &reasons.collect::<Vec<_>>());
+        let content = Value::String(told.to_string());
+        let entry = Entry::from(Body::Message(Message { role: "assistant".to_owned(), content }));
+        if let Ok(place) = monitor.trace().place(&entry)
+            && !judgement.decided.flows_to(&place.context)
+        {
+            // If there is no room for it, there is none for a call either.
+            let _ = monitor.push_generated(entry, place.context.join(&judgement.decided));
+        }
+        told
+    }
+}
+
+/// Why something was not even judged, or not shown.
+pub(super) fn unjudged(kind: &str, says: &str) -> Value {
+    refusal("deny", &[json!({"kind": kind, "says": says})])
+}
+
+fn refusal(verdict: &str, reasons: &[Value]) -> Value {
+    json!({"refused": verdict, "reasons": reasons})
+}
+
+/// A refusal as an answer: of a tool, one that its model can read.
+pub(super) fn answer(id: &Id, kind: Kind, refusal: &Value) -> Out {
+    Out::Client(match kind {
+        Kind::Tool => {
+            let text = json!({"type": "text", "text": refusal.to_string()});
+            result(id, &json!({"content": [text], "isError": true}))
+        }
+        Kind::Content | Kind::List(_) | Kind::Nothing => {
+            error(Some(id), REFUSED, "the policy does not let this pass", Some(refusal))
+        }
+    })
+}

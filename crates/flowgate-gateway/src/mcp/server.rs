@@ -1,0 +1,149 @@
+//! What a server says.
+
+use flowgate::json::Numbers;
+use flowgate::monitor::Monitor;
+use flowgate::trace::{Body, Entry, Message as Said, Output};
+use serde_json::{Map, Value, json};
+
+use super::answer::stops;
+use super::message::{self, Id, Message, error, result};
+use super::{Asked, Asking, INVALID, Kind, Out, Proxy, REFUSED, Ruling, Running, UNKNOWN};
+
+/// What a server may ask the client for, if a `require` of the policy names it.
+pub(super) const ASKABLE: [&str; 3] = ["sampling/createMessage", "elicitation/create", "roots/list"];
+
+impl Proxy {
+    /// A message from the server: the bytes between two line ends, or of one body.
+    pub fn from_server(&mut self, monitor: &mut Monitor, bytes: &[u8]) -> Vec<Out> {
+        if bytes.len() > self.settings.limits.message {
+            let limit = self.settings.limits.message;
+            return self.lost(bytes, &format!("a message of the server is larger than {limit} bytes"));
+        }
+        let (message, line) = match message::read(bytes, Numbers::Any) {
+            Ok(read) => read,
+            Err(unreadable) => {
+                let why = format!("a message of the server is not passed: {}", unreadable.why);
+                return self.lost(bytes, &why);
+            }
+        };
+        if !self.has_room(bytes.len()) {
+            return self.lost(bytes, "the session is too long; start the server again");
+        }
+        match message {
+            Message::Request { id, method, params } => self.server_asks(monitor, id, &method, &params),
+            Message::Notice { method, params } => self.server_notes(&method, &params),
+            Message::Answer { id, answer } => match self.asked.remove(&id) {
+                Some(Asked::Greeting { call }) => self.greeted(monitor, &id, call.as_ref(), answer),
+                Some(Asked::Nothing) => vec![Out::Client(match answer {
+                    Ok(_) => result(&id, &json!({})),
+                    Err(_) => error(Some(&id), REFUSED, "the server says that it could not", None),
+                })],
+                Some(Asked::Tools { list }) => self.listed(monitor, &id, list, answer),
+                Some(Asked::Call(running)) => self.answered(monitor, &id, &running, answer, line),
+                waiting => {
+                    // Nobody has asked the server yet.
+                    waiting.map(|waiting| self.asked.insert(id.clone(), waiting));
+                    self.abandoned.remove(&id);
+                    vec![Out::Note("dropped an answer that nobody had asked for".to_owned())]
+                }
+            },
+        }
+    }
+
+    /// A message that cannot be passed: whoever may wait for it is told. If it is not known who that is, everybody is.
+    fn lost(&mut self, bytes: &[u8], why: &str) -> Vec<Out> {
+        let known: Vec<Id> =
+            message::ids(bytes).into_iter().filter(|id| self.asked.contains_key(id)).collect();
+        let may_answer = bytes.len() > self.settings.limits.message;
+        let lost: Vec<Id> = match known.is_empty() && may_answer {
+            true => self.asked.keys().cloned().collect(),
+            false => known,
+        };
+        let mut out = vec![Out::Note(why.to_owned())];
+        for id in lost {
+            if matches!(self.asked.get(&id), Some(Asked::Waiting)) {
+                continue;
+            }
+            out.push(Out::Client(error(Some(&id), REFUSED, why, None)));
+            self.abandon(id);
+        }
+        out
+    }
+
+    /// A server asks: only if the policy names what it asks for, and then as a call.
+    fn server_asks(
+        &mut self,
+        monitor: &mut Monitor,
+        id: Id,
+        method: &str,
+        params: &Map<String, Value>,
+    ) -> Vec<Out> {
+        let refuse = |code: i64, why: &str| vec![Out::Server(error(Some(&id), code, why, None))];
+        if method == "ping" {
+            return vec![Out::Server(result(&id, &json!({})))];
+        }
+        if self.asking.contains_key(&id) || id.is_own() {
+            return vec![Out::Server(error(None, INVALID, "the id belongs to another request", None))];
+        }
+        let tool = self.tool(method);
+        if !ASKABLE.contains(&method) || !monitor.is_named(&tool) {
+            let mut out = refuse(UNKNOWN, "the policy does not let servers ask for this");
+            if ASKABLE.contains(&method) {
+                out.push(Out::Note(format!(
+                    "the server asked for {method}, which no `require` of the policy names"
+                )));
+            }
+            return out;
+        }
+        if self.asking.len() >= self.settings.limits.outstanding {
+            return refuse(REFUSED, "too many requests are not answered yet");
+        }
+        // What it asks for is the server's word, and the client is shown it.
+        let content = Value::Object(params.clone());
+        let mut entry = Entry::from(Body::Message(Said { role: "mcp".to_owned(), content }));
+        entry.extra.insert("method".to_owned(), method.into());
+        let Ok((_, findings)) = monitor.push(entry) else {
+            return refuse(REFUSED, "the session is too long; start the server again");
+        };
+        if stops(&findings) {
+            return refuse(REFUSED, "a rule of the policy stops the request");
+        }
+        match self.judge(monitor, &tool, params.clone(), Map::new()) {
+            Ruling::Run(authorized) => {
+                let call_id = authorized.call().id.clone();
+                let arguments = authorized.call().arguments.clone().unwrap_or_default();
+                let asked = message::request(&id, method, &arguments);
+                let running = Running { tool, call_id, kind: Kind::Content, progress: None };
+                self.asking.insert(id, Asking::Server { running });
+                vec![Out::Client(asked)]
+            }
+            Ruling::Ask(_) | Ruling::No(_) => refuse(REFUSED, "the policy does not let this pass"),
+        }
+    }
+
+    /// A client answers the server, or us.
+    pub(super) fn client_answers(
+        &mut self,
+        monitor: &mut Monitor,
+        id: &Id,
+        answer: Result<Value, Value>,
+        line: String,
+    ) -> Vec<Out> {
+        match self.asking.remove(id) {
+            None => vec![Out::Note("dropped an answer that nobody had asked for".to_owned())],
+            Some(Asking::Person { question, id, pending }) => {
+                self.decided(monitor, question, id, *pending, &answer)
+            }
+            Some(Asking::Server { running }) => {
+                let is_error = answer.is_err();
+                let content = answer.unwrap_or_else(|error| error);
+                let (call_id, tool, structured) = (running.call_id, None, None);
+                let output = Output { call_id, tool, content, structured, is_error };
+                match monitor.push(Entry::from(Body::Output(output))) {
+                    Ok((_, findings)) if !stops(&findings) => vec![Out::Server(line)],
+                    _ => vec![Out::Server(error(Some(id), REFUSED, "a rule stops the answer", None))],
+                }
+            }
+        }
+    }
+}
