@@ -36,7 +36,7 @@ pub(super) fn run(file: &Path, config: &Path, output: &mut Output) -> Result<u8,
         ));
     }
     for difference in differ.iter().take(NAMED) {
-        output.line(&format!("  differs   {}", visible::line(&difference.to_string())));
+        output.line(&format!("  differs   {}", visible::short(&difference.to_string(), 400)));
     }
     if differ.len() > NAMED {
         output.line(&format!("  differs   {} more", differ.len() - NAMED));
