@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::BufReader;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 
@@ -10,7 +11,11 @@ pub(super) struct Folder(PathBuf);
 
 impl Folder {
     pub(super) fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("flowgate-audit-{name}-{}", std::process::id()));
+        // Tests that run at the same time have folders of their own.
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path =
+            std::env::temp_dir().join(format!("flowgate-audit-{name}-{}-{number}", std::process::id()));
         let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(&path).unwrap();
         Self(path)
