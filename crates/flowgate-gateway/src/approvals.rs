@@ -13,11 +13,10 @@ pub(crate) mod webhook;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use axum::http::StatusCode;
 use flowgate_guard::approve::{Ask, Decision};
 use serde_json::{Value, json};
 use tokio::sync::watch;
-
-use axum::http::StatusCode;
 
 use crate::audit::Event;
 use crate::model_routes::{Client, Failure, Waiting};
@@ -30,8 +29,6 @@ use webhook::Webhook;
 
 /// How often is looked whether somebody has decided in another gateway.
 const LOOK: Duration = Duration::from_millis(500);
-/// How often an answer that is too old is looked for and deleted: see `retention`.
-const MILLISECONDS: i64 = 1000;
 
 /// How questions are asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -210,16 +207,13 @@ impl Approvals {
         }
     }
 
-    /// What is done from time to time: questions that are over are marked, and after `retention` deleted.
+    /// What is done from time to time: questions that are over are marked, and deleted after `retention`.
     pub(crate) async fn clean(&self, retention: Duration) -> Result<(), StoreError> {
-        let age = i64::try_from(retention.as_secs())
-            .unwrap_or(i64::MAX / MILLISECONDS)
-            .saturating_mul(MILLISECONDS);
-        self.store.expire(age).await
+        self.store.expire(i64::try_from(retention.as_millis()).unwrap_or(i64::MAX / 4)).await
     }
 }
 
-/// What a person is shown of a question, from whom nothing is kept that the decision is about.
+/// What a person is shown of a question: all that the decision is about.
 fn content(ask: &Ask) -> Value {
     let mut reasons: Vec<&str> = ask.reasons.iter().map(|reason| reason.message.as_str()).collect();
     reasons.dedup();

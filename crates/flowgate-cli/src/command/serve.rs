@@ -24,6 +24,9 @@ pub(crate) fn run(options: &ServeArgs, output: &mut Output) -> Result<u8, InputE
     let dialect = if options.compat { Dialect::Compat } else { Dialect::Flowgate };
     let asker = options.answering.asker()?;
     let models = options.config.as_deref().map(model_routes).transpose()?;
+    if let Some(models) = &models {
+        output.note(&format!("conversations are kept in {}", models.store.place.name()));
+    }
     let config = Config { listen: options.listen, dialect, access, asker, models, limits: limits(options) };
     let ended = serve(config, |address| output.note(&format!("listening on http://{address}; Ctrl-C stops")))
         .map_err(|error| InputError(error.to_string()))?;

@@ -98,14 +98,9 @@ pub(crate) fn run(
     }
     let mut question: Option<String> = None;
     let mut used: Vec<String> = Vec::new();
-    let is_resumed = session.conversation.resume(&mut session.history, &asked.request.messages);
-    if is_resumed {
-        let Answered { decision, id } = approvals.answer_to(
-            &client.spec,
-            name,
-            &session.conversation.asked().unwrap_or_default(),
-            waiting,
-        )?;
+    if session.conversation.resume(&mut session.history, &asked.request.messages) {
+        let digest = session.conversation.asked().unwrap_or_default();
+        let Answered { decision, id } = approvals.answer_to(&client.spec, name, &digest, waiting)?;
         match decision {
             Decision::Later => {
                 let completion = waiting_for(id.as_deref(), &session.conversation.postpone());
