@@ -10,6 +10,8 @@ CREATE TABLE questions (
     state TEXT NOT NULL,
     asked BIGINT NOT NULL,
     expires BIGINT NOT NULL,
+    -- How many turns of the conversation were kept before it was asked.
+    turn BIGINT NOT NULL,
     decided_by TEXT NOT NULL,
     decided BIGINT NOT NULL,
     -- Grows with everything that happens to any question.

@@ -62,12 +62,31 @@ pub(crate) struct Approvals {
 pub(crate) struct Answered {
     pub(crate) decision: Decision,
     /// The question; none if nobody was asked.
-    pub(crate) id: Option<String>,
+    pub(crate) asked: Option<Asked>,
+}
+
+/// A question that was asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Asked {
+    pub(crate) id: String,
+    /// Stands for the call.
+    pub(crate) digest: String,
+    pub(crate) tool: String,
+}
+
+/// The turn in which something is asked.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asker<'t> {
+    pub(crate) client: &'t Client,
+    pub(crate) conversation: &'t str,
+    /// How many turns of the conversation were kept before.
+    pub(crate) turns: i64,
+    pub(crate) waiting: &'t Waiting,
 }
 
 impl Answered {
     /// Nobody was asked.
-    const NOBODY: Self = Self { decision: Decision::Silent, id: None };
+    const NOBODY: Self = Self { decision: Decision::Silent, asked: None };
 }
 
 impl Approvals {
@@ -81,13 +100,16 @@ impl Approvals {
         Self { store, people, recorder, asking, webhook, bell: watch::Sender::new(()) }
     }
 
-    /// Asks whether a call may run, and waits a while for the answer. Where nobody may decide, the answer is no.
-    pub(crate) fn ask(&self, client: &Client, conversation: &str, ask: &Ask, waiting: &Waiting) -> Answered {
+    /// Asks whether a call may run, and waits a while for the answer. Where nobody may decide, the answer is no. What was allowed in
+    /// this turn already is `used`.
+    pub(crate) fn ask(&self, asker: Asker<'_>, ask: &Ask, used: &[Asked]) -> Answered {
+        let Asker { client, conversation, turns, waiting } = asker;
         if !self.people.can_decide_for(client) {
             return Answered::NOBODY;
         }
         let Ok(id) = random::name() else { return Answered::NOBODY };
         let content = content(ask).to_string();
+        let used: Vec<String> = used.iter().map(|asked| asked.id.clone()).collect();
         let new = NewQuestion {
             id: &id,
             client: &client.name,
@@ -96,51 +118,43 @@ impl Approvals {
             digest: &ask.digest,
             content: &content,
             stands: i64::try_from(self.asking.stands.as_millis()).unwrap_or(i64::MAX / 4),
+            turn: turns,
+            used: &used,
         };
         // A question that nobody can be asked has no answer.
-        let Ok((id, is_new)) = wait(self.store.ask(&new)) else { return Answered::NOBODY };
+        let Ok(Some((id, is_new))) = wait(self.store.ask(&new)) else { return Answered::NOBODY };
+        let asked = Asked { id, digest: ask.digest.clone(), tool: ask.tool.to_string() };
         if is_new {
             let reasons = recorder::reasons(client, &ask.reasons);
-            let (conversation, tool, digest) =
-                (conversation.to_owned(), ask.tool.to_string(), ask.digest.clone());
-            if self.recorder.record(&[Event::Asked { conversation, tool, digest, reasons }]).is_err() {
+            let Asked { tool, digest, .. } = asked.clone();
+            let event = Event::Asked { conversation: conversation.to_owned(), tool, digest, reasons };
+            if self.recorder.record(&[event]).is_err() {
                 return Answered::NOBODY;
             }
             self.ring();
-            if let (Some(webhook), Ok(Some(question))) = (&self.webhook, wait(self.store.question(&id))) {
+            if let (Some(webhook), Ok(Some(question))) = (&self.webhook, wait(self.store.question(&asked.id)))
+            {
                 webhook.tell("question.asked", &question);
             }
         }
-        self.await_answer(id, waiting)
+        self.await_answer(asked, waiting)
     }
 
     /// The answer to what a conversation asked about the call with this digest, waited for a while.
-    pub(crate) fn answer_to(
-        &self,
-        client: &Client,
-        conversation: &str,
-        digest: &str,
-        waiting: &Waiting,
-    ) -> Result<Answered, StoreError> {
-        match wait(self.store.question_of((&client.name, conversation), digest))? {
-            Some(question) => Ok(self.await_answer(question.id, waiting)),
-            None => Ok(Answered::NOBODY),
-        }
-    }
-
-    /// What the call of a question is known by, and its tool.
-    pub(crate) fn digest_of(&self, id: &str) -> Option<(String, String)> {
-        let question = wait(self.store.question(id)).ok().flatten()?;
+    pub(crate) fn answer_to(&self, asker: Asker<'_>, digest: &str) -> Result<Answered, StoreError> {
+        let Asker { client, conversation, turns, waiting } = asker;
+        let found = wait(self.store.question_of((&client.name, conversation), digest, turns))?;
+        let Some(question) = found else { return Ok(Answered::NOBODY) };
         let content: Value = serde_json::from_str(&question.content).unwrap_or_default();
         let tool = content.get("tool").and_then(Value::as_str).unwrap_or_default().to_owned();
-        Some((question.digest, tool))
+        Ok(self.await_answer(Asked { id: question.id, digest: question.digest, tool }, waiting))
     }
 
-    fn await_answer(&self, id: String, waiting: &Waiting) -> Answered {
+    fn await_answer(&self, asked: Asked, waiting: &Waiting) -> Answered {
         let until = Instant::now() + self.asking.wait;
         let mut bell = self.bell.subscribe();
         let decision = loop {
-            let state = wait(self.store.question(&id)).ok().flatten().map(|question| question.state);
+            let state = wait(self.store.question(&asked.id)).ok().flatten().map(|question| question.state);
             match state {
                 // An answer that nobody would hear is kept for who asks again.
                 Some(State::Open | State::Allowed) if waiting.has_gone() => break Decision::Later,
@@ -154,7 +168,7 @@ impl Approvals {
             let rings = tokio::time::timeout(left, bell.changed());
             let _ = tokio::runtime::Handle::current().block_on(rings);
         };
-        Answered { decision, id: Some(id) }
+        Answered { decision, asked: Some(asked) }
     }
 
     /// Refuses what somebody has stopped.

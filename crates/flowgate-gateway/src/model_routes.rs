@@ -229,6 +229,7 @@ impl ModelRoutes {
             let message = "the conversation is as long as this gateway keeps them: begin a new one";
             return Err(turn::Failure::new(StatusCode::BAD_REQUEST, message));
         }
+        turn::check(&received.client, asked)?;
         self.approvals.check_frozen(&received.client.spec, name)?;
         self.sessions.catch_up(&received.client, session)?;
         let (client, key) = (&received.client, received.key.as_deref());

@@ -13,8 +13,10 @@ mod conversations;
 mod place;
 mod questions;
 
+use std::collections::HashSet;
 use std::fmt;
 use std::fs::{File, TryLockError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use sqlx::any::AnyPoolOptions;
@@ -50,6 +52,8 @@ pub(crate) struct Store {
     /// Who this gateway is among them.
     holder: String,
     cache: cache::Cache,
+    /// The conversations that are held here, where others could hold them.
+    held: Mutex<HashSet<(String, String)>>,
     /// Keeps another gateway from a file that is this one's.
     _file: Option<File>,
 }
@@ -149,7 +153,14 @@ impl Store {
         migrator.run(&pool).await.map_err(StoreError::Migration)?;
         let holder =
             crate::random::name().map_err(|_| StoreError::Damaged("the system gives no random bytes"))?;
-        Ok(Self { pool, is_shared, holder, cache: cache::Cache::default(), _file: file })
+        Ok(Self {
+            pool,
+            is_shared,
+            holder,
+            cache: cache::Cache::default(),
+            held: Mutex::default(),
+            _file: file,
+        })
     }
 
     /// Opens a store to read it, also while a gateway uses it.
@@ -163,6 +174,7 @@ impl Store {
             is_shared: place.is_shared(),
             holder: String::new(),
             cache: cache::Cache::default(),
+            held: Mutex::default(),
             _file: None,
         })
     }

@@ -229,8 +229,9 @@ impl Conversation {
 
     /// Marks what was written to stores since the last time: see [`Monitor::stamp`].
     pub fn stamp(&mut self, stamp: &str) {
-        self.put(|| Input::Stamped(stamp.to_owned()));
-        self.monitor.stamp(stamp);
+        if self.monitor.stamp(stamp) {
+            self.put(|| Input::Stamped(stamp.to_owned()));
+        }
     }
 
     /// Joins what others of this account have written to stores since: see [`Monitor::recall`].

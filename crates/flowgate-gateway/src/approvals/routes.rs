@@ -18,8 +18,10 @@ use crate::model_routes::stream::{self, Part};
 use crate::reply::Reply;
 use crate::store::{Question, State, StoreError, Undecided};
 
-/// Questions of one answer.
+/// Questions of one answer, for each tenant of the person.
 const MOST: i64 = 200;
+/// Questions that are read at once for who listens.
+const BATCH: usize = 200;
 /// How often is looked for what happened in other gateways.
 const LOOK: Duration = Duration::from_millis(500);
 /// After how many looks a client hears that the connection is still there.
@@ -108,9 +110,15 @@ impl Approvals {
             let message = format!("the query is `state=` with one of: {}", names.join(", "));
             return Err(Reply::detail(StatusCode::BAD_REQUEST, &message));
         };
-        let questions = self.store.questions(state, MOST).await.map_err(failed)?;
-        let seen = questions.iter().filter(|question| person.sees(&question.tenant));
-        let list: Vec<Value> = seen.map(|question| self.shown(question, person)).collect();
+        let tenants = match person.tenants.as_slice() {
+            [] => vec![None],
+            tenants => tenants.iter().map(|tenant| Some(tenant.as_str())).collect(),
+        };
+        let mut list: Vec<Value> = Vec::new();
+        for tenant in tenants {
+            let questions = self.store.questions(state, tenant, MOST).await.map_err(failed)?;
+            list.extend(questions.iter().map(|question| self.shown(question, person)));
+        }
         Ok(Reply::json(StatusCode::OK, &json!({"questions": list})))
     }
 
@@ -180,7 +188,7 @@ impl Approvals {
             let mut idle = 0;
             while !waiting.has_gone() {
                 // What cannot be read now is read later.
-                let new = approvals.store.questions_after(last, MOST).await.unwrap_or_default();
+                let new = approvals.store.questions_after(last, BATCH).await.unwrap_or_default();
                 let mut text = String::new();
                 for question in &new {
                     last = question.change;

@@ -22,6 +22,7 @@ use serde_json::Value;
 use super::Waiting;
 use super::clients::Known;
 use super::turn::{self, Failure};
+use crate::approvals::Asked;
 use crate::audit::Event;
 use crate::random;
 use crate::store::{self, Kept, Opened, Seen, Store, StoreError, wait};
@@ -40,6 +41,8 @@ pub(crate) struct Session {
     pub(crate) history: History,
     /// What it was told last of its tenant's stores.
     pub(crate) recalled: Option<Value>,
+    /// The key of its digests: no other conversation has it.
+    key: String,
     /// How many turns are kept, and their bytes.
     turns: i64,
     bytes: i64,
@@ -48,7 +51,7 @@ pub(crate) struct Session {
     /// What happened in this turn, for the audit log.
     pub(crate) events: Vec<Event>,
     /// Questions that were answered by a yes in this turn, whose calls go out with it.
-    pub(crate) used: Vec<String>,
+    pub(crate) used: Vec<Asked>,
 }
 
 type Slot = Arc<Mutex<Option<Session>>>;
@@ -89,7 +92,17 @@ pub(crate) struct Found {
 
 /// A conversation that nobody else goes on with meanwhile.
 #[derive(Debug)]
-pub(crate) struct Held<'a>(MutexGuard<'a, Option<Session>>);
+pub(crate) struct Held<'a> {
+    session: MutexGuard<'a, Option<Session>>,
+    key: &'a Key,
+    store: &'a Store,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.store.note_held(&self.key.0, &self.key.1, false);
+    }
+}
 
 impl Found {
     pub(crate) fn name(&self) -> &str {
@@ -99,7 +112,7 @@ impl Found {
 
 impl Held<'_> {
     pub(crate) fn get(&mut self) -> Option<&mut Session> {
-        self.0.as_mut()
+        self.session.as_mut()
     }
 }
 
@@ -146,38 +159,47 @@ impl Sessions {
 
     /// Waits until no other request goes on with a conversation, here or elsewhere, and brings it up to date.
     pub(crate) fn lock<'f>(
-        &self,
+        &'f self,
         client: &Known,
         found: &'f Found,
         waiting: &Waiting,
     ) -> Result<Held<'f>, Failure> {
         // Whoever broke off while it was held may have left it half done: it is made again from what was kept.
-        let mut held = found.slot.lock().unwrap_or_else(|poisoned| {
+        let session = found.slot.lock().unwrap_or_else(|poisoned| {
             found.slot.clear_poison();
             let mut held = poisoned.into_inner();
             *held = None;
             held
         });
-        if held.is_some() && !self.store.is_shared() {
-            return Ok(Held(held));
+        // What was asked long ago must not come behind what was asked since.
+        if waiting.has_gone() {
+            return Err(Failure::new(StatusCode::REQUEST_TIMEOUT, "nobody waits for the answer"));
         }
+        let mut held = Held { session, key: &found.key, store: &self.store };
+        if held.session.is_some() && !self.store.is_shared() {
+            return Ok(held);
+        }
+        self.store.note_held(&found.key.0, &found.key.1, true);
         let since = Instant::now();
         let opened = loop {
-            match self.open(client, found, held.as_ref()) {
+            match self.open(client, found, held.session.as_ref()) {
                 Err(StoreError::Held) if since.elapsed() < PATIENCE && !waiting.has_gone() => {
                     std::thread::sleep(Duration::from_millis(50));
                 }
                 opened => break opened?,
             }
         };
-        let is_known = held.as_ref().is_some_and(|session| session.turns + rows(&opened) == opened.turns);
-        if !is_known || !bring_up(client, held.as_mut(), &opened) {
-            *held = None;
+        // Another one of the same name may have begun since.
+        let is_known = held.session.as_ref().is_some_and(|session| {
+            session.key == opened.key && session.turns + rows(&opened) == opened.turns
+        });
+        if !is_known || !bring_up(client, held.session.as_mut(), &opened) {
+            *held.session = None;
         }
-        if held.is_none() {
-            *held = Some(self.make(client, found, opened)?);
+        if held.session.is_none() {
+            *held.session = Some(self.make(client, found, opened)?);
         }
-        Ok(Held(held))
+        Ok(held)
     }
 
     fn open(&self, client: &Known, found: &Found, known: Option<&Session>) -> Result<Opened, StoreError> {
@@ -222,7 +244,11 @@ impl Sessions {
     /// Keeps what was put into a conversation in this turn, with all that follows from it. Only then may anything of the turn go
     /// out that was not allowed to go out early.
     pub(crate) fn keep(&self, client: &Known, found: &Found, held: &mut Held<'_>) -> Result<(), Failure> {
-        let Some(session) = held.0.as_mut() else { return Ok(()) };
+        let Some(session) = held.session.as_mut() else { return Ok(()) };
+        // A request that was refused is no turn.
+        if !session.conversation.has_inputs() && session.used.is_empty() {
+            return Ok(wait(self.store.let_go(&client.spec.name, found.name()))?);
+        }
         // What a client was shown is known in the order in which it is kept.
         let mut known = client.history.lock().unwrap_or_else(PoisonError::into_inner);
         session.conversation.tell(&mut known.client, &mut session.history);
@@ -246,7 +272,7 @@ impl Sessions {
 
     /// What is in memory is further than what was kept: it is forgotten.
     pub(crate) fn give_up(&self, found: &Found, held: &mut Held<'_>, error: StoreError) -> Failure {
-        *held.0 = None;
+        *held.session = None;
         let _ = wait(self.store.let_go(&found.key.0, found.name()));
         error.into()
     }
@@ -261,8 +287,8 @@ impl Sessions {
     ) -> Result<(Vec<Seen>, i64), StoreError> {
         let (spec, name) = (&client.spec, found.name());
         let mut tx = self.store.begin().await?;
-        for id in std::mem::take(&mut session.used) {
-            store::use_question(&self.store, &mut tx, &id).await?;
+        for asked in std::mem::take(&mut session.used) {
+            store::use_question(&self.store, &mut tx, &asked.id).await?;
         }
         // What others of the tenant wrote to stores meanwhile is joined, and what could have been written here.
         let before = store::take_tenant(&self.store, &mut tx, &spec.tenant).await?;
@@ -347,6 +373,11 @@ impl Sessions {
 }
 
 impl Session {
+    /// How many turns were kept.
+    pub(crate) fn turns(&self) -> i64 {
+        self.turns
+    }
+
     /// Joins what the stores of the tenant carry, unless it is known.
     fn recall(&mut self, record: &Value) -> Result<(), flowgate::monitor::MemoryError> {
         if self.recalled.as_ref() != Some(record) {
@@ -450,6 +481,7 @@ fn again(client: &Known, opened: &Opened) -> Result<Option<Session>, Failure> {
     let conversation = turn::begin(client, key)?;
     let (history, recalled, prefixes) = (History::new(), None, Vec::new());
     let mut session = Session {
+        key: opened.key.clone(),
         conversation,
         history,
         recalled,

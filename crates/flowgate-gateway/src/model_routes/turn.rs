@@ -13,14 +13,14 @@ use flowgate_guard::approve::{Ask, Decision, DigestKey};
 use flowgate_guard::conversation::{CONTINUE, Conversation, Ended, Reply, Settings, Turn as Done};
 use flowgate_guard::{Offered, Words};
 use flowgate_lm::chat::{Completion, Message, Request, Stop, ToolCall, ToolChoice, ToolSpec};
-use flowgate_lm::wire::Asked;
+use flowgate_lm::wire;
 use flowgate_lm::{Complete, Error, Listener};
 
 use super::Waiting;
 use super::clients::Known;
 use super::sessions::Session;
 use super::stream::Outgoing;
-use crate::approvals::{Answered, Approvals};
+use crate::approvals::{Answered, Approvals, Asked, Asker};
 use crate::audit::Event;
 use crate::recorder;
 
@@ -65,11 +65,26 @@ pub(crate) struct Turn<'t> {
     pub(crate) client: &'t Known,
     /// The conversation.
     pub(crate) name: &'t str,
-    pub(crate) asked: &'t Asked,
+    pub(crate) asked: &'t wire::Asked,
     /// The client's key for the upstream, if it brings one.
     pub(crate) key: Option<&'t str>,
     pub(crate) waiting: &'t Waiting,
     pub(crate) approvals: &'t Approvals,
+}
+
+/// Refuses what no model is asked for, before anything is known of it.
+pub(crate) fn check(client: &Known, asked: &wire::Asked) -> Result<(), Failure> {
+    let upstream = &client.spec.upstream;
+    if !upstream.models.is_empty() && !upstream.models.contains(&asked.model) {
+        let message =
+            format!("this client may not ask for the model; it may ask for: {}", upstream.models.join(", "));
+        return Err(Failure::new(StatusCode::NOT_FOUND, message));
+    }
+    if asked.request.tools.len() > MAX_TOOLS {
+        let message = format!("there are more than {MAX_TOOLS} tools; send those that the agent needs");
+        return Err(Failure::new(StatusCode::BAD_REQUEST, message));
+    }
+    Ok(())
 }
 
 /// Takes a chat into its conversation, and has the model write until it is the client's turn.
@@ -80,11 +95,7 @@ pub(crate) fn run(
 ) -> Result<Completion, Failure> {
     let Turn { client, name, asked, key, waiting, approvals } = turn;
     let upstream = &client.spec.upstream;
-    if !upstream.models.is_empty() && !upstream.models.contains(&asked.model) {
-        let message =
-            format!("this client may not ask for the model; it may ask for: {}", upstream.models.join(", "));
-        return Err(Failure::new(StatusCode::NOT_FOUND, message));
-    }
+    let request = &asked.request;
     let mut remote = upstream.remote.asked_for(&asked.model);
     if let Some(key) = key {
         remote =
@@ -92,22 +103,18 @@ pub(crate) fn run(
     }
     let small = remote.asked_for(client.spec.small_model.as_deref().unwrap_or(&asked.model));
 
-    if asked.request.tools.len() > MAX_TOOLS {
-        let message = format!("there are more than {MAX_TOOLS} tools; send those that the agent needs");
-        return Err(Failure::new(StatusCode::BAD_REQUEST, message));
-    }
-    let mut question: Option<String> = None;
-    let mut used: Vec<String> = Vec::new();
-    if session.conversation.resume(&mut session.history, &asked.request.messages) {
+    let asker = Asker { client: &client.spec, conversation: name, turns: session.turns(), waiting };
+    let (mut question, mut used): (Option<Asked>, Vec<Asked>) = (None, Vec::new());
+    if session.conversation.resume(&mut session.history, &request.messages) {
         let digest = session.conversation.asked().unwrap_or_default();
-        let Answered { decision, id } = approvals.answer_to(&client.spec, name, &digest, waiting)?;
+        let Answered { decision, asked } = approvals.answer_to(asker, &digest)?;
         match decision {
             Decision::Later => {
-                let completion = waiting_for(id.as_deref(), &session.conversation.postpone());
+                let completion = waiting_for(asked.as_ref(), &session.conversation.postpone());
                 session.answered(client, &completion);
                 return Ok(completion);
             }
-            Decision::Allow => used.extend(id),
+            Decision::Allow => used.extend(asked),
             Decision::Refuse | Decision::Silent => {}
         }
         session.conversation.decided(decision);
@@ -115,19 +122,19 @@ pub(crate) fn run(
         if session.conversation.waits_for_decision() {
             approvals.give_up(&client.spec, name)?;
         }
-        session.conversation.offer(asked.request.tools.iter().map(offered).collect())?;
-        session.conversation.set_sampling(asked.request.sampling.clone());
+        session.conversation.offer(request.tools.iter().map(offered).collect())?;
+        session.conversation.set_sampling(request.sampling.clone());
         let mut known = client.history.lock().unwrap_or_else(PoisonError::into_inner);
-        session.conversation.sent(&mut known.client, &mut session.history, &asked.request.messages)?;
+        session.conversation.sent(&mut known.client, &mut session.history, &request.messages)?;
     }
-    let model = Chosen { model: &remote, choice: &asked.request.choice, is_first: AtomicBool::new(true) };
+    let model = Chosen { model: &remote, choice: &request.choice, is_first: AtomicBool::new(true) };
     let begun = Instant::now();
     let mut watch = Watch { turn, stream, before: String::new() };
     let mut ask = |ask: &Ask| {
-        let Answered { decision, id } = approvals.ask(&client.spec, name, ask, waiting);
+        let Answered { decision, asked } = approvals.ask(asker, ask, &used);
         match decision {
-            Decision::Allow => used.extend(id),
-            Decision::Later => question = id,
+            Decision::Allow => used.extend(asked),
+            Decision::Later => question = asked,
             Decision::Refuse | Decision::Silent => {}
         }
         decision
@@ -154,13 +161,20 @@ pub(crate) fn run(
         }
     };
     session.events = events(client, name, &turn);
-    let digest = |id: &String| approvals.digest_of(id);
-    for (digest, tool) in used.iter().filter_map(digest) {
+    if turn.ended != Some(Ended::Asked) {
+        // What was handed over before may have been stopped since.
+        let mut calls = turn.calls.iter();
+        let stopped = calls.find_map(|call| approvals.stops(&client.spec, name, &call.tool.to_string()));
+        if let Some(why) = stopped {
+            return Err(Failure::new(StatusCode::FORBIDDEN, why));
+        }
+    }
+    for Asked { digest, tool, .. } in used.iter().cloned() {
         session.events.push(Event::ApprovalUsed { conversation: name.to_owned(), tool, digest });
     }
     session.used = used;
     let completion = match turn.ended {
-        Some(Ended::Asked) => waiting_for(question.as_deref(), &turn),
+        Some(Ended::Asked) => waiting_for(question.as_ref(), &turn),
         _ => completion(&turn),
     };
     session.answered(client, &completion);
@@ -186,10 +200,10 @@ fn events(client: &Known, name: &str, turn: &Done) -> Vec<Event> {
 }
 
 /// What the client gets of a turn that waits for a person.
-fn waiting_for(question: Option<&str>, turn: &Done) -> Completion {
+fn waiting_for(question: Option<&Asked>, turn: &Done) -> Completion {
     let note = format!(
         "[a person has to allow what comes next: question {}. Say `{CONTINUE}` when it is decided; anything else gives it up.]",
-        question.unwrap_or("unknown")
+        question.map_or("unknown", |asked| &asked.id)
     );
     let mut completion = completion(turn);
     let _ = write!(completion.text, "{}{note}", if completion.text.is_empty() { "" } else { BETWEEN });

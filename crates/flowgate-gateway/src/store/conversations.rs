@@ -4,6 +4,8 @@
 //! turn is kept only if no other was kept since, so that nothing is lost even if two should hold it. Rows are locked in one
 //! order: questions, the tenant, the conversation, the client.
 
+use std::sync::PoisonError;
+
 use sqlx::{AssertSqlSafe, Row as _};
 
 use super::{Store, StoreError, Transaction, within};
@@ -110,7 +112,7 @@ impl Store {
             let mut tx = self.begin().await?;
             let (holder, until) = if self.is_shared { (self.holder.as_str(), HELD) } else { ("", 0) };
             let sql = "UPDATE conversations SET holder = $1, held_until = {now} + $2, used = {now} \
-                       WHERE client = $3 AND name = $4 AND (held_until < {now} OR held_until > {now} + 4 * $2 OR $2 = 0) \
+                       WHERE client = $3 AND name = $4 AND (holder = $1 OR held_until < {now} OR held_until > {now} + 4 * $2 OR $2 = 0) \
                        RETURNING basis, key, turns, bytes";
             let take = sqlx::query(self.timed(sql)).bind(holder).bind(until).bind(client).bind(name);
             if let Some(row) = take.fetch_optional(&mut *tx).await? {
@@ -164,11 +166,33 @@ impl Store {
         Ok(())
     }
 
-    /// Goes on holding what this gateway holds.
+    /// From now on, or no longer, this gateway goes on with a conversation. What it does not go on with is not held on to, and so
+    /// anybody's after a while, whatever has failed.
+    pub(crate) fn note_held(&self, client: &str, name: &str, is_held: bool) {
+        if !self.is_shared {
+            return;
+        }
+        let key = (client.to_owned(), name.to_owned());
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        if is_held {
+            held.insert(key);
+        } else {
+            held.remove(&key);
+        }
+    }
+
+    /// Goes on holding what this gateway goes on with.
     pub(crate) async fn hold_on(&self) -> Result<(), StoreError> {
-        let sql = "UPDATE conversations SET held_until = {now} + $1 WHERE holder = $2 AND held_until > 0";
-        let query = sqlx::query(self.timed(sql)).bind(HELD).bind(&self.holder);
-        within(async { Ok(query.execute(&self.pool).await?) }).await?;
+        let held: Vec<(String, String)> = {
+            let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+            held.iter().cloned().collect()
+        };
+        for (client, name) in held {
+            let sql = "UPDATE conversations SET held_until = {now} + $1 \
+                       WHERE holder = $2 AND client = $3 AND name = $4 AND held_until > 0";
+            let query = sqlx::query(self.timed(sql)).bind(HELD).bind(&self.holder).bind(client).bind(name);
+            within(async { Ok(query.execute(&self.pool).await?) }).await?;
+        }
         Ok(())
     }
 

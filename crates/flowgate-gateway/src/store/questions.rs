@@ -8,6 +8,7 @@ use std::sync::Arc;
 use sqlx::Row as _;
 use sqlx::any::AnyRow;
 
+use super::cache::Cache;
 use super::{Store, StoreError, Transaction, within};
 
 /// What has become of a question.
@@ -75,6 +76,10 @@ pub(crate) struct NewQuestion<'a> {
     pub(crate) content: &'a str,
     /// For how many milliseconds it stands.
     pub(crate) stands: i64,
+    /// How many turns of the conversation were kept before.
+    pub(crate) turn: i64,
+    /// Questions of this turn that were answered by a yes already.
+    pub(crate) used: &'a [String],
 }
 
 /// Why a question cannot be decided.
@@ -97,32 +102,42 @@ pub(crate) struct Freeze {
     pub(crate) since: i64,
 }
 
+/// Questions of a client that may be open at the same time.
+const MOST_OPEN: i64 = 100;
 /// The columns of a question. One that is over and was not noticed is shown as it is.
 const COLUMNS: &str = "id, client, name, tenant, digest, content, \
     CASE WHEN state IN ('open', 'allowed') AND {over} THEN 'expired' ELSE state END, \
     asked, expires, decided_by, decided, change";
 
 impl Store {
-    /// Asks, or finds the question that was asked before for the same and whose answer was not used: its id, and whether it is
-    /// new.
-    pub(crate) async fn ask(&self, new: &NewQuestion<'_>) -> Result<(String, bool), StoreError> {
+    /// Asks, or finds the question that was asked before for the same, in a turn that was not kept: its id, and whether it is new.
+    /// Nothing is asked if too much is.
+    pub(crate) async fn ask(&self, new: &NewQuestion<'_>) -> Result<Option<(String, bool)>, StoreError> {
         within(async {
             let mut tx = self.begin().await?;
             let change = next_change(&mut tx).await?;
             let sql = "SELECT id FROM questions WHERE client = $1 AND name = $2 AND digest = $3 AND content = $4 \
-                       AND state IN ('open', 'allowed') AND {stands} ORDER BY asked DESC LIMIT 1";
-            let known = sqlx::query(self.timed(sql)).bind(new.client).bind(new.name).bind(new.digest).bind(new.content);
-            if let Some(row) = known.fetch_optional(&mut *tx).await? {
-                return Ok((row.try_get(0)?, false));
+                       AND turn = $5 AND state IN ('open', 'allowed') AND {stands} ORDER BY asked DESC LIMIT 100";
+            let known = sqlx::query(self.timed(sql)).bind(new.client).bind(new.name).bind(new.digest);
+            for row in known.bind(new.content).bind(new.turn).fetch_all(&mut *tx).await? {
+                let id: String = row.try_get(0)?;
+                if !new.used.contains(&id) {
+                    return Ok(Some((id, false)));
+                }
+            }
+            let sql = "SELECT COUNT(*) FROM questions WHERE client = $1 AND state = 'open' AND {stands}";
+            let open = sqlx::query(self.timed(sql)).bind(new.client).fetch_one(&mut *tx).await?;
+            if open.try_get::<i64, _>(0)? >= MOST_OPEN {
+                return Ok(None);
             }
             let sql = "INSERT INTO questions (id, client, name, tenant, digest, content, state, asked, expires, \
-                       decided_by, decided, change) \
-                       VALUES ($1, $2, $3, $4, $5, $6, 'open', {now}, {now} + $7, '', 0, $8)";
+                       decided_by, decided, change, turn) \
+                       VALUES ($1, $2, $3, $4, $5, $6, 'open', {now}, {now} + $7, '', 0, $8, $9)";
             let insert = sqlx::query(self.timed(sql)).bind(new.id).bind(new.client).bind(new.name);
-            let insert = insert.bind(new.tenant).bind(new.digest).bind(new.content).bind(new.stands).bind(change);
-            insert.execute(&mut *tx).await?;
+            let insert = insert.bind(new.tenant).bind(new.digest).bind(new.content).bind(new.stands);
+            insert.bind(change).bind(new.turn).execute(&mut *tx).await?;
             tx.commit().await?;
-            Ok((new.id.to_owned(), true))
+            Ok(Some((new.id.to_owned(), true)))
         })
         .await
     }
@@ -134,26 +149,43 @@ impl Store {
         row.as_ref().map(read).transpose()
     }
 
-    /// The question that a conversation asked last about the call with this digest.
+    /// The question that a conversation asked last about the call with this digest, in one of its first `turns` turns.
     pub(crate) async fn question_of(
         &self,
         (client, name): (&str, &str),
         digest: &str,
+        turns: i64,
     ) -> Result<Option<Question>, StoreError> {
         let sql = format!(
-            "SELECT {COLUMNS} FROM questions WHERE client = $1 AND name = $2 AND digest = $3 ORDER BY asked DESC, change DESC LIMIT 1"
+            "SELECT {COLUMNS} FROM questions WHERE client = $1 AND name = $2 AND digest = $3 AND turn < $4 \
+             ORDER BY asked DESC, change DESC LIMIT 1"
         );
-        let query = sqlx::query(self.timed(&sql)).bind(client).bind(name).bind(digest);
+        let query = sqlx::query(self.timed(&sql)).bind(client).bind(name).bind(digest).bind(turns);
         let row = within(async { Ok(query.fetch_optional(&self.pool).await?) }).await?;
         row.as_ref().map(read).transpose()
     }
 
-    /// Questions to which something happened after change number `after`, in that order, and at most `most` of them.
-    pub(crate) async fn questions_after(&self, after: i64, most: i64) -> Result<Vec<Question>, StoreError> {
+    /// Questions to which something happened after change number `after`, in that order: `most` of them, or more, so that all
+    /// that one change did is there.
+    pub(crate) async fn questions_after(&self, after: i64, most: usize) -> Result<Vec<Question>, StoreError> {
         let sql = format!("SELECT {COLUMNS} FROM questions WHERE change > $1 ORDER BY change LIMIT $2");
-        let query = sqlx::query(self.timed(&sql)).bind(after).bind(most);
-        let rows = within(async { Ok(query.fetch_all(&self.pool).await?) }).await?;
-        rows.iter().map(read).collect()
+        let mut limit = most;
+        loop {
+            let query =
+                sqlx::query(self.timed(&sql)).bind(after).bind(i64::try_from(limit).unwrap_or(i64::MAX));
+            let rows = within(async { Ok(query.fetch_all(&self.pool).await?) }).await?;
+            let mut found = rows.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+            let last = found.last().map(|question| question.change);
+            if found.len() < limit {
+                return Ok(found);
+            }
+            // The rest of the last change may not be here.
+            found.retain(|question| Some(question.change) != last);
+            if !found.is_empty() {
+                return Ok(found);
+            }
+            limit = limit.saturating_mul(4);
+        }
     }
 
     /// The number of the last change.
@@ -162,13 +194,18 @@ impl Store {
         Ok(within(async { Ok(query.fetch_one(&self.pool).await?) }).await?.try_get(0)?)
     }
 
-    /// The questions of a state, the newest first, and at most `most` of them.
-    pub(crate) async fn questions(&self, state: State, most: i64) -> Result<Vec<Question>, StoreError> {
+    /// The questions of a state, of a tenant or of all, the newest first, and at most `most` of them.
+    pub(crate) async fn questions(
+        &self,
+        state: State,
+        tenant: Option<&str>,
+        most: i64,
+    ) -> Result<Vec<Question>, StoreError> {
         let sql = format!(
             "SELECT {COLUMNS} FROM questions WHERE state = $1 AND (state NOT IN ('open', 'allowed') OR {{stands}}) \
-             ORDER BY asked DESC LIMIT $2"
+             AND ($2 = '' OR tenant = $2) ORDER BY asked DESC LIMIT $3"
         );
-        let query = sqlx::query(self.timed(&sql)).bind(state.name()).bind(most);
+        let query = sqlx::query(self.timed(&sql)).bind(state.name()).bind(tenant.unwrap_or("")).bind(most);
         let rows = within(async { Ok(query.fetch_all(&self.pool).await?) }).await?;
         rows.iter().map(read).collect()
     }
@@ -260,17 +297,24 @@ impl Store {
         let sql =
             "INSERT INTO freezes (kind, what, who, since) VALUES ($1, $2, $3, {now}) ON CONFLICT DO NOTHING";
         let query = sqlx::query(self.timed(sql)).bind(kind).bind(what).bind(who);
-        let done = within(async { Ok(query.execute(&self.pool).await?) }).await;
-        self.cache.forget_freezes();
-        done.map(drop)
+        let _changes = Changes(&self.cache);
+        within(async { Ok(query.execute(&self.pool).await?) }).await.map(drop)
     }
 
     /// Lets something go on; whether it was stopped.
     pub(crate) async fn thaw(&self, kind: &str, what: &str) -> Result<bool, StoreError> {
         let query = sqlx::query("DELETE FROM freezes WHERE kind = $1 AND what = $2").bind(kind).bind(what);
-        let done = within(async { Ok(query.execute(&self.pool).await?) }).await;
-        self.cache.forget_freezes();
-        Ok(done?.rows_affected() > 0)
+        let _changes = Changes(&self.cache);
+        Ok(within(async { Ok(query.execute(&self.pool).await?) }).await?.rows_affected() > 0)
+    }
+}
+
+/// What is stopped may have changed, also if nobody waits to hear of it any more.
+struct Changes<'s>(&'s Cache);
+
+impl Drop for Changes<'_> {
+    fn drop(&mut self) {
+        self.0.forget_freezes();
     }
 }
 
@@ -387,8 +431,10 @@ mod tests {
                         digest: &digest(what),
                         content: "{}",
                         stands: if stands { 3_600_000 } else { -1 },
+                        turn: 0,
+                        used: &[],
                     };
-                    let (id, is_new) = store.ask(&new).await.unwrap();
+                    let (id, is_new) = store.ask(&new).await.unwrap().unwrap();
                     let open = [State::Open, State::Allowed];
                     let known =
                         model.iter().any(|q| q.id == id && q.name == name && q.what == what && q.is(&open));

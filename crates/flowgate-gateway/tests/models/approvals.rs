@@ -405,3 +405,56 @@ fn an_answer_is_for_its_own_question() {
     assert_eq!(agent.says("continue"), "Done.");
     assert_eq!(agent.ran, [format!("send {MAIL}")]);
 }
+
+/// The same call twice in one message is two questions, and two answers.
+#[test]
+fn the_same_call_twice_is_two_questions() {
+    let upstream = Upstream::new(|request| match text_of(request).contains("\"send\"") {
+        true => says("Done."),
+        false => calls(&[("send", MAIL), ("send", MAIL)]),
+    });
+    let gateway = home(&upstream, 0).start();
+    let bob = Person(&gateway, "bob");
+    let mut agent = Agent::new(&gateway, FORMS[0].0, false, KEY);
+    agent.says("Mail twice.");
+    for _ in 0..2 {
+        assert_eq!(agent.ran, Vec::<String>::new());
+        assert_eq!(bob.says(&bob.first(), "allow").0, 200);
+        agent.says("continue");
+    }
+    assert_eq!(agent.ran, [format!("send {MAIL}"), format!("send {MAIL}")]);
+}
+
+/// What was judged and waits for the rest of its message does not go out if it is stopped meanwhile; nor is what was allowed once
+/// allowed again, when things have gone on since.
+#[test]
+fn what_is_stopped_while_it_waits_does_not_go_out() {
+    let upstream = Upstream::new(mails);
+    let gateway = home(&upstream, 0).start();
+    let bob = Person(&gateway, "bob");
+    let mut agent = Agent::new(&gateway, FORMS[0].0, false, KEY);
+    agent.says("Mail Bob.");
+    assert_eq!(bob.says(&bob.first(), "allow").0, 200);
+    let switch = |frozen: bool| {
+        let body = json!({"kind": "tool", "what": "read", "frozen": frozen});
+        assert_eq!(bob.post("/api/v1/freezes", &body).0, 200);
+    };
+    switch(true);
+    agent.chat.push(flowgate_lm::chat::Message::User(vec!["continue".into()]));
+    let body = json!({"model": "double", "messages": [{"role": "user", "content": "Mail Bob."}, {"role": "assistant", "content": agent.chat.get(1).map(text)}, {"role": "user", "content": "continue"}]});
+    let headers = [("authorization", &*format!("Bearer {KEY}"))];
+    let (status, answer) = gateway.post("/v1/chat/completions", &headers, &body.to_string());
+    assert_eq!((status, answer.contains("the tool is stopped by its operator")), (403, true), "{answer}");
+    switch(false);
+    // The turn is over; the same call asks again.
+    agent.chat.truncate(0);
+    agent.says("Mail Bob again.");
+    assert_eq!(bob.first()["state"], "open");
+}
+
+fn text(message: &flowgate_lm::chat::Message) -> String {
+    match message {
+        flowgate_lm::chat::Message::Assistant { text, .. } => text.clone(),
+        other => format!("{other:?}"),
+    }
+}

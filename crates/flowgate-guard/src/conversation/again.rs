@@ -44,6 +44,11 @@ impl Conversation {
         self.inputs.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
+    /// Whether something was put in since they were taken out.
+    pub fn has_inputs(&self) -> bool {
+        self.inputs.as_ref().is_some_and(|inputs| !inputs.is_empty())
+    }
+
     pub(super) fn put(&mut self, input: impl FnOnce() -> Input) {
         if let Some(inputs) = &mut self.inputs {
             inputs.push(input());

@@ -69,7 +69,7 @@ impl Conversation {
     ) -> Result<Sent, PushError> {
         self.tell_memory(memory, history);
         // Answers to calls of the last message go on with the turn; everything else begins one.
-        let mut is_resumed = self.waits_for_answers();
+        let mut is_resumed = self.waits_for_answers() && !self.waits_for_decision();
         let known = history.known().to_vec();
         let gone = known.get(found.gone.clone()).unwrap_or_default();
         let floor = gone.iter().fold(Label::BOTTOM, |floor, known| floor.join(&known.label));

@@ -50,8 +50,9 @@ impl Monitor {
 
     /// Marks what this session has written since the last time with something that no other session has used: so others know by
     /// what is [remembered](Self::remember) that it was written to, also if its label is the same.
-    pub fn stamp(&mut self, stamp: &str) {
-        self.stores.stamp(stamp);
+    /// Whether there was something.
+    pub fn stamp(&mut self, stamp: &str) -> bool {
+        self.stores.stamp(stamp)
     }
 
     /// Joins what earlier sessions wrote into the stores of this one. What a person was asked about a store that was written to since

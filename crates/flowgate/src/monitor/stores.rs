@@ -110,12 +110,14 @@ impl Stores {
         }
     }
 
-    /// Marks what this session has written since the last time.
-    pub(super) fn stamp(&mut self, stamp: &str) {
+    /// Marks what this session has written since the last time; whether it has.
+    pub(super) fn stamp(&mut self, stamp: &str) -> bool {
+        let mut is_written = false;
         for state in self.states.iter_mut().filter(|state| state.is_written) {
             stamp.clone_into(&mut state.stamp);
-            state.is_written = false;
+            (state.is_written, is_written) = (false, true);
         }
+        is_written
     }
 
     /// Joins a label into stores that are not written to. What they hold has not changed.
