@@ -192,10 +192,15 @@ impl Approvals {
         if let Err(failure) = self.check_frozen(client, conversation) {
             return Some(failure.message);
         }
-        let is_stopped = |freeze: &Freeze| freeze.kind == Kind::Tool.name() && freeze.what == tool;
+        let server = tool.split_once('/').map_or("", |(server, _)| server);
+        let is_stopped = |freeze: &Freeze| {
+            freeze.kind == Kind::Tool.name() && freeze.what == tool
+                || freeze.kind == Kind::Server.name() && freeze.what == server
+        };
         match wait(self.store.freezes()) {
             Ok(freezes) => {
-                freezes.iter().any(is_stopped).then(|| "the tool is stopped by its operator".to_owned())
+                let stopped = freezes.iter().find(|freeze| is_stopped(freeze));
+                stopped.map(|freeze| format!("this {} is stopped by its operator", freeze.kind))
             }
             Err(error) => Some(error.to_string()),
         }

@@ -6,7 +6,8 @@
 //! The machine does not see the model. So whatever this client was shown has influenced each call, and what is not known to be
 //! harmless is not passed: methods, notifications, fields of results.
 //!
-//! The monitor is the caller's: one conversation may have several servers, each with a machine of its own.
+//! The [session](Session) is the caller's: one conversation may have several servers, each with a machine of its own, and a chat beside
+//! them.
 
 mod answer;
 mod asking;
@@ -14,22 +15,27 @@ mod client;
 mod greeting;
 mod listing;
 mod message;
+mod names;
 mod notices;
 mod pins;
 mod refusal;
 mod server;
+mod session;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use flowgate::monitor::{Attribution, Authorized, Monitor, Question, Verdict};
+use flowgate::monitor::{Attribution, Authorized, Question, Verdict};
 use flowgate::trace::{Body, Call, Entry, Tool};
+use flowgate_guard::conversation::Judged;
 use serde_json::{Map, Value};
 
 use listing::Listing;
 use message::{Id, error};
+pub use asking::Said;
 pub use pins::Pins;
+pub use session::Session;
 
 /// How much a client and a server may make of each other.
 #[derive(Debug, Clone, Copy)]
@@ -59,6 +65,10 @@ pub struct Settings {
     pub pins: Option<Pins>,
     /// What the first list has is approved of.
     pub accept_new: bool,
+    /// Several clients may speak at the same time: each request gets an id of ours, under which the server knows it.
+    pub renames: bool,
+    /// People decide elsewhere what the policy asks: the caller is told of it.
+    pub asks_elsewhere: bool,
     /// What the session may take.
     pub limits: Limits,
 }
@@ -67,7 +77,15 @@ impl Settings {
     /// Settings for a server that policies call so.
     pub fn new(server: &str) -> Self {
         let (server, limits) = (server.to_owned(), Limits::default());
-        Self { server, is_interactive: false, pins: None, accept_new: false, limits }
+        Self {
+            server,
+            is_interactive: false,
+            pins: None,
+            accept_new: false,
+            renames: false,
+            asks_elsewhere: false,
+            limits,
+        }
     }
 }
 
@@ -78,6 +96,8 @@ pub enum Out {
     Client(String),
     /// Send this to the server.
     Server(String),
+    /// Ask somebody the [question](Proxy::question) of this name, and say what was [decided](Proxy::decided).
+    Ask(String),
     /// Tell the operator. It holds no content, but names that the server chose.
     Note(String),
     /// Keep these pins.
@@ -99,6 +119,10 @@ pub struct Proxy {
     subscribed: BTreeSet<String>,
     /// The client can ask its user.
     can_ask: bool,
+    /// What clients call their requests, by the ids that the server knows.
+    names: BTreeMap<Id, Id>,
+    /// What was judged since it was last taken out.
+    judged: Vec<Judged>,
     /// Calls and questions so far, for ids of their own.
     count: u64,
     /// Bytes so far.
@@ -149,7 +173,7 @@ enum Kind {
 enum Asking {
     /// By the server, under the rules for calls.
     Server { running: Running },
-    /// By us, whether a call may run.
+    /// By us, whether a call may run; or somebody else is asked, under the digest of the call.
     Person { question: Box<Question>, id: Id, pending: Box<Pending> },
 }
 
@@ -162,6 +186,19 @@ struct Pending {
     /// The parameters, but for those that were judged.
     params: Map<String, Value>,
     progress: Option<Value>,
+}
+
+/// A call that may run, under the id that its answer is to have in the trace.
+struct Permitted {
+    call_id: String,
+    arguments: Map<String, Value>,
+}
+
+impl From<&Authorized> for Permitted {
+    fn from(call: &Authorized) -> Self {
+        let arguments = call.call().arguments.clone().unwrap_or_default();
+        Self { call_id: call.call().id.clone(), arguments }
+    }
 }
 
 /// What becomes of a call.
@@ -191,6 +228,8 @@ impl Proxy {
             listing,
             subscribed: BTreeSet::new(),
             can_ask: false,
+            names: BTreeMap::new(),
+            judged: Vec::new(),
             count: 0,
             spent: 0,
         }
@@ -201,6 +240,19 @@ impl Proxy {
         self.asking.clear();
         let waiting = std::mem::take(&mut self.asked).into_keys();
         waiting.map(|id| Out::Client(error(Some(&id), REFUSED, "the server has ended", None))).collect()
+    }
+
+    /// The server will not answer this request, which it knows by this id: whoever waits is told why.
+    pub fn failed(&mut self, id: &Value, why: &str) -> Vec<Out> {
+        let Some(id) = Id::of(id).filter(|id| self.asked.contains_key(id)) else { return Vec::new() };
+        let out = self.under_their_names(vec![Out::Client(error(Some(&id), REFUSED, why, None))]);
+        self.abandon(id);
+        out
+    }
+
+    /// Takes out what was judged since the last time.
+    pub fn judged(&mut self) -> Vec<Judged> {
+        std::mem::take(&mut self.judged)
     }
 
     fn tool(&self, name: &str) -> Tool {
@@ -221,7 +273,7 @@ impl Proxy {
     /// Judges a call as if everything that this client was shown had influenced it.
     fn judge(
         &mut self,
-        monitor: &mut Monitor,
+        session: &mut dyn Session,
         tool: &Tool,
         arguments: Map<String, Value>,
         rest: Map<String, Value>,
@@ -229,8 +281,21 @@ impl Proxy {
         let count = self.next();
         let id = format!("{}#{count}", self.settings.server);
         let call = Call { id, tool: tool.clone(), arguments: Ok(arguments) };
+        let digest = session.digest_of(&call);
         let entry = Entry { extra: rest, ..Entry::from(Body::Call(call)) };
-        match monitor.judge_entry(entry, Attribution::everything()) {
+        let monitor = session.monitor();
+        let event = monitor.trace().len();
+        let verdict = monitor.judge_entry(entry, Attribution::everything());
+        let judgement = verdict.judgement();
+        self.judged.push(Judged {
+            tool: tool.clone(),
+            outcome: judgement.outcome(),
+            reasons: judgement.reasons.clone(),
+            label: judgement.label.clone(),
+            digest,
+            event,
+        });
+        match verdict {
             Verdict::Permit(permit) => match monitor.redeem(permit) {
                 Ok(authorized) => Ruling::Run(authorized),
                 Err(denial) => Ruling::No(self.refused(monitor, "deny", denial.judgement())),
@@ -243,6 +308,7 @@ impl Proxy {
     /// Nobody waits for this request any more; its id must not come again.
     fn abandon(&mut self, id: Id) {
         self.asked.remove(&id);
+        self.names.remove(&id);
         self.abandoned.insert(id);
     }
 }

@@ -9,6 +9,7 @@
 //! * `clients`: who asks, by their key, and how much they may ask.
 //! * [`recheck`]: whether verdicts come to the same as a log says.
 //! * `sessions`: which conversation a request belongs to.
+//! * `servers`: MCP servers, in the same conversations.
 //! * `turn`: one request, from what was asked to what is answered.
 //! * `stream`: answers that are sent while they come into being.
 //! * `upkeep`: what is done for the store from time to time.
@@ -16,12 +17,13 @@
 mod clients;
 pub mod config;
 pub mod recheck;
+mod servers;
 mod sessions;
 pub(crate) mod stream;
 mod turn;
 mod upkeep;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -40,6 +42,9 @@ use crate::store::{Store, StoreError};
 use clients::{AtWork, Clients, Known};
 use config::Config;
 pub use config::{Client, Secret};
+use config::Remarks;
+pub(crate) use servers::exchange::Request as ServerRequest;
+use servers::exchange::Waiters;
 use sessions::{Held, Sessions};
 use stream::{Outgoing, Part};
 pub(crate) use turn::Failure;
@@ -56,6 +61,8 @@ pub(crate) struct ModelRoutes {
     pub(crate) approvals: Arc<Approvals>,
     recorder: Recorder,
     answers: AtomicU64,
+    waiters: Mutex<Waiters>,
+    remarks: Remarks,
 }
 
 /// Whether the client still waits. When it is dropped, the turn ends as soon as it can.
@@ -101,7 +108,7 @@ impl ModelRoutes {
     /// # Errors
     /// If the store cannot be opened.
     pub(crate) async fn open(config: Config) -> Result<Self, StoreError> {
-        let Config { clients, store, people, asking, webhook, audit } = config;
+        let Config { clients, store, people, asking, webhook, audit, remarks } = config;
         let recorder = Recorder::open(audit.as_ref(), &clients)?;
         let open = Arc::new(Store::open(&store.place).await?);
         let webhook = webhook.map(|(url, secret)| Webhook::new(url, secret.into_bytes())).transpose();
@@ -111,7 +118,20 @@ impl ModelRoutes {
             Arc::new(Approvals::new(Arc::clone(&open), people, recorder.clone(), asking, webhook));
         upkeep::begin(&open, &approvals, store.retention);
         let sessions = Sessions::new(open, store.memory, store.conversation);
-        Ok(Self { clients: Clients::new(clients), sessions, approvals, recorder, answers: AtomicU64::new(0) })
+        let (clients, answers) = (Clients::new(clients), AtomicU64::new(0));
+        Ok(Self { clients, sessions, approvals, recorder, answers, waiters: Mutex::default(), remarks })
+    }
+
+    fn waiters(&self) -> MutexGuard<'_, Waiters> {
+        self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells the operator something that holds names which others chose.
+    fn remark(&self, remark: &str) {
+        if let Some(remarks) = &self.remarks.0 {
+            // Who is told too much is told some of it.
+            let _ = remarks.try_send(remark.to_owned());
+        }
     }
 
     /// Who asks, before anything of the body is read.
@@ -127,14 +147,8 @@ impl ModelRoutes {
             let message = "this client has as many requests open as it may: wait for one of them";
             return Err(refuse(StatusCode::TOO_MANY_REQUESTS, message));
         };
-        let conversation = match headers.get(CONVERSATION).map(|value| value.to_str()) {
-            None => None,
-            Some(Ok(name)) if !name.is_empty() && name.len() <= 128 => Some(name.to_owned()),
-            Some(_) => {
-                let message = format!("`{CONVERSATION}` is 1 to 128 plain characters");
-                return Err(refuse(StatusCode::BAD_REQUEST, &message));
-            }
-        };
+        let conversation =
+            conversation_of(headers).map_err(|why| refuse(StatusCode::BAD_REQUEST, &why))?;
         Ok(Received { api, client, key, conversation, _at_work: at_work })
     }
 
@@ -241,13 +255,14 @@ impl ModelRoutes {
         let api = if headers.contains_key("x-api-key") { Api::Messages } else { Api::ChatCompletions };
         let (client, _) =
             self.clients.find(headers).map_err(|why| refusal(api, StatusCode::UNAUTHORIZED, why))?;
+        let upstream = client.spec.upstream().map_err(|why| refusal(api, StatusCode::NOT_FOUND, why))?;
         let model = |name: &String| match api {
             Api::Messages => {
                 json!({"type": "model", "id": name, "display_name": name, "created_at": "1970-01-01T00:00:00Z"})
             }
-            _ => json!({"id": name, "object": "model", "created": 0, "owned_by": client.spec.upstream.name}),
+            _ => json!({"id": name, "object": "model", "created": 0, "owned_by": upstream.name}),
         };
-        let models: Vec<Value> = client.spec.upstream.models.iter().map(model).collect();
+        let models: Vec<Value> = upstream.models.iter().map(model).collect();
         let list = match api {
             Api::Messages => {
                 let end = |model: Option<&Value>| model.and_then(|model| model.get("id")).cloned();
@@ -256,6 +271,15 @@ impl ModelRoutes {
             _ => json!({"object": "list", "data": models}),
         };
         Ok(Reply::json(StatusCode::OK, &list))
+    }
+}
+
+/// The conversation that a request names.
+fn conversation_of(headers: &HeaderMap) -> Result<Option<String>, String> {
+    match headers.get(CONVERSATION).map(|value| value.to_str()) {
+        None => Ok(None),
+        Some(Ok(name)) if !name.is_empty() && name.len() <= 128 => Ok(Some(name.to_owned())),
+        Some(_) => Err(format!("`{CONVERSATION}` is 1 to 128 plain characters")),
     }
 }
 

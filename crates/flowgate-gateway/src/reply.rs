@@ -47,6 +47,16 @@ impl Reply {
         Self { status: StatusCode::OK, content_type, headers: Vec::new(), body: body.into() }
     }
 
+    /// A text in JSON.
+    pub(crate) fn json_text(status: StatusCode, text: String) -> Self {
+        Self { status, content_type: JSON, headers: Vec::new(), body: text.into_bytes() }
+    }
+
+    /// An answer without a body.
+    pub(crate) fn nothing(status: StatusCode) -> Self {
+        Self { status, content_type: JSON, headers: Vec::new(), body: Vec::new() }
+    }
+
     /// A document in JSON that is there already.
     pub(crate) fn json_document(body: &str) -> Self {
         Self::document(JSON, body)

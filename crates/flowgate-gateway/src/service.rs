@@ -15,6 +15,7 @@ use flowgate_lm::wire::Api;
 use http_body_util::BodyExt;
 use serde::Serialize;
 use tokio::sync::Semaphore;
+use tokio::sync::mpsc::Sender;
 use tokio::time::timeout;
 
 use crate::access::Access;
@@ -47,6 +48,9 @@ pub(crate) enum Route {
     Decide,
     Frozen,
     Freeze,
+    Server,
+    Listen,
+    EndConnection,
 }
 
 impl Route {
@@ -56,13 +60,14 @@ impl Route {
             Self::Health | Self::OpenApi | Self::Model(_) | Self::Models => true,
             Self::Questions | Self::QuestionEvents | Self::Question | Self::Decide => true,
             Self::Frozen | Self::Freeze => true,
+            Self::Server | Self::Listen | Self::EndConnection => true,
             Self::Load | Self::Check | Self::Batch | Self::Metrics => false,
         }
     }
 }
 
 /// Every route: what is served, what the description describes, and what a lost client is told.
-pub(crate) const ROUTES: [(Method, &str, Route); 17] = [
+pub(crate) const ROUTES: [(Method, &str, Route); 20] = [
     (Method::POST, "/api/v1/policy/load", Route::Load),
     (Method::POST, "/api/v1/policy/check", Route::Check),
     (Method::POST, "/api/v1/policy/check/batch", Route::Batch),
@@ -80,6 +85,9 @@ pub(crate) const ROUTES: [(Method, &str, Route); 17] = [
     (Method::POST, "/api/v1/approvals/{id}", Route::Decide),
     (Method::GET, "/api/v1/freezes", Route::Frozen),
     (Method::POST, "/api/v1/freezes", Route::Freeze),
+    (Method::POST, "/mcp/{server}", Route::Server),
+    (Method::GET, "/mcp/{server}", Route::Listen),
+    (Method::DELETE, "/mcp/{server}", Route::EndConnection),
 ];
 
 /// How many times too large a body may be to be received before it is refused.
@@ -152,7 +160,11 @@ impl Service {
     pub(crate) fn router(self: &Arc<Self>) -> Router {
         let mut router = Router::new();
         for (method, path, route) in ROUTES {
-            let filter = if method == Method::POST { MethodFilter::POST } else { MethodFilter::GET };
+            let filter = match method {
+                Method::POST => MethodFilter::POST,
+                Method::DELETE => MethodFilter::DELETE,
+                _ => MethodFilter::GET,
+            };
             let answer = move |State(service): State<Arc<Self>>, request: Request| async move {
                 service.count(path, service.route(route, request)).await
             };
@@ -188,6 +200,14 @@ impl Service {
         }
         let reply = match route {
             Route::Model(api) => return self.turn(api, request).await,
+            Route::Server => return self.exchange(request).await,
+            Route::EndConnection => self.end_connection(request).await,
+            // Nothing comes unasked.
+            Route::Listen => Err(Reply::detail(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "messages are sent by POST; what a server says unasked is not passed on",
+            )
+            .header(header::ALLOW, "POST, DELETE")),
             Route::Models => self.model_routes(Api::ChatCompletions)?.models(request.headers()),
             Route::QuestionEvents => return self.approvals()?.events(request.headers()).await,
             Route::Questions => self.approvals()?.list(request.headers(), request.uri().query()).await,
@@ -234,24 +254,57 @@ impl Service {
         let (head, body) = request.into_parts();
         let received = routes.receive(api, &head.headers)?;
         let read = self.receive(&head.headers, body).await?;
+        let broken = move |status, message: &str| refusal(api, status, message);
+        self.talk(broken, move |waiting, parts| routes.answer(&received, &read.bytes, waiting, parts)).await
+    }
+
+    /// One message of an agent to a server.
+    async fn exchange(self: &Arc<Self>, request: Request) -> Result<Response, Reply> {
+        let routes = Arc::clone(self.servers()?);
+        let (head, body) = request.into_parts();
+        let received = routes.receive_for(last(&head.uri), &head.headers)?;
+        let read = self.receive(&head.headers, body).await?;
+        self.talk(Reply::detail, move |waiting, parts| {
+            routes.exchange(&received, &read.bytes, waiting, parts)
+        })
+        .await
+    }
+
+    async fn end_connection(self: &Arc<Self>, request: Request) -> Result<Reply, Reply> {
+        let routes = Arc::clone(self.servers()?);
+        let received = routes.receive_for(last(request.uri()), request.headers())?;
+        let work = self.turns.run(move || routes.end_connection(&received));
+        work.await.map_err(|_| busy())
+    }
+
+    fn servers(&self) -> Result<&Arc<ModelRoutes>, Reply> {
+        let message = "this gateway has no servers: its operator starts it with --config";
+        self.models.as_ref().ok_or_else(|| Reply::detail(StatusCode::NOT_FOUND, message))
+    }
+
+    /// Has something answered on a thread that may wait, in one piece or as a stream.
+    async fn talk(
+        self: &Arc<Self>,
+        broken: impl Fn(StatusCode, &str) -> Reply,
+        answer: impl FnOnce(&Waiting, Sender<Part>) -> Option<Reply> + Send + 'static,
+    ) -> Result<Response, Reply> {
         let waiting = Waiting::default();
         // Dropped when the client goes away or the time is over: then the turn ends as soon as it can.
         let gone = waiting.until_dropped();
         let (sender, mut parts) = stream::way();
-        let broken = |status, message: &str| refusal(api, status, message);
         let service = Arc::clone(self);
         let ends = waiting.until_dropped();
         let mut work = Box::pin(async move {
             // Whether or not somebody reads, the turn ends when its time is over.
             let _ends = ends;
-            let work = service.turns.run(move || routes.answer(&received, &read.bytes, &waiting, sender));
+            let work = service.turns.run(move || answer(&waiting, sender));
             timeout(service.limits.turn_time, work).await
         });
         let done = tokio::select! {
             biased;
             part = parts.recv() => match part {
-                Some(Part::Begin(conversation)) => {
-                    let response = stream::response(&conversation, parts, gone);
+                Some(Part::Begin(headers)) => {
+                    let response = stream::response(&headers, parts, gone);
                     // The turn goes on for who reads; the guard of the wait has gone with the body.
                     tokio::spawn(work);
                     return Ok(response);
@@ -264,7 +317,7 @@ impl Service {
             Ok(Ok(Some(reply))) => Ok(reply.into_response()),
             // It was streamed between two looks.
             Ok(Ok(None)) => match parts.recv().await {
-                Some(Part::Begin(conversation)) => Ok(stream::response(&conversation, parts, gone)),
+                Some(Part::Begin(headers)) => Ok(stream::response(&headers, parts, gone)),
                 _ => Err(broken(StatusCode::INTERNAL_SERVER_ERROR, "the turn ended without an answer")),
             },
             Ok(Err(Refused::Busy)) => Err(broken(

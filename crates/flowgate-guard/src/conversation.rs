@@ -10,6 +10,7 @@
 //! nothing that a lower step does: not its calls, their order or their number, and not whether there is one.
 
 mod again;
+mod beside;
 mod calls;
 mod draft;
 mod handed;
@@ -175,6 +176,8 @@ pub struct Conversation {
     /// Which tools are on offer in this turn, if not all.
     roster: Option<Vec<String>>,
     clearance: Clearance,
+    /// Calls that ran beside the chat, and what they answered.
+    beside: HashMap<String, Option<EventId>>,
     /// What was put in since it was last taken out, if that is kept.
     inputs: Option<Vec<Input>>,
 }
@@ -213,6 +216,7 @@ impl Conversation {
             traced: draft::Traced::default(),
             roster: None,
             clearance,
+            beside: HashMap::new(),
             inputs: None,
         })
     }

@@ -251,7 +251,7 @@ impl Between {
                 }
                 true
             }
-            Out::Pins(_) => true,
+            Out::Pins(_) | Out::Ask(_) => true,
         })
     }
 }

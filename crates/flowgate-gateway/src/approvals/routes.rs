@@ -49,7 +49,7 @@ enum SaidDecision {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Switch {
     kind: Kind,
-    /// The client, the conversation as `CLIENT/NAME`, or the tool.
+    /// The client, the conversation as `CLIENT/NAME`, the tool, or the server.
     what: String,
     frozen: bool,
 }
@@ -64,6 +64,8 @@ pub(crate) enum Kind {
     Conversation,
     /// All calls of a tool.
     Tool,
+    /// All calls of tools of a server.
+    Server,
 }
 
 impl Kind {
@@ -72,6 +74,7 @@ impl Kind {
             Self::Client => "client",
             Self::Conversation => "conversation",
             Self::Tool => "tool",
+            Self::Server => "server",
         }
     }
 }

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::message::{Id, error, result};
 use super::refusal::{self, unjudged};
+use super::session::Session;
 use super::{Kind, Out, Proxy, REFUSED, Running};
 
 /// The fields of a tool's result that are passed: the others are labelled by nobody.
@@ -17,7 +18,7 @@ impl Proxy {
     /// The server has answered a call.
     pub(super) fn answered(
         &mut self,
-        monitor: &mut Monitor,
+        session: &mut dyn Session,
         id: &Id,
         running: &Running,
         answer: Result<Value, Value>,
@@ -32,6 +33,7 @@ impl Proxy {
         let is_error = output.is_error;
         let mut out = Vec::new();
         if let (Kind::List(key), false) = (running.kind, is_error) {
+            let monitor = session.monitor();
             let carries = monitor.would_carry([Entry::from(Body::Output(output.clone()))]);
             if !carries.iter().all(|label| label.flows_to(&self.base(monitor, &[]))) {
                 let tool = &running.tool;
@@ -43,7 +45,11 @@ impl Proxy {
                 return out;
             }
         }
-        if !self.is_shown(monitor, output, running) {
+        let labelled = self.label(session.monitor(), output, running);
+        if let Some((event, _)) = labelled {
+            session.ran(&running.call_id, event);
+        }
+        if !labelled.is_some_and(|(_, is_shown)| is_shown) {
             return withheld("rule", "the policy withholds the answer");
         }
         out.push(Out::Client(match shown {
@@ -56,11 +62,15 @@ impl Proxy {
 
     /// Labels an answer. Whether it may be shown.
     pub(super) fn is_shown(&self, monitor: &mut Monitor, output: Output, running: &Running) -> bool {
+        self.label(monitor, output, running).is_some_and(|(_, is_shown)| is_shown)
+    }
+
+    /// Labels an answer: the event, and whether it may be shown. Nothing if there is no room for it.
+    fn label(&self, monitor: &mut Monitor, output: Output, running: &Running) -> Option<(EventId, bool)> {
         let floor = monitor.answer_floor(&running.tool);
-        match monitor.push_raised(Entry::from(Body::Output(output)), &floor.into()) {
-            Ok((event, findings)) => !stops(&findings) && is_cleared(monitor, event),
-            Err(_) => false,
-        }
+        let (event, findings) =
+            monitor.push_raised(Entry::from(Body::Output(output)), &floor.into()).ok()?;
+        Some((event, !stops(&findings) && is_cleared(monitor, event)))
     }
 
     /// What a server may say without a tool being lost to whoever reads it.

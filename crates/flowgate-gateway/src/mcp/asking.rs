@@ -1,13 +1,29 @@
-//! Questions to a person, by way of a client that an operator has declared interactive.
+//! Questions to a person: by way of a client that an operator has declared interactive, or elsewhere.
 
 use flowgate::monitor::{Monitor, Question};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::message::{Id, request};
-use super::{Asked, Asking, Out, Pending, Proxy, Ruling, refusal};
+use super::session::Session;
+use super::{Asked, Asking, Out, Pending, Permitted, Proxy, refusal};
 
 /// The longest arguments that a person is shown. A call with longer ones cannot be confirmed: part of it would not be seen.
 const MAX_SHOWN: usize = 4_000;
+
+/// What somebody has said who was asked whether a call may run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Said {
+    /// It may.
+    Yes,
+    /// It may not.
+    No,
+    /// Nobody says anything.
+    Nothing,
+    /// Nobody has said anything to the question of this name; somebody still may.
+    NotYet(String),
+}
 
 impl Proxy {
     /// Asks whether a call may run, or says no if there is nobody to ask.
@@ -21,60 +37,88 @@ impl Proxy {
         let arguments = question.call().and_then(|call| call.arguments.clone().ok()).unwrap_or_default();
         let shown = plain(&Value::Object(arguments).to_string());
         let is_free = self.asking.len() < self.settings.limits.outstanding;
-        if !self.settings.is_interactive || !self.can_ask || shown.len() > MAX_SHOWN || !is_free {
+        let asks_client = self.settings.is_interactive && self.can_ask && shown.len() <= MAX_SHOWN;
+        if !is_free || !(asks_client || self.settings.asks_elsewhere) {
             let refusal = self.refused(monitor, "nobody was asked", question.judgement());
             return vec![refusal::answer(&id, pending.kind, &refusal)];
         }
-        let reasons: Vec<String> = question
-            .judgement()
-            .reasons
-            .iter()
-            .map(|reason| format!("* {}", plain(&reason.message)))
-            .collect();
-        let text = format!(
-            "The policy asks before this call runs.\n\nTool: {}\nArguments: {shown}\n\nWhy:\n{}",
-            plain(&pending.tool.to_string()),
-            reasons.join("\n")
-        );
         let own = Id::own(self.next());
-        let schema = json!({"type": "object", "properties": {}});
-        let mut params = Map::new();
-        params.insert("message".to_owned(), Value::String(text));
-        params.insert("requestedSchema".to_owned(), schema);
-        let asked = request(&own, "elicitation/create", &params);
+        let out = match asks_client {
+            true => Out::Client(elicitation(&own, &pending, &shown, &question)),
+            false => Out::Ask(own.value().as_str().unwrap_or_default().to_owned()),
+        };
         self.asked.insert(id.clone(), Asked::Waiting);
         self.asking.insert(own, Asking::Person { question, id, pending: Box::new(pending) });
-        vec![Out::Client(asked)]
+        vec![out]
+    }
+
+    /// The question that is to be [asked](Out::Ask) under this name.
+    pub fn question(&self, name: &str) -> Option<&Question> {
+        match self.asking.get(&Id::named(name)) {
+            Some(Asking::Person { question, .. }) => Some(question),
+            _ => None,
+        }
+    }
+
+    /// Somebody was [asked](Out::Ask) under this name, and has said this.
+    pub fn decided(&mut self, session: &mut dyn Session, name: &str, said: &Said) -> Vec<Out> {
+        let own = Id::named(name);
+        if !matches!(self.asking.get(&own), Some(Asking::Person { .. })) {
+            return Vec::new();
+        }
+        let Some(Asking::Person { question, id, pending }) = self.asking.remove(&own) else {
+            return Vec::new();
+        };
+        let out = self.person_said(session.monitor(), question, id, *pending, said);
+        self.under_their_names(out)
     }
 
     /// A person has answered. Anything but an explicit yes is a no.
-    pub(super) fn decided(
+    pub(super) fn person_said(
         &mut self,
         monitor: &mut Monitor,
         question: Box<Question>,
         id: Id,
         pending: Pending,
-        answer: &Result<Value, Value>,
+        said: &Said,
     ) -> Vec<Out> {
         if !matches!(self.asked.get(&id), Some(Asked::Waiting)) {
             return Vec::new();
         }
         self.asked.remove(&id);
-        let is_yes = answer.as_ref().is_ok_and(|result| result.get("action") == Some(&json!("accept")));
-        let ruling = if is_yes {
-            match monitor.approve(*question).and_then(|permit| monitor.redeem(permit)) {
-                Ok(authorized) => Ruling::Run(authorized),
-                Err(denial) => Ruling::No(self.refused(monitor, "deny", denial.judgement())),
+        let refusal = match said {
+            Said::Yes => match monitor.approve(*question).and_then(|permit| monitor.redeem(permit)) {
+                Ok(authorized) => return self.run(id, Permitted::from(&authorized), pending),
+                Err(denial) => self.refused(monitor, "deny", denial.judgement()),
+            },
+            Said::No => self.refused(monitor, "refused by a person", question.judgement()),
+            Said::Nothing => self.refused(monitor, "nobody has answered", question.judgement()),
+            Said::NotYet(name) => {
+                let mut refusal = self.refused(monitor, "nobody has answered yet", question.judgement());
+                if let Some(refusal) = refusal.as_object_mut() {
+                    refusal.insert("question".to_owned(), name.as_str().into());
+                    refusal.insert("advice".to_owned(), "call again, with the same arguments, when it is decided".into());
+                }
+                refusal
             }
-        } else {
-            Ruling::No(self.refused(monitor, "refused by a person", question.judgement()))
         };
-        match ruling {
-            Ruling::Run(authorized) => self.run(id, &authorized, pending),
-            Ruling::No(refusal) => vec![refusal::answer(&id, pending.kind, &refusal)],
-            Ruling::Ask(_) => Vec::new(),
-        }
+        vec![refusal::answer(&id, pending.kind, &refusal)]
     }
+}
+
+/// The question to the person in front of the client.
+fn elicitation(own: &Id, pending: &Pending, shown: &str, question: &Question) -> String {
+    let reasons = question.judgement().reasons.iter().map(|reason| format!("* {}", plain(&reason.message)));
+    let text = format!(
+        "The policy asks before this call runs.\n\nTool: {}\nArguments: {shown}\n\nWhy:\n{}",
+        plain(&pending.tool.to_string()),
+        reasons.collect::<Vec<_>>().join("\n")
+    );
+    let schema = json!({"type": "object", "properties": {}});
+    let mut params = Map::new();
+    params.insert("message".to_owned(), Value::String(text));
+    params.insert("requestedSchema".to_owned(), schema);
+    request(own, "elicitation/create", &params)
 }
 
 /// Text of others as a person is to see it: nothing in it hides, or changes the direction of writing.

@@ -1,12 +1,12 @@
 //! What a client says.
 
 use flowgate::json::Numbers;
-use flowgate::monitor::{Authorized, Monitor};
 use serde_json::{Map, Value};
 
 use super::message::{self, Id, Message, Unreadable, error};
 use super::refusal::{self, unjudged};
-use super::{Asked, INVALID, Kind, Out, Pending, Proxy, REFUSED, Ruling, Running, UNKNOWN, greeting};
+use super::session::Session;
+use super::{Asked, INVALID, Kind, Out, Pending, Permitted, Proxy, REFUSED, Ruling, Running, UNKNOWN, greeting};
 
 /// Requests that are judged as calls of tools with their names. No tool of a server has one of them.
 pub(super) const JUDGED: [(&str, Kind); 8] = [
@@ -29,7 +29,12 @@ const FOREIGN: [(&str, &str); 3] = [
 
 impl Proxy {
     /// A message from the client: the bytes between two line ends, or of one body.
-    pub fn from_client(&mut self, monitor: &mut Monitor, bytes: &[u8]) -> Vec<Out> {
+    pub fn from_client(&mut self, session: &mut dyn Session, bytes: &[u8]) -> Vec<Out> {
+        let out = self.hear_client(session, bytes);
+        self.under_their_names(out)
+    }
+
+    fn hear_client(&mut self, session: &mut dyn Session, bytes: &[u8]) -> Vec<Out> {
         if bytes.len() > self.settings.limits.message {
             let why = format!("the message is larger than {} bytes", self.settings.limits.message);
             return self.not_read(&Unreadable { why, ids: message::ids(bytes) });
@@ -41,6 +46,7 @@ impl Proxy {
         let has_room = self.has_room(bytes.len());
         match message {
             Message::Request { id, method, params } => {
+                let id = self.renamed(id);
                 if self.asked.contains_key(&id) || self.abandoned.contains(&id) {
                     let why = "the id belongs to another request; use each id once";
                     return vec![Out::Client(error(None, INVALID, why, None))];
@@ -53,17 +59,19 @@ impl Proxy {
                     let why = "too many requests are not answered yet; wait for some";
                     return vec![Out::Client(error(Some(&id), REFUSED, why, None))];
                 }
-                self.requested(monitor, id, &method, params)
+                self.requested(session, id, &method, params)
             }
             Message::Notice { method, params } => self.client_notes(&method, &params),
-            Message::Answer { id, answer } => self.client_answers(monitor, &id, answer, line),
+            Message::Answer { id, answer } => self.client_answers(session, &id, answer, line),
         }
     }
 
     /// Whoever may wait for an answer gets an error, unless somebody else has the id.
     fn not_read(&self, unreadable: &Unreadable) -> Vec<Out> {
         let free = |id: &&Id| !self.asked.contains_key(id) && !self.abandoned.contains(id);
-        let ids: Vec<Option<&Id>> = match unreadable.ids.iter().filter(free).collect::<Vec<_>>() {
+        // Ids of several clients say nothing here.
+        let found = unreadable.ids.iter().filter(|_| !self.settings.renames);
+        let ids: Vec<Option<&Id>> = match found.filter(free).collect::<Vec<_>>() {
             ids if ids.is_empty() => vec![None],
             ids => ids.into_iter().map(Some).collect(),
         };
@@ -72,34 +80,34 @@ impl Proxy {
 
     fn requested(
         &mut self,
-        monitor: &mut Monitor,
+        session: &mut dyn Session,
         id: Id,
         method: &str,
         mut params: Map<String, Value>,
     ) -> Vec<Out> {
-        greeting::limit_meta(monitor, &self.settings.server, &mut params);
+        greeting::limit_meta(session.monitor(), &self.settings.server, &mut params);
         let judged = JUDGED.iter().find(|(name, _)| *name == method);
         match (method, judged) {
-            ("initialize" | "server/discover", _) => self.greet(monitor, id, method, params),
+            ("initialize" | "server/discover", _) => self.greet(session, id, method, params),
             ("ping", _) => {
                 self.asked.insert(id.clone(), Asked::Nothing);
                 vec![Out::Server(message::request(&id, method, &Map::new()))]
             }
             ("tools/list", _) => self.list_tools(id, &params),
-            ("tools/call", _) => self.call(monitor, id, params),
+            ("tools/call", _) => self.call(session, id, params),
             (_, Some((name, kind))) => {
                 let progress = progress(&params);
                 let meta = params.shift_remove("_meta").map(|meta| ("_meta".to_owned(), meta));
                 let rest: Map<String, Value> = meta.into_iter().collect();
                 let (method, tool) = (method.to_owned(), self.tool(name));
                 let pending = Pending { method, tool, kind: *kind, params: rest, progress };
-                self.judged(monitor, id, params, pending)
+                self.judge_request(session, id, params, pending)
             }
             _ => vec![Out::Client(error(Some(&id), UNKNOWN, "flowgate does not pass this method", None))],
         }
     }
 
-    fn call(&mut self, monitor: &mut Monitor, id: Id, mut params: Map<String, Value>) -> Vec<Out> {
+    fn call(&mut self, session: &mut dyn Session, id: Id, mut params: Map<String, Value>) -> Vec<Out> {
         let refuse = |kind: &str, says: &str| vec![refusal::answer(&id, Kind::Tool, &unjudged(kind, says))];
         if let Some((_, says)) = FOREIGN.iter().find(|(field, _)| params.contains_key(*field)) {
             return refuse("malformed", says);
@@ -118,28 +126,34 @@ impl Proxy {
         }
         let (method, tool, progress) = ("tools/call".to_owned(), self.tool(&name), progress(&params));
         let pending = Pending { method, tool, kind: Kind::Tool, params, progress };
-        self.judged(monitor, id, arguments, pending)
+        self.judge_request(session, id, arguments, pending)
     }
 
     /// Judges a request, and sends it, asks about it, or says no.
-    fn judged(
+    fn judge_request(
         &mut self,
-        monitor: &mut Monitor,
+        session: &mut dyn Session,
         id: Id,
         arguments: Map<String, Value>,
         pending: Pending,
     ) -> Vec<Out> {
-        match self.judge(monitor, &pending.tool, arguments, pending.params.clone()) {
-            Ruling::Run(authorized) => self.run(id, &authorized, pending),
-            Ruling::Ask(question) => self.ask(monitor, id, question, pending),
+        if pending.kind == Kind::Tool
+            && let Some(call_id) = session.take_handed(&pending.tool, &arguments)
+        {
+            // It was judged in the chat, by what influenced it there, and it runs once.
+            return self.run(id, Permitted { call_id, arguments }, pending);
+        }
+        match self.judge(session, &pending.tool, arguments, pending.params.clone()) {
+            Ruling::Run(authorized) => self.run(id, Permitted::from(&authorized), pending),
+            Ruling::Ask(question) => self.ask(session.monitor(), id, question, pending),
             Ruling::No(refusal) => vec![refusal::answer(&id, pending.kind, &refusal)],
         }
     }
 
     /// Sends a call that may run, as it was judged.
-    pub(super) fn run(&mut self, id: Id, authorized: &Authorized, pending: Pending) -> Vec<Out> {
+    pub(super) fn run(&mut self, id: Id, permitted: Permitted, pending: Pending) -> Vec<Out> {
         let Pending { method, tool, kind, mut params, progress } = pending;
-        let arguments = authorized.call().arguments.clone().unwrap_or_default();
+        let Permitted { call_id, arguments } = permitted;
         let uri = arguments.get("uri").and_then(Value::as_str).map(str::to_owned);
         match (method.as_str(), uri) {
             ("resources/subscribe", Some(uri))
@@ -159,7 +173,6 @@ impl Proxy {
         } else {
             params = arguments.into_iter().chain(params).collect();
         }
-        let call_id = authorized.call().id.clone();
         let sent = message::request(&id, &method, &params);
         self.asked.insert(id, Asked::Call(Running { tool, call_id, kind, progress }));
         vec![Out::Server(sent)]

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::message::{Id, error, request, result};
 use super::server::ASKABLE;
+use super::session::Session;
 use super::{Asked, Kind, Out, Proxy, REFUSED, Ruling, Running};
 
 /// Where a client says what it can do, in the revisions without sessions.
@@ -30,17 +31,17 @@ impl Proxy {
     /// The client greets the server, or asks what it can do.
     pub(super) fn greet(
         &mut self,
-        monitor: &mut Monitor,
+        session: &mut dyn Session,
         id: Id,
         method: &str,
         mut params: Map<String, Value>,
     ) -> Vec<Out> {
         if let Some(capabilities) = params.get_mut("capabilities") {
             self.can_ask = capabilities.get("elicitation").is_some_and(Value::is_object);
-            *capabilities = limited(monitor, &self.settings.server, capabilities);
+            *capabilities = limited(session.monitor(), &self.settings.server, capabilities);
         }
         let tool = self.tool(method);
-        let call = match self.judge(monitor, &tool, Map::new(), Map::new()) {
+        let call = match self.judge(session, &tool, Map::new(), Map::new()) {
             Ruling::Run(authorized) => {
                 let call_id = authorized.call().id.clone();
                 Some(Running { tool, call_id, kind: Kind::Content, progress: None })

@@ -23,6 +23,16 @@ impl Id {
         Self(format!("\"{OWN}{count}\""))
     }
 
+    /// A text as an id.
+    pub(super) fn named(name: &str) -> Self {
+        Self(Value::from(name).to_string())
+    }
+
+    /// A number as an id.
+    pub(super) fn number(count: u64) -> Self {
+        Self(count.to_string())
+    }
+
     /// Whether it looks like one of ours.
     pub(super) fn is_own(&self) -> bool {
         self.0.starts_with('"') && self.0.get(1..).is_some_and(|rest| rest.starts_with(OWN))

@@ -16,7 +16,8 @@ impl Proxy {
             "notifications/initialized" => vec![Out::Server(notice(method, &Map::new()))],
             "notifications/roots/list_changed" => vec![Out::Server(notice(method, &Map::new()))],
             "notifications/cancelled" => {
-                let Some(id) = params.get("requestId").and_then(Id::of) else { return Vec::new() };
+                let id = params.get("requestId").and_then(Id::of).and_then(|id| self.meant(id));
+                let Some(id) = id else { return Vec::new() };
                 match self.asked.get(&id) {
                     None => Vec::new(),
                     Some(Asked::Waiting) => {

@@ -1,12 +1,13 @@
 //! What a server says.
 
 use flowgate::json::Numbers;
-use flowgate::monitor::Monitor;
 use flowgate::trace::{Body, Entry, Message as Said, Output};
 use serde_json::{Map, Value, json};
 
 use super::answer::stops;
+use super::asking;
 use super::message::{self, Id, Message, error, result};
+use super::session::Session;
 use super::{Asked, Asking, INVALID, Kind, Out, Proxy, REFUSED, Ruling, Running, UNKNOWN};
 
 /// What a server may ask the client for, if a `require` of the policy names it.
@@ -14,7 +15,12 @@ pub(super) const ASKABLE: [&str; 3] = ["sampling/createMessage", "elicitation/cr
 
 impl Proxy {
     /// A message from the server: the bytes between two line ends, or of one body.
-    pub fn from_server(&mut self, monitor: &mut Monitor, bytes: &[u8]) -> Vec<Out> {
+    pub fn from_server(&mut self, session: &mut dyn Session, bytes: &[u8]) -> Vec<Out> {
+        let out = self.hear_server(session, bytes);
+        self.under_their_names(out)
+    }
+
+    fn hear_server(&mut self, session: &mut dyn Session, bytes: &[u8]) -> Vec<Out> {
         if bytes.len() > self.settings.limits.message {
             let limit = self.settings.limits.message;
             return self.lost(bytes, &format!("a message of the server is larger than {limit} bytes"));
@@ -30,16 +36,16 @@ impl Proxy {
             return self.lost(bytes, "the session is too long; start the server again");
         }
         match message {
-            Message::Request { id, method, params } => self.server_asks(monitor, id, &method, &params),
+            Message::Request { id, method, params } => self.server_asks(session, id, &method, &params),
             Message::Notice { method, params } => self.server_notes(&method, &params),
             Message::Answer { id, answer } => match self.asked.remove(&id) {
-                Some(Asked::Greeting { call }) => self.greeted(monitor, &id, call.as_ref(), answer),
+                Some(Asked::Greeting { call }) => self.greeted(session.monitor(), &id, call.as_ref(), answer),
                 Some(Asked::Nothing) => vec![Out::Client(match answer {
                     Ok(_) => result(&id, &json!({})),
                     Err(_) => error(Some(&id), REFUSED, "the server says that it could not", None),
                 })],
-                Some(Asked::Tools { list }) => self.listed(monitor, &id, list, answer),
-                Some(Asked::Call(running)) => self.answered(monitor, &id, &running, answer, line),
+                Some(Asked::Tools { list }) => self.listed(session.monitor(), &id, list, answer),
+                Some(Asked::Call(running)) => self.answered(session, &id, &running, answer, line),
                 waiting => {
                     // Nobody has asked the server yet.
                     waiting.map(|waiting| self.asked.insert(id.clone(), waiting));
@@ -73,7 +79,7 @@ impl Proxy {
     /// A server asks: only if the policy names what it asks for, and then as a call.
     fn server_asks(
         &mut self,
-        monitor: &mut Monitor,
+        session: &mut dyn Session,
         id: Id,
         method: &str,
         params: &Map<String, Value>,
@@ -86,7 +92,7 @@ impl Proxy {
             return vec![Out::Server(error(None, INVALID, "the id belongs to another request", None))];
         }
         let tool = self.tool(method);
-        if !ASKABLE.contains(&method) || !monitor.is_named(&tool) {
+        if !ASKABLE.contains(&method) || !session.monitor().is_named(&tool) {
             let mut out = refuse(UNKNOWN, "the policy does not let servers ask for this");
             if ASKABLE.contains(&method) {
                 out.push(Out::Note(format!(
@@ -102,13 +108,13 @@ impl Proxy {
         let content = Value::Object(params.clone());
         let mut entry = Entry::from(Body::Message(Said { role: "mcp".to_owned(), content }));
         entry.extra.insert("method".to_owned(), method.into());
-        let Ok((_, findings)) = monitor.push(entry) else {
+        let Ok((_, findings)) = session.monitor().push(entry) else {
             return refuse(REFUSED, "the session is too long; start the server again");
         };
         if stops(&findings) {
             return refuse(REFUSED, "a rule of the policy stops the request");
         }
-        match self.judge(monitor, &tool, params.clone(), Map::new()) {
+        match self.judge(session, &tool, params.clone(), Map::new()) {
             Ruling::Run(authorized) => {
                 let call_id = authorized.call().id.clone();
                 let arguments = authorized.call().arguments.clone().unwrap_or_default();
@@ -124,7 +130,7 @@ impl Proxy {
     /// A client answers the server, or us.
     pub(super) fn client_answers(
         &mut self,
-        monitor: &mut Monitor,
+        session: &mut dyn Session,
         id: &Id,
         answer: Result<Value, Value>,
         line: String,
@@ -132,14 +138,19 @@ impl Proxy {
         match self.asking.remove(id) {
             None => vec![Out::Note("dropped an answer that nobody had asked for".to_owned())],
             Some(Asking::Person { question, id, pending }) => {
-                self.decided(monitor, question, id, *pending, &answer)
+                {
+                let is_yes =
+                    answer.as_ref().is_ok_and(|result| result.get("action") == Some(&json!("accept")));
+                let said = if is_yes { asking::Said::Yes } else { asking::Said::No };
+                self.person_said(session.monitor(), question, id, *pending, &said)
+            }
             }
             Some(Asking::Server { running }) => {
                 let is_error = answer.is_err();
                 let content = answer.unwrap_or_else(|error| error);
                 let (call_id, tool, structured) = (running.call_id, None, None);
                 let output = Output { call_id, tool, content, structured, is_error };
-                match monitor.push(Entry::from(Body::Output(output))) {
+                match session.monitor().push(Entry::from(Body::Output(output))) {
                     Ok((_, findings)) if !stops(&findings) => vec![Out::Server(line)],
                     _ => vec![Out::Server(error(Some(id), REFUSED, "a rule stops the answer", None))],
                 }

@@ -116,7 +116,10 @@ impl Clients {
     ///
     /// # Errors
     /// What is wrong with the key.
-    pub(crate) fn find(&self, headers: &HeaderMap) -> Result<(Arc<Known>, Option<String>), &'static str> {
+    pub(crate) fn find_by_key(
+        &self,
+        headers: &HeaderMap,
+    ) -> Result<(Arc<Known>, Option<String>), &'static str> {
         let one = |name: &str| {
             let mut values = headers.get_all(name).iter();
             match (values.next(), values.next()) {
@@ -150,9 +153,16 @@ impl Clients {
             .iter()
             .fold(None, |found, client| if client.spec.key.is(&key) { Some(client) } else { found });
         let client = client.ok_or("this gateway does not know the key")?;
-        if client.spec.upstream.pass_key && upstream.is_none() {
+        Ok((Arc::clone(client), upstream))
+    }
+
+    /// The same for who asks a model: where the provider's key is to be brought, it must be there.
+    pub(crate) fn find(&self, headers: &HeaderMap) -> Result<(Arc<Known>, Option<String>), &'static str> {
+        let (client, key) = self.find_by_key(headers)?;
+        let pass_key = client.spec.upstream()?.pass_key;
+        if pass_key && key.is_none() {
             return Err("send the provider's key as usual, and the gateway's in `x-flowgate-key`");
         }
-        Ok((Arc::clone(client), upstream.filter(|_| client.spec.upstream.pass_key)))
+        Ok((client, key.filter(|_| pass_key)))
     }
 }

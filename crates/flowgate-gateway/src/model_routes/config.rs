@@ -25,6 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use flowgate::policy::Policy;
+use flowgate::trace::Tool;
 use flowgate_guard::conversation::Method;
 use flowgate_guard::history::Template;
 use flowgate_lm::Remote;
@@ -33,9 +34,11 @@ use flowgate_lm::wire::Api;
 use sha2::{Digest as _, Sha256};
 
 use file::{
-    ApiSpec, ApprovalsTable, AuditTable, ClientSpec, File, PersonSpec, RoleSpec, StoreTable, UpstreamSpec,
+    ApiSpec, ApprovalsTable, AuditTable, ClientSpec, File, PersonSpec, RoleSpec, ServerSpec, StoreTable,
+    UpstreamSpec,
 };
 
+use super::servers;
 use crate::approvals::Asking;
 use crate::approvals::people::{Person, Role};
 use crate::random;
@@ -57,7 +60,13 @@ pub struct Config {
     pub webhook: Option<(String, Secret)>,
     /// Where is recorded what was judged and decided.
     pub audit: Option<AuditSpec>,
+    /// Who is told of what the operator may want to know.
+    pub remarks: Remarks,
 }
+
+/// Where remarks to the operator go, such as that a tool is hidden. They hold names that others chose.
+#[derive(Debug, Default, Clone)]
+pub struct Remarks(pub Option<std::sync::mpsc::SyncSender<String>>);
 
 /// What is kept, where, and for how long.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -103,8 +112,10 @@ pub struct Client {
     pub policy: Arc<Policy>,
     /// Stands for the policy and all else that decides what becomes of what is put into a conversation.
     pub basis: String,
-    /// Where its requests go.
-    pub upstream: Arc<Upstream>,
+    /// Where its requests to a model go, if it may ask one.
+    pub upstream: Option<Arc<Upstream>>,
+    /// The servers that it may ask.
+    pub servers: Vec<Arc<Server>>,
     /// Who screens and fills slots; the model that was asked for, if nobody is named.
     pub small_model: Option<String>,
     /// What each step is shown.
@@ -119,6 +130,49 @@ pub struct Client {
     pub parallel: usize,
     /// How many conversations are kept for it.
     pub sessions: usize,
+}
+
+impl Client {
+    /// Where its requests go.
+    ///
+    /// # Errors
+    /// If it may not ask a model.
+    pub(crate) fn upstream(&self) -> Result<&Upstream, &'static str> {
+        self.upstream.as_deref().ok_or("this client has no model: its operator gives it an `upstream`")
+    }
+
+    /// The server of this name.
+    pub(crate) fn server(&self, name: &str) -> Option<&Arc<Server>> {
+        self.servers.iter().find(|server| server.name == name)
+    }
+
+    /// The tool that the client offers its model under a name.
+    pub(crate) fn tool_of(&self, name: &str) -> Tool {
+        let mut servers = self.servers.iter();
+        let found = servers.find_map(|server| Some((server, name.strip_prefix(server.prefix.as_deref()?)?)));
+        match found {
+            Some((server, rest)) if !rest.is_empty() => Tool::of(&server.name, rest),
+            _ => Tool::local(name),
+        }
+    }
+
+    /// The name under which the client offers a tool.
+    pub(crate) fn name_of(&self, tool: &Tool) -> String {
+        let server = tool.server.as_deref().and_then(|name| self.server(name));
+        let prefix = server.and_then(|server| server.prefix.as_deref()).unwrap_or_default();
+        format!("{prefix}{}", tool.name)
+    }
+}
+
+/// An MCP server.
+#[derive(Debug)]
+pub struct Server {
+    /// What policies call it.
+    pub name: String,
+    /// Where it is.
+    pub(crate) upstream: servers::Upstream,
+    /// What clients put before the names of its tools when they offer them to a model.
+    pub prefix: Option<String>,
 }
 
 /// A provider, or a server of local models.
@@ -205,10 +259,15 @@ pub fn read(
             reader.upstream(&name, spec).map_err(|why| ConfigError(format!("upstreams.{name}: {why}")))?;
         upstreams.insert(name, Arc::new(upstream));
     }
+    let mut servers = BTreeMap::new();
+    for (name, spec) in file.mcp {
+        let server = reader.server(&name, spec).map_err(|why| ConfigError(format!("mcp.{name}: {why}")))?;
+        servers.insert(name, Arc::new(server));
+    }
     let mut clients: Vec<Client> = Vec::new();
     for (name, spec) in file.clients {
         let at = |why: String| ConfigError(format!("clients.{name}: {why}"));
-        let client = reader.client(&name, spec, &upstreams).map_err(at)?;
+        let client = reader.client(&name, spec, &upstreams, &servers).map_err(at)?;
         if let Some(other) = clients.iter().find(|other| other.key == client.key) {
             return Err(at(format!("its key is that of {}; give each client its own", other.name)));
         }
@@ -246,7 +305,15 @@ pub fn read(
         let key = key_file.unwrap_or_else(|| file.with_extension("key"));
         AuditSpec { file: folder.join(file), key: folder.join(key) }
     });
-    Ok(Config { clients, store, people, asking, webhook, audit })
+    Ok(Config { clients, store, people, asking, webhook, audit, remarks: Remarks::default() })
+}
+
+/// What is called so.
+fn known<T>(kind: &str, name: &str, all: &BTreeMap<String, Arc<T>>) -> Result<Arc<T>, String> {
+    all.get(name).cloned().ok_or_else(|| {
+        let known: Vec<&str> = all.keys().map(String::as_str).collect();
+        format!("there is no {kind} `{name}`; there are: {}", known.join(", "))
+    })
 }
 
 struct Reader<'a> {
@@ -345,16 +412,18 @@ impl Reader<'_> {
         name: &str,
         spec: ClientSpec,
         upstreams: &BTreeMap<String, Arc<Upstream>>,
+        servers: &BTreeMap<String, Arc<Server>>,
     ) -> Result<Client, String> {
         let key = self.key(spec.key_from.as_deref(), spec.key_file.as_deref())?;
         let key = key.ok_or("it has no key: write key-from = \"VARIABLE\" or key-file = \"FILE\"")?;
         if key.len() < MIN_KEY {
             return Err(format!("its key can be guessed: use at least {MIN_KEY} characters"));
         }
-        let upstream = upstreams.get(&spec.upstream).cloned().ok_or_else(|| {
-            let known: Vec<&str> = upstreams.keys().map(String::as_str).collect();
-            format!("there is no upstream `{}`; there are: {}", spec.upstream, known.join(", "))
-        })?;
+        let upstream = spec.upstream.as_ref().map(|name| known("upstream", name, upstreams)).transpose()?;
+        let servers = spec.mcp.iter().map(|name| known("server", name, servers)).collect::<Result<Vec<_>, _>>()?;
+        if upstream.is_none() && servers.is_empty() {
+            return Err("it may ask nobody: write upstream = \"NAME\", or mcp = [\"NAME\"]".to_owned());
+        }
         let path = self.folder.join(&spec.policy);
         let source = self.text(&path)?;
         let policy = Policy::parse(&source).map_err(|errors| {
@@ -375,7 +444,8 @@ impl Reader<'_> {
             })?,
         };
         // Whatever of this changes, a conversation does not come to the same any more.
-        let basis = serde_json::json!([FORMAT, source, method.name(), spec.interactive, spec.pinned]);
+        let named: Vec<_> = servers.iter().map(|server| (&server.name, &server.prefix)).collect();
+        let basis = serde_json::json!([FORMAT, source, method.name(), spec.interactive, spec.pinned, named]);
         let basis = random::hex(&Sha256::digest(basis.to_string()));
         Ok(Client {
             basis,
@@ -386,6 +456,7 @@ impl Reader<'_> {
             tenant: spec.tenant.unwrap_or_else(|| name.to_owned()),
             policy: Arc::new(policy),
             upstream,
+            servers,
             small_model: spec.small_model,
             method,
             interactive: spec.interactive,
@@ -394,6 +465,22 @@ impl Reader<'_> {
             parallel: usize::try_from(spec.parallel).unwrap_or(usize::MAX).max(1),
             sessions: usize::try_from(spec.sessions).unwrap_or(usize::MAX).max(1),
         })
+    }
+
+    fn server(&self, name: &str, spec: ServerSpec) -> Result<Server, String> {
+        let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        if name.is_empty() || !name.chars().all(is_name) {
+            return Err("the name of a server is letters, digits, `-`, `_` and `.`".to_owned());
+        }
+        if !spec.url.starts_with("https://") && !spec.url.starts_with("http://") {
+            return Err("url is an address with https:// or http://".to_owned());
+        }
+        let key = self.key(spec.key_from.as_deref(), spec.key_file.as_deref())?;
+        if key.as_ref().is_some_and(|key| !key.bytes().all(|byte| byte.is_ascii_graphic())) {
+            return Err("the key has characters that no header has".to_owned());
+        }
+        let upstream = servers::Upstream::new(&spec.url, key);
+        Ok(Server { name: name.to_owned(), upstream, prefix: spec.prefix.filter(|prefix| !prefix.is_empty()) })
     }
 
     fn key(&self, variable: Option<&str>, file: Option<&Path>) -> Result<Option<String>, String> {
@@ -459,7 +546,7 @@ mod tests {
         );
         check(
             format!("{UPSTREAM}{CLIENT}polcy = \"x\"\n"),
-            "line 7: unknown field `polcy`, expected one of `key-from`, `key-file`, `tenant`, `owner`, `policy`, `upstream`, `small-model`, `method`, `interactive`, `pinned`, `requests-per-minute`, `parallel`, `sessions`",
+            "line 7: unknown field `polcy`, expected one of `key-from`, `key-file`, `tenant`, `owner`, `policy`, `upstream`, `mcp`, `small-model`, `method`, `interactive`, `pinned`, `requests-per-minute`, `parallel`, `sessions`",
         );
         check(CLIENT.to_owned(), "clients.a: there is no upstream `local`; there are: ");
         check(

@@ -11,9 +11,8 @@ use serde_json::Value;
 
 use super::clients::{Clients, Known};
 use super::config::Config;
-use super::{sessions, turn};
+use super::sessions;
 use crate::audit::Record;
-use crate::random;
 use crate::store::{Past, Store, StoreError};
 
 /// What came of judging again.
@@ -108,10 +107,8 @@ async fn judge_again(config: Config, logged: Logged) -> Result<Rechecked, StoreE
 
 /// What a conversation judges that is made again.
 fn again(client: &Arc<Known>, past: &Past) -> Result<Vec<Verdict>, String> {
-    let key = random::from_hex::<32>(&past.key).ok_or("its key is damaged")?;
-    let mut conversation = turn::begin(client, key).map_err(|failure| failure.message)?;
     let judged =
-        sessions::replay(client, &mut conversation, &past.inputs).map_err(|error| error.to_string())?;
+        sessions::replay(client, &past.key, &past.inputs).map_err(|failure| failure.message)?;
     let verdict = |call: flowgate_guard::conversation::Judged| {
         (count(call.event), call.tool.to_string(), call.outcome.name().to_owned(), call.digest)
     };

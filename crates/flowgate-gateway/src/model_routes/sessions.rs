@@ -15,12 +15,12 @@ use std::time::{Duration, Instant};
 use axum::http::StatusCode;
 use flowgate_guard::conversation::{Conversation, Judged};
 use flowgate_guard::history::{self, History, Remembered};
-use flowgate_guard::journal::Input;
 use flowgate_lm::chat::Message;
 use serde_json::Value;
 
 use super::Waiting;
 use super::clients::Known;
+use super::servers::Machines;
 use super::turn::{self, Failure};
 use crate::approvals::Asked;
 use crate::audit::Event;
@@ -48,6 +48,8 @@ pub(crate) struct Session {
     bytes: i64,
     /// What chats begin with that belong here, as it is kept.
     prefixes: Vec<String>,
+    /// What stands between its client and the servers of it.
+    pub(super) machines: Machines,
     /// What happened in this turn, for the audit log.
     pub(crate) events: Vec<Event>,
     /// Questions that were answered by a yes in this turn, whose calls go out with it.
@@ -152,9 +154,14 @@ impl Sessions {
                 known.map_or_else(fresh, Ok)?
             }
         };
-        let key = (client.spec.name.clone(), name);
+        Ok(self.named(client, &name))
+    }
+
+    /// The conversation of this name.
+    pub(crate) fn named(&self, client: &Known, name: &str) -> Found {
+        let key = (client.spec.name.clone(), name.to_owned());
         let slot = self.memory().slot(&key);
-        Ok(Found { key, slot })
+        Found { key, slot }
     }
 
     /// Waits until no other request goes on with a conversation, here or elsewhere, and brings it up to date.
@@ -246,7 +253,8 @@ impl Sessions {
     pub(crate) fn keep(&self, client: &Known, found: &Found, held: &mut Held<'_>) -> Result<(), Failure> {
         let Some(session) = held.session.as_mut() else { return Ok(()) };
         // A request that was refused is no turn.
-        if !session.conversation.has_inputs() && session.used.is_empty() {
+        let is_empty = !session.conversation.has_inputs() && !session.machines.has_steps();
+        if is_empty && session.used.is_empty() {
             return Ok(wait(self.store.let_go(&client.spec.name, found.name()))?);
         }
         // What a client was shown is known in the order in which it is kept.
@@ -304,9 +312,7 @@ impl Sessions {
         if before.as_ref() != Some(&written) {
             store::keep_tenant(&self.store, &mut tx, &spec.tenant, &written).await?;
         }
-        let inputs = session.conversation.inputs();
-        let inputs =
-            serde_json::to_string(&inputs).map_err(|_| StoreError::Damaged("an input has no JSON"))?;
+        let inputs = session.row().map_err(|_| StoreError::Damaged("an input has no JSON"))?;
         let prefixes: Vec<String> =
             session.history.prefixes().iter().map(|prefix| random::hex(prefix)).collect();
         let (then, now): (HashSet<&String>, HashSet<&String>) =
@@ -446,12 +452,8 @@ fn rows(opened: &Opened) -> i64 {
 /// Brings a conversation up to date that has come as far as the turns that were not read.
 fn bring_up(client: &Known, session: Option<&mut Session>, opened: &Opened) -> bool {
     let Some(session) = session else { return false };
-    let mut own = client.for_replay();
-    for inputs in &opened.inputs {
-        let Ok(inputs) = serde_json::from_str::<Vec<Input>>(inputs) else { return false };
-        if session.conversation.again(&mut own, &mut session.history, &inputs).is_err() {
-            return false;
-        }
+    if !opened.inputs.iter().all(|row| session.again(client, row).is_some()) {
+        return false;
     }
     if !opened.inputs.is_empty() {
         session.prefixes = session.history.prefixes().iter().map(|prefix| random::hex(prefix)).collect();
@@ -461,37 +463,43 @@ fn bring_up(client: &Known, session: Option<&mut Session>, opened: &Opened) -> b
     true
 }
 
-/// Puts turns that were kept into a new conversation. Returns what was judged.
-pub(super) fn replay(
-    client: &Known,
-    conversation: &mut Conversation,
-    turns: &[String],
-) -> Result<Vec<Judged>, Box<dyn std::error::Error>> {
-    let (mut own, mut history, mut judged) = (client.for_replay(), History::new(), Vec::new());
-    for inputs in turns {
-        let inputs: Vec<Input> = serde_json::from_str(inputs)?;
-        judged.extend(conversation.again(&mut own, &mut history, &inputs)?);
+/// What is judged in a conversation that is made from all that was put in, by its key.
+pub(super) fn replay(client: &Known, key: &str, turns: &[String]) -> Result<Vec<Judged>, Failure> {
+    let mut session = new(client, key)?;
+    let mut judged = Vec::new();
+    for (number, row) in turns.iter().enumerate() {
+        let again = session.again(client, row);
+        judged.extend(again.ok_or_else(|| {
+            let message = format!("turn {number} of the conversation does not come to the same");
+            Failure::new(StatusCode::INTERNAL_SERVER_ERROR, message)
+        })?);
     }
     Ok(judged)
 }
 
 /// A conversation that is made from all that was put in; nothing if it does not come to the same.
 fn again(client: &Known, opened: &Opened) -> Result<Option<Session>, Failure> {
-    let key = random::from_hex::<32>(&opened.key).ok_or(StoreError::Damaged("a conversation's key"))?;
-    let conversation = turn::begin(client, key)?;
+    let mut session = new(client, &opened.key)?;
+    Ok(bring_up(client, Some(&mut session), opened).then_some(session))
+}
+
+/// A conversation with nothing in it.
+fn new(client: &Known, key: &str) -> Result<Session, Failure> {
+    let bytes = random::from_hex::<32>(key).ok_or(StoreError::Damaged("a conversation's key"))?;
+    let conversation = turn::begin(client, bytes)?;
     let (history, recalled, prefixes) = (History::new(), None, Vec::new());
-    let mut session = Session {
-        key: opened.key.clone(),
+    Ok(Session {
+        key: key.to_owned(),
         conversation,
         history,
         recalled,
         turns: 0,
         bytes: 0,
         prefixes,
+        machines: Machines::default(),
         events: Vec::new(),
         used: Vec::new(),
-    };
-    Ok(bring_up(client, Some(&mut session), opened).then_some(session))
+    })
 }
 
 fn seen(text: &Remembered) -> Seen {

@@ -21,8 +21,8 @@ use super::{CONVERSATION, Gone};
 /// What goes from a turn to the client.
 #[derive(Debug)]
 pub(crate) enum Part {
-    /// The answer begins, in the conversation of this name.
-    Begin(String),
+    /// The answer begins, with these headers.
+    Begin(Vec<(&'static str, String)>),
     Bytes(Vec<u8>),
 }
 
@@ -97,7 +97,7 @@ impl Outgoing {
             return;
         }
         if !std::mem::replace(&mut self.begun, true) {
-            self.put(Part::Begin(self.conversation.clone()));
+            self.put(Part::Begin(vec![(CONVERSATION, self.conversation.clone())]));
         }
         let bytes: String = events.iter().map(Event::encode).collect();
         self.put(Part::Bytes(bytes.into_bytes()));
@@ -109,10 +109,16 @@ impl Outgoing {
 }
 
 /// The response to a client that is sent parts as they come; when it is dropped, the turn is told.
-pub(crate) fn response(conversation: &str, parts: Receiver<Part>, gone: Gone) -> Response {
+pub(crate) fn response(
+    headers: &[(&'static str, String)],
+    parts: Receiver<Part>,
+    gone: Gone,
+) -> Response {
     let mut response = events(parts, gone);
-    if let Ok(name) = HeaderValue::from_str(conversation) {
-        response.headers_mut().insert(CONVERSATION, name);
+    for (name, value) in headers {
+        if let Ok(value) = HeaderValue::from_str(value) {
+            response.headers_mut().insert(*name, value);
+        }
     }
     response
 }

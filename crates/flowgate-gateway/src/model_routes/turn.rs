@@ -18,6 +18,7 @@ use flowgate_lm::{Complete, Error, Listener};
 
 use super::Waiting;
 use super::clients::Known;
+use super::config::{Client, Upstream};
 use super::sessions::Session;
 use super::stream::Outgoing;
 use crate::approvals::{Answered, Approvals, Asked, Asker};
@@ -74,7 +75,7 @@ pub(crate) struct Turn<'t> {
 
 /// Refuses what no model is asked for, before anything is known of it.
 pub(crate) fn check(client: &Known, asked: &wire::Asked) -> Result<(), Failure> {
-    let upstream = &client.spec.upstream;
+    let upstream = upstream(client)?;
     if !upstream.models.is_empty() && !upstream.models.contains(&asked.model) {
         let message =
             format!("this client may not ask for the model; it may ask for: {}", upstream.models.join(", "));
@@ -87,6 +88,10 @@ pub(crate) fn check(client: &Known, asked: &wire::Asked) -> Result<(), Failure> 
     Ok(())
 }
 
+fn upstream(client: &Known) -> Result<&Upstream, Failure> {
+    client.spec.upstream().map_err(|why| Failure::new(StatusCode::NOT_FOUND, why))
+}
+
 /// Takes a chat into its conversation, and has the model write until it is the client's turn.
 pub(crate) fn run(
     turn: Turn<'_>,
@@ -94,7 +99,7 @@ pub(crate) fn run(
     stream: &mut Option<Outgoing>,
 ) -> Result<Completion, Failure> {
     let Turn { client, name, asked, key, waiting, approvals } = turn;
-    let upstream = &client.spec.upstream;
+    let upstream = upstream(client)?;
     let request = &asked.request;
     let mut remote = upstream.remote.asked_for(&asked.model);
     if let Some(key) = key {
@@ -110,7 +115,7 @@ pub(crate) fn run(
         let Answered { decision, asked } = approvals.answer_to(asker, &digest)?;
         match decision {
             Decision::Later => {
-                let completion = waiting_for(asked.as_ref(), &session.conversation.postpone());
+                let completion = waiting_for(&client.spec, asked.as_ref(), &session.conversation.postpone());
                 session.answered(client, &completion);
                 return Ok(completion);
             }
@@ -122,7 +127,7 @@ pub(crate) fn run(
         if session.conversation.waits_for_decision() {
             approvals.give_up(&client.spec, name)?;
         }
-        session.conversation.offer(request.tools.iter().map(offered).collect())?;
+        session.conversation.offer(request.tools.iter().map(|tool| offered(&client.spec, tool)).collect())?;
         session.conversation.set_sampling(request.sampling.clone());
         let mut known = client.history.lock().unwrap_or_else(PoisonError::into_inner);
         session.conversation.sent(&mut known.client, &mut session.history, &request.messages)?;
@@ -174,8 +179,8 @@ pub(crate) fn run(
     }
     session.used = used;
     let completion = match turn.ended {
-        Some(Ended::Asked) => waiting_for(question.as_ref(), &turn),
-        _ => completion(&turn),
+        Some(Ended::Asked) => waiting_for(&client.spec, question.as_ref(), &turn),
+        _ => completion(&client.spec, &turn),
     };
     session.answered(client, &completion);
     Ok(completion)
@@ -200,12 +205,12 @@ fn events(client: &Known, name: &str, turn: &Done) -> Vec<Event> {
 }
 
 /// What the client gets of a turn that waits for a person.
-fn waiting_for(question: Option<&Asked>, turn: &Done) -> Completion {
+fn waiting_for(client: &Client, question: Option<&Asked>, turn: &Done) -> Completion {
     let note = format!(
         "[a person has to allow what comes next: question {}. Say `{CONTINUE}` when it is decided; anything else gives it up.]",
         question.map_or("unknown", |asked| &asked.id)
     );
-    let mut completion = completion(turn);
+    let mut completion = completion(client, turn);
     let _ = write!(completion.text, "{}{note}", if completion.text.is_empty() { "" } else { BETWEEN });
     completion
 }
@@ -227,14 +232,14 @@ fn said(replies: &[Reply]) -> String {
 const BETWEEN: &str = "\n\n";
 
 /// What the client gets of a turn.
-fn completion(turn: &Done) -> Completion {
+fn completion(client: &Client, turn: &Done) -> Completion {
     let mut text = said(&turn.replies);
     if turn.ended == Some(Ended::Clearance) {
         let note = "[the policy does not let the model's server see what it would take to go on]";
         let _ = write!(text, "{}{note}", if text.is_empty() { "" } else { BETWEEN });
     }
     let call = |call: &flowgate_guard::conversation::Handed| {
-        let (id, name, arguments) = (call.id.clone(), call.tool.name.to_string(), call.arguments.clone());
+        let (id, name, arguments) = (call.id.clone(), client.name_of(&call.tool), call.arguments.clone());
         ToolCall { id, name, arguments }
     };
     let calls: Vec<ToolCall> = turn.calls.iter().map(call).collect();
@@ -249,9 +254,9 @@ fn completion(turn: &Done) -> Completion {
 }
 
 /// A tool of the client's, as it describes it. Whether that is to be believed, the policy says.
-fn offered(tool: &ToolSpec) -> Offered {
+fn offered(client: &Client, tool: &ToolSpec) -> Offered {
     Offered {
-        tool: Tool::local(&tool.name),
+        tool: client.tool_of(&tool.name),
         description: tool.description.clone(),
         parameters: tool.parameters.clone(),
         output: None,

@@ -157,7 +157,7 @@ impl Store {
         turns: i64,
     ) -> Result<Option<Question>, StoreError> {
         let sql = format!(
-            "SELECT {COLUMNS} FROM questions WHERE client = $1 AND name = $2 AND digest = $3 AND turn < $4 \
+            "SELECT {COLUMNS} FROM questions WHERE client = $1 AND name = $2 AND digest = $3 AND turn BETWEEN 0 AND $4 - 1 \
              ORDER BY asked DESC, change DESC LIMIT 1"
         );
         let query = sqlx::query(self.timed(&sql)).bind(client).bind(name).bind(digest).bind(turns);

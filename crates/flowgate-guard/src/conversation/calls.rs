@@ -383,7 +383,8 @@ impl Conversation {
         Answer::Told { text, label, tool }
     }
 
-    fn ask(&self, question: &Question) -> Ask {
+    /// What a person is to be asked.
+    pub fn ask(&self, question: &Question) -> Ask {
         let judgement = question.judgement();
         let call = question.call();
         let excerpt = |(region, label): &(trace::Region, Vec<String>)| {

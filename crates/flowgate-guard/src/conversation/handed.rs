@@ -83,6 +83,11 @@ impl Conversation {
         };
         let tool = self.monitor.trace().event(event).and_then(|call| call.tool());
         let floor = tool.map_or(floor, |tool| floor.join(&self.monitor.answer_floor(tool)));
+        let floor = match self.beside.get(id).copied().flatten().and_then(|at| self.monitor.trace().event(at)) {
+            // It was seen how the call ran: whatever the caller says of that, it carries as much.
+            Some(ran) => floor.join(&ran.label),
+            None => floor,
+        };
         let output = Output { call_id: id.to_owned(), tool: None, content, structured: None, is_error };
         let (event, findings) = self.monitor.push_raised(Entry::from(Body::Output(output)), &floor.into())?;
         let label = self.monitor.trace().event(event).map_or(Label::BOTTOM, |event| event.label);

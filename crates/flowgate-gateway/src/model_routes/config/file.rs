@@ -11,6 +11,8 @@ pub(super) struct File {
     #[serde(default)]
     pub(super) upstreams: BTreeMap<String, UpstreamSpec>,
     #[serde(default)]
+    pub(super) mcp: BTreeMap<String, ServerSpec>,
+    #[serde(default)]
     pub(super) clients: BTreeMap<String, ClientSpec>,
     #[serde(default)]
     pub(super) store: StoreTable,
@@ -80,6 +82,15 @@ pub(super) struct UpstreamSpec {
     pub(super) models: Vec<String>,
 }
 
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct ServerSpec {
+    pub(super) url: String,
+    pub(super) key_from: Option<String>,
+    pub(super) key_file: Option<PathBuf>,
+    pub(super) prefix: Option<String>,
+}
+
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum ApiSpec {
@@ -97,7 +108,9 @@ pub(super) struct ClientSpec {
     pub(super) tenant: Option<String>,
     pub(super) owner: Option<String>,
     pub(super) policy: PathBuf,
-    pub(super) upstream: String,
+    pub(super) upstream: Option<String>,
+    #[serde(default)]
+    pub(super) mcp: Vec<String>,
     pub(super) small_model: Option<String>,
     pub(super) method: Option<String>,
     #[serde(default)]

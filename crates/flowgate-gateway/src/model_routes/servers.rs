@@ -1,0 +1,168 @@
+//! MCP servers behind the gateway: an agent's tools, in the same conversation as its chat.
+//!
+//! What a client and its servers say to each other passes the [machine](crate::mcp) between them, one for each server and
+//! conversation. All of them, and the chat, share one monitor: what one server has shown counts when another one is called, or the
+//! model. Nothing hangs on the session that MCP knows.
+//!
+//! What is put into a machine is kept with what is put into the chat, in its order, so that a conversation can be made again anywhere.
+//!
+//! * `exchange`: one request of a client, until it is answered. * `upstream`: how a server is asked. * `headers`: what HTTP says of a
+//!   message besides the message.
+
+pub(crate) mod exchange;
+mod headers;
+mod upstream;
+
+use std::collections::BTreeMap;
+
+use flowgate::monitor::Question;
+use flowgate_guard::conversation::{Conversation, Judged};
+use flowgate_guard::journal::Input;
+use serde::{Deserialize, Serialize};
+
+use super::config::{Client, Server};
+use super::sessions::Session;
+pub(crate) use upstream::Upstream;
+
+use crate::mcp::{Limits, Out, Proxy, Said, Settings};
+
+/// What is put into a conversation, in order.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Step {
+    /// Into its chat.
+    Chat(Vec<Input>),
+    /// Into the machine of a server.
+    Server(Put),
+}
+
+/// Something that is put into the machine of a server.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Put {
+    pub(crate) server: String,
+    pub(crate) what: Told,
+}
+
+/// What a machine is told.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Told {
+    /// The client says this.
+    Client(String),
+    /// The server says this.
+    Server(String),
+    /// The server does not answer the request that it knows by this id.
+    Failed { id: serde_json::Value, why: String },
+    /// Somebody who was asked says this.
+    Decided { question: String, said: Said },
+}
+
+/// The machines of one conversation.
+#[derive(Debug, Default)]
+pub(crate) struct Machines {
+    machines: BTreeMap<String, Proxy>,
+    /// What was put in and is not kept yet, if anything was put into a machine.
+    steps: Vec<Step>,
+}
+
+impl Machines {
+    /// Hands something to the machine of a server; nothing comes of it if the client has no such server.
+    fn put(&mut self, conversation: &mut Conversation, client: &Client, put: &Put) -> Vec<Out> {
+        let Some(server) = client.server(&put.server) else { return Vec::new() };
+        let machine =
+            self.machines.entry(put.server.clone()).or_insert_with(|| Proxy::new(settings(client, server)));
+        match &put.what {
+            Told::Client(text) => machine.from_client(conversation, text.as_bytes()),
+            Told::Server(text) => machine.from_server(conversation, text.as_bytes()),
+            Told::Failed { id, why } => machine.failed(id, why),
+            Told::Decided { question, said } => machine.decided(conversation, question, said),
+        }
+    }
+
+    fn judged(&mut self, server: &str) -> Vec<Judged> {
+        self.machines.get_mut(server).map(Proxy::judged).unwrap_or_default()
+    }
+
+    /// Whether something was put into a machine and is not kept.
+    pub(super) fn has_steps(&self) -> bool {
+        !self.steps.is_empty()
+    }
+}
+
+fn settings(client: &Client, server: &Server) -> Settings {
+    Settings {
+        is_interactive: client.interactive,
+        renames: true,
+        asks_elsewhere: true,
+        // How much is put in is bounded for all of the conversation.
+        limits: Limits { session: usize::MAX, ..Limits::default() },
+        ..Settings::new(&server.name)
+    }
+}
+
+impl Session {
+    /// Hands something to the machine of a server. Returns what is to be done, and what was judged.
+    pub(crate) fn put(&mut self, client: &Client, put: Put) -> (Vec<Out>, Vec<Judged>) {
+        let chat = self.conversation.inputs();
+        if !chat.is_empty() {
+            self.machines.steps.push(Step::Chat(chat));
+        }
+        let out = self.machines.put(&mut self.conversation, client, &put);
+        let judged = self.machines.judged(&put.server);
+        self.machines.steps.push(Step::Server(put));
+        (out, judged)
+    }
+
+    /// The question of a machine that is to be asked.
+    pub(crate) fn question(&self, server: &str, name: &str) -> Option<&Question> {
+        self.machines.machines.get(server)?.question(name)
+    }
+
+    /// What was put in since it was last taken out, as it is kept.
+    pub(super) fn row(&mut self) -> serde_json::Result<String> {
+        let chat = self.conversation.inputs();
+        if self.machines.steps.is_empty() {
+            return serde_json::to_string(&chat);
+        }
+        let mut steps = std::mem::take(&mut self.machines.steps);
+        if !chat.is_empty() {
+            steps.push(Step::Chat(chat));
+        }
+        serde_json::to_string(&Row::Steps { steps })
+    }
+
+    /// Puts in again what was kept as one row. Returns what was judged; nothing if it does not come to the same.
+    pub(super) fn again(&mut self, client: &super::clients::Known, row: &str) -> Option<Vec<Judged>> {
+        let mut own = client.for_replay();
+        let mut judged = Vec::new();
+        for step in steps(row).ok()? {
+            let (inputs, put) = match step {
+                Step::Chat(inputs) => (inputs, None),
+                Step::Server(put) => (Vec::new(), Some(put)),
+            };
+            if let Some(put) = put {
+                self.machines.put(&mut self.conversation, &client.spec, &put);
+                judged.extend(self.machines.judged(&put.server));
+            }
+            // What the client was shown is known, by whichever way.
+            judged.extend(self.conversation.again(&mut own, &mut self.history, &inputs).ok()?);
+        }
+        Some(judged)
+    }
+}
+
+/// What is kept of a turn with more than a chat in it.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+enum Row {
+    Steps { steps: Vec<Step> },
+}
+
+/// What was put in, from how it is kept: a list if it is a chat and nothing else.
+fn steps(row: &str) -> serde_json::Result<Vec<Step>> {
+    if row.starts_with('[') {
+        return Ok(vec![Step::Chat(serde_json::from_str(row)?)]);
+    }
+    let Row::Steps { steps } = serde_json::from_str(row)?;
+    Ok(steps)
+}

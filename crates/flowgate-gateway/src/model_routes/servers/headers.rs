@@ -1,0 +1,136 @@
+//! What HTTP says of a message besides the message itself.
+//!
+//! Whoever stands in between may go by these headers, so they must say what the message says. They are made anew from what is
+//! sent; what a client claims is compared with its message, and refused if it says something else.
+
+use axum::http::{HeaderMap, HeaderName};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
+
+const VERSION: &str = "mcp-protocol-version";
+const METHOD: &str = "mcp-method";
+const NAME: &str = "mcp-name";
+/// Headers of this kind repeat an argument of a call.
+const ARGUMENT: &str = "mcp-param-";
+/// How a text is written that no header can hold.
+const BASE64: (&str, &str) = ("=?base64?", "?=");
+
+/// What a client says beside its messages.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Beside {
+    version: Option<String>,
+    method: Option<String>,
+    name: Option<String>,
+    arguments: Vec<(HeaderName, String)>,
+}
+
+impl Beside {
+    /// Reads headers.
+    ///
+    /// # Errors
+    /// If one is there twice, or is no text.
+    pub(super) fn read(headers: &HeaderMap) -> Result<Self, String> {
+        let one = |name: &str| {
+            let mut values = headers.get_all(name).iter();
+            match (values.next(), values.next()) {
+                (None, _) => Ok(None),
+                (Some(value), None) => value
+                    .to_str()
+                    .map(|value| Some(value.to_owned()))
+                    .map_err(|_| format!("the header {name} is no plain text")),
+                (Some(_), Some(_)) => Err(format!("the header {name} is sent twice")),
+            }
+        };
+        let mut arguments = Vec::new();
+        for name in headers.keys().filter(|name| name.as_str().starts_with(ARGUMENT)).take(64) {
+            arguments.extend(one(name.as_str())?.map(|value| (name.clone(), value)));
+        }
+        let version = one(VERSION)?;
+        let is_version = |text: &String| {
+            text.len() == 10 && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-')
+        };
+        if version.as_ref().is_some_and(|version| !is_version(version)) {
+            return Err(format!("the header {VERSION} is no version of the protocol"));
+        }
+        Ok(Self { version, method: one(METHOD)?, name: one(NAME)?, arguments })
+    }
+
+    /// Whether what is said beside a message is what it says.
+    ///
+    /// # Errors
+    /// If it is not.
+    pub(super) fn check(&self, message: &Value) -> Result<(), String> {
+        let says = |name: &str| format!("the header {name} does not say what the message says");
+        if self.method.is_some() && self.method.as_deref() != message.get("method").and_then(Value::as_str) {
+            return Err(says(METHOD));
+        }
+        if self.name.as_deref().is_some_and(|name| decoded(name).as_deref() != named(message)) {
+            return Err(says(NAME));
+        }
+        Ok(())
+    }
+
+    /// The headers for a message that is sent to the server.
+    pub(super) fn of(&self, message: &Value) -> Vec<(String, String)> {
+        let mut headers = Vec::new();
+        if let Some(version) = &self.version {
+            headers.push((VERSION.to_owned(), version.clone()));
+        }
+        if let Some(method) = message.get("method").and_then(Value::as_str).filter(|method| is_plain(method)) {
+            headers.push((METHOD.to_owned(), method.to_owned()));
+        }
+        if let Some(name) = named(message) {
+            headers.push((NAME.to_owned(), encoded(name)));
+        }
+        // The schema says which arguments are repeated; what is none of those that were judged is not sent.
+        let arguments = message.pointer("/params/arguments");
+        for (name, value) in &self.arguments {
+            let text = decoded(value);
+            if text.is_some_and(|text| arguments.is_some_and(|arguments| holds(arguments, &text))) {
+                headers.push((name.as_str().to_owned(), value.clone()));
+            }
+        }
+        headers
+    }
+}
+
+/// What a request is about, by name.
+fn named(message: &Value) -> Option<&str> {
+    let field = match message.get("method")?.as_str()? {
+        "tools/call" | "prompts/get" => "name",
+        "resources/read" | "resources/subscribe" | "resources/unsubscribe" => "uri",
+        _ => return None,
+    };
+    message.get("params")?.get(field)?.as_str()
+}
+
+/// Whether a value is this text, or holds it.
+fn holds(value: &Value, text: &str) -> bool {
+    match value {
+        Value::String(found) => found == text,
+        Value::Number(_) | Value::Bool(_) => value.to_string() == text,
+        Value::Array(items) => items.iter().any(|item| holds(item, text)),
+        Value::Object(fields) => fields.values().any(|field| holds(field, text)),
+        Value::Null => false,
+    }
+}
+
+fn is_plain(text: &str) -> bool {
+    let is_framed = text.starts_with(BASE64.0) && text.ends_with(BASE64.1);
+    text.bytes().all(|byte| (0x20..=0x7e).contains(&byte)) && text.trim_matches([' ', '\t']) == text && !is_framed
+}
+
+fn encoded(text: &str) -> String {
+    match is_plain(text) {
+        true => text.to_owned(),
+        false => format!("{}{}{}", BASE64.0, STANDARD.encode(text), BASE64.1),
+    }
+}
+
+fn decoded(text: &str) -> Option<String> {
+    match text.strip_prefix(BASE64.0).and_then(|rest| rest.strip_suffix(BASE64.1)) {
+        Some(rest) => String::from_utf8(STANDARD.decode(rest).ok()?).ok(),
+        None => Some(text.to_owned()),
+    }
+}
