@@ -43,7 +43,6 @@ use clients::{AtWork, Clients, Known};
 use config::Config;
 pub use config::{Client, Secret};
 use config::Remarks;
-pub(crate) use servers::exchange::Request as ServerRequest;
 use servers::exchange::Waiters;
 use sessions::{Held, Sessions};
 use stream::{Outgoing, Part};

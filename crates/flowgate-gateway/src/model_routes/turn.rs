@@ -7,7 +7,6 @@ use std::time::Instant;
 
 use axum::http::StatusCode;
 use flowgate::monitor::{Authorized, Monitor, PushError};
-use flowgate::trace::Tool;
 use flowgate_guard::agent::{Agent, Observer, Toolbox, TurnError};
 use flowgate_guard::approve::{Ask, Decision, DigestKey};
 use flowgate_guard::conversation::{CONTINUE, Conversation, Ended, Reply, Settings, Turn as Done};

@@ -19,13 +19,13 @@ fn home(upstream: &Upstream, policy: &str) -> Home {
     Home::new(&(config(&upstream.url, "chat-completions", "interactive = true") + AUDIT), policy)
 }
 
-fn records(home: &Home) -> Vec<Record> {
+pub(crate) fn records(home: &Home) -> Vec<Record> {
     let open = || BufReader::new(File::open(home.folder().join("audit.jsonl")).unwrap());
     verify(&mut open(), &Expected::default(), None).unwrap();
     Records::new(open(), None).collect::<Result<_, _>>().unwrap()
 }
 
-fn rechecked(home: &Home, records: &[Record]) -> Rechecked {
+pub(crate) fn rechecked(home: &Home, records: &[Record]) -> Rechecked {
     let mut logged = Logged::default();
     records.iter().for_each(|record| logged.add(record));
     recheck(home.read(), logged).unwrap()

@@ -5,6 +5,8 @@
 mod approvals;
 mod audited;
 mod gateway;
+mod mcp;
+mod servers;
 mod stores;
 mod upstream;
 

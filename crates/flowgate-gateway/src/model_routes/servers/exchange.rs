@@ -20,6 +20,7 @@ use crate::audit::Event;
 use crate::mcp::{Out, Said};
 use crate::model_routes::clients::{AtWork, Known};
 use crate::model_routes::config::Server;
+use crate::model_routes::sessions::Session;
 use crate::model_routes::stream::Part;
 use crate::model_routes::turn::Failure;
 use crate::model_routes::{CONVERSATION, ModelRoutes, Waiting, conversation_of};
@@ -242,7 +243,7 @@ impl Exchange<'_> {
 
     /// Hands something to the machine, asks what is to be asked, and keeps all of it before anything goes out.
     fn put(&self, what: Told) -> Result<Vec<Out>, Failure> {
-        let Request { client, server, conversation, .. } = self.request;
+        let Request { client, conversation, .. } = self.request;
         let routes = self.routes;
         let found = routes.sessions.named(client, conversation);
         // What a server has said is taken in also if nobody waits for it any more.
@@ -265,7 +266,6 @@ impl Exchange<'_> {
             }
             self.stop(session, &mut said);
             let events = std::mem::take(&mut session.events);
-            let _ = server;
             Ok((said, events))
         });
         let done = done.unwrap_or_else(|| {
@@ -280,7 +280,7 @@ impl Exchange<'_> {
         done.and_then(|(said, _)| kept.map(|()| said))
     }
 
-    fn tell(&self, session: &mut crate::model_routes::sessions::Session, what: Told) -> Vec<Out> {
+    fn tell(&self, session: &mut Session, what: Told) -> Vec<Out> {
         let spec = &self.request.client.spec;
         let put = Put { server: self.request.server.name.clone(), what };
         let (said, judged) = session.put(spec, put);
@@ -290,7 +290,7 @@ impl Exchange<'_> {
     }
 
     /// Asks people whether a call may run.
-    fn decide(&self, session: &mut crate::model_routes::sessions::Session, question: &str) -> Said {
+    fn decide(&self, session: &mut Session, question: &str) -> Said {
         let Request { client, server, conversation, .. } = self.request;
         let Some(found) = session.question(&server.name, question) else { return Said::Nothing };
         let ask = session.conversation.ask(found);
@@ -310,7 +310,7 @@ impl Exchange<'_> {
     }
 
     /// What somebody has stopped does not go out.
-    fn stop(&self, session: &mut crate::model_routes::sessions::Session, said: &mut Vec<Out>) {
+    fn stop(&self, session: &mut Session, said: &mut Vec<Out>) {
         let Request { client, server, conversation, .. } = self.request;
         let mut kept = Vec::new();
         for out in std::mem::take(said) {
