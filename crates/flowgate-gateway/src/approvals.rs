@@ -22,7 +22,7 @@ use crate::audit::Event;
 use crate::model_routes::{Client, Failure, Waiting};
 use crate::random;
 use crate::recorder::{self, Recorder};
-use crate::store::{Freeze, NewQuestion, Question, State, Store, StoreError, wait};
+use crate::store::{Freeze, NewQuestion, Offer, Question, State, Store, StoreError, wait};
 use people::People;
 use routes::Kind;
 use webhook::Webhook;
@@ -138,6 +138,42 @@ impl Approvals {
             }
         }
         self.await_answer(asked, waiting)
+    }
+
+    /// Asks whether a tool may be on offer that a server has described so. Nobody waits for the answer: who allows it approves of the tool for all
+    /// conversations of the tenant.
+    pub(crate) fn propose(&self, client: &Client, offer: &Offer, said: &Value) -> Result<(), StoreError> {
+        if !self.people.can_decide_for(client) {
+            return Ok(());
+        }
+        let id = random::name().map_err(|_| StoreError::Damaged("the system gives no random bytes"))?;
+        let tool = format!("{}/{}", offer.server, offer.tool);
+        let reason =
+            "the server offers a tool that is new or was changed; a yes approves of it as it stands here";
+        let content = json!({
+            "tool": tool, "arguments": said, "label": [], "reasons": [reason], "excerpts": [], "offer": offer,
+        });
+        let place = format!("tools of {}", offer.server);
+        let new = NewQuestion {
+            id: &id,
+            client: &client.name,
+            name: &place,
+            tenant: &client.tenant,
+            digest: &offer.digest,
+            content: &content.to_string(),
+            stands: i64::try_from(self.asking.stands.as_millis()).unwrap_or(i64::MAX / 4),
+            turn: -1,
+            used: &[],
+        };
+        if let Some((id, true)) = wait(self.store.ask(&new))? {
+            let (digest, reasons) = (offer.digest.clone(), vec![reason.to_owned()]);
+            self.recorder.record(&[Event::Asked { conversation: place.clone(), tool, digest, reasons }])?;
+            self.ring();
+            if let (Some(webhook), Some(question)) = (&self.webhook, wait(self.store.question(&id))?) {
+                webhook.tell("question.asked", &question);
+            }
+        }
+        Ok(())
     }
 
     /// The answer to what a conversation asked about the call with this digest, waited for a while.

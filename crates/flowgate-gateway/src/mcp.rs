@@ -31,9 +31,9 @@ use flowgate::trace::{Body, Call, Entry, Tool};
 use flowgate_guard::conversation::Judged;
 use serde_json::{Map, Value};
 
+pub use asking::Said;
 use listing::Listing;
 use message::{Id, error};
-pub use asking::Said;
 pub use pins::Pins;
 pub use session::Session;
 
@@ -100,6 +100,15 @@ pub enum Out {
     Ask(String),
     /// Tell the operator. It holds no content, but names that the server chose.
     Note(String),
+    /// A tool is hidden until somebody approves of it, as the server describes it.
+    Unapproved {
+        /// Its name.
+        name: String,
+        /// Stands for all that is said of it.
+        digest: String,
+        /// What is said of it.
+        said: Value,
+    },
     /// Keep these pins.
     Pins(Pins),
 }

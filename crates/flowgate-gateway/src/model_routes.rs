@@ -23,8 +23,8 @@ pub(crate) mod stream;
 mod turn;
 mod upkeep;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::http::{HeaderMap, StatusCode, header};
@@ -41,8 +41,8 @@ use crate::reply::Reply;
 use crate::store::{Store, StoreError};
 use clients::{AtWork, Clients, Known};
 use config::Config;
-pub use config::{Client, Secret};
 use config::Remarks;
+pub use config::{Client, Secret};
 use servers::exchange::Waiters;
 use sessions::{Held, Sessions};
 use stream::{Outgoing, Part};
@@ -146,8 +146,7 @@ impl ModelRoutes {
             let message = "this client has as many requests open as it may: wait for one of them";
             return Err(refuse(StatusCode::TOO_MANY_REQUESTS, message));
         };
-        let conversation =
-            conversation_of(headers).map_err(|why| refuse(StatusCode::BAD_REQUEST, &why))?;
+        let conversation = conversation_of(headers).map_err(|why| refuse(StatusCode::BAD_REQUEST, &why))?;
         Ok(Received { api, client, key, conversation, _at_work: at_work })
     }
 

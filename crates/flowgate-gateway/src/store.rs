@@ -5,13 +5,15 @@
 //! goes out, in one transaction with all that follows from it: who cannot keep it gives no answer.
 //!
 //! * `place`: where the store is.
-//! * `conversations`: conversations, and what is known of tenants and clients. * `questions`: what people are asked.
+//! * `conversations`: conversations, and what is known of tenants and clients. * `questions`: what people are asked. * `tools`: which
+//!   tools of servers were approved of.
 //! * `cache`: what need not be asked again.
 
 mod cache;
 mod conversations;
 mod place;
 mod questions;
+mod tools;
 
 use std::collections::HashSet;
 use std::fmt;
@@ -28,6 +30,7 @@ pub(crate) use conversations::{
 };
 pub use place::{Place, PlaceError};
 pub(crate) use questions::{Freeze, NewQuestion, Question, State, Undecided, use_question};
+pub(crate) use tools::Offer;
 
 /// A transaction. Dropped without a commit, it leaves nothing behind.
 pub(crate) type Transaction = sqlx::Transaction<'static, sqlx::Any>;
@@ -38,9 +41,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const CONNECTIONS: u32 = 16;
 
 /// The tables, as they came to be. A migration that has been released never changes.
-const MIGRATIONS: [(i64, &str, &str); 2] = [
+const MIGRATIONS: [(i64, &str, &str); 3] = [
     (1, "conversations", include_str!("../migrations/1_conversations.sql")),
     (2, "questions", include_str!("../migrations/2_questions.sql")),
+    (3, "tools", include_str!("../migrations/3_tools.sql")),
 ];
 
 /// An open store.

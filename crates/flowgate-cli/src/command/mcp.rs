@@ -251,7 +251,7 @@ impl Between {
                 }
                 true
             }
-            Out::Pins(_) | Out::Ask(_) => true,
+            Out::Pins(_) | Out::Ask(_) | Out::Unapproved { .. } => true,
         })
     }
 }

@@ -233,7 +233,7 @@ impl Approvals {
             let message = "what is stopped is stopped for all tenants, and you are there for some";
             return Err(Reply::detail(StatusCode::FORBIDDEN, message));
         }
-        let form = "`{\"kind\": \"client\", \"conversation\" or \"tool\", \"what\": \"...\", \"frozen\": true or false}`";
+        let form = "`{\"kind\": \"client\", \"conversation\", \"tool\" or \"server\", \"what\": \"...\", \"frozen\": true or false}`";
         let switch: Switch = read(body, form)?;
         let (kind, what) = (switch.kind.name(), switch.what.as_str());
         self.recorder

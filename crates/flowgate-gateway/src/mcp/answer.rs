@@ -68,8 +68,7 @@ impl Proxy {
     /// Labels an answer: the event, and whether it may be shown. Nothing if there is no room for it.
     fn label(&self, monitor: &mut Monitor, output: Output, running: &Running) -> Option<(EventId, bool)> {
         let floor = monitor.answer_floor(&running.tool);
-        let (event, findings) =
-            monitor.push_raised(Entry::from(Body::Output(output)), &floor.into()).ok()?;
+        let (event, findings) = monitor.push_raised(Entry::from(Body::Output(output)), &floor.into()).ok()?;
         Some((event, !stops(&findings) && is_cleared(monitor, event)))
     }
 

@@ -97,7 +97,10 @@ impl Proxy {
                 let mut refusal = self.refused(monitor, "nobody has answered yet", question.judgement());
                 if let Some(refusal) = refusal.as_object_mut() {
                     refusal.insert("question".to_owned(), name.as_str().into());
-                    refusal.insert("advice".to_owned(), "call again, with the same arguments, when it is decided".into());
+                    refusal.insert(
+                        "advice".to_owned(),
+                        "call again, with the same arguments, when it is decided".into(),
+                    );
                 }
                 refusal
             }

@@ -6,7 +6,9 @@ use serde_json::{Map, Value};
 use super::message::{self, Id, Message, Unreadable, error};
 use super::refusal::{self, unjudged};
 use super::session::Session;
-use super::{Asked, INVALID, Kind, Out, Pending, Permitted, Proxy, REFUSED, Ruling, Running, UNKNOWN, greeting};
+use super::{
+    Asked, INVALID, Kind, Out, Pending, Permitted, Proxy, REFUSED, Ruling, Running, UNKNOWN, greeting,
+};
 
 /// Requests that are judged as calls of tools with their names. No tool of a server has one of them.
 pub(super) const JUDGED: [(&str, Kind); 8] = [

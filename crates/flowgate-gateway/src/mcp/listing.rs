@@ -22,6 +22,8 @@ const MAX_TOOLS: usize = 1_000;
 /// The longest name of a tool, in bytes.
 const MAX_NAME: usize = 256;
 
+const UNAPPROVED: &str = "it is new or was changed since it was approved of";
+
 #[derive(Debug, Default)]
 pub(super) struct Listing {
     /// Tools by their names: what was said of each, and whether it is on offer.
@@ -103,7 +105,7 @@ impl Listing {
                 pins.insert(name, digest);
                 Ok(())
             }
-            (Some(_), _) => Err("it is new or was changed since it was approved of"),
+            (Some(_), _) => Err(UNAPPROVED),
             (None, None) if is_first => Ok(()),
             (None, None) => Err("it is new since the tools were first listed"),
             (None, Some(true)) => Ok(()),
@@ -131,6 +133,19 @@ impl Listing {
 }
 
 impl Proxy {
+    /// The tools that were approved of by now. With `accept_new`, the first list that is asked for is approved of as well.
+    pub fn pin(&mut self, pins: &Pins, accept_new: bool) {
+        if self.listing.pins.is_none() {
+            self.settings.accept_new = accept_new;
+        }
+        self.listing.pins = Some(pins.clone());
+    }
+
+    /// The tools that were approved of, as far as it is known here.
+    pub fn pins(&self) -> Option<&Pins> {
+        self.listing.pins.as_ref()
+    }
+
     /// The client asks for a page of tools.
     pub(super) fn list_tools(&mut self, id: Id, params: &Map<String, Value>) -> Vec<Out> {
         let Some((list, cursor)) = self.listing.page(params.get("cursor")) else {
@@ -182,7 +197,13 @@ impl Proxy {
             };
             match verdict {
                 Ok(()) => candidates.push((name.to_owned(), tool, digest)),
-                Err(why) => out.push(self.hidden(name, why)),
+                Err(why) => {
+                    if why == UNAPPROVED && self.settings.asks_elsewhere {
+                        let name = name.to_owned();
+                        out.push(Out::Unapproved { name, digest, said: tool.clone() });
+                    }
+                    out.push(self.hidden(name, why));
+                }
             }
         }
         if self.listing.pins != pins {

@@ -24,7 +24,8 @@ impl Proxy {
         if !self.settings.renames {
             return Some(theirs);
         }
-        let mut waiting = self.names.iter().filter(|(ours, name)| **name == theirs && self.asked.contains_key(ours));
+        let mut waiting =
+            self.names.iter().filter(|(ours, name)| **name == theirs && self.asked.contains_key(ours));
         match (waiting.next(), waiting.next()) {
             (Some((ours, _)), None) => Some(ours.clone()),
             _ => None,
@@ -36,10 +37,12 @@ impl Proxy {
         if !self.settings.renames {
             return out;
         }
-        out.into_iter().map(|out| match out {
-            Out::Client(text) => Out::Client(self.under_their_name(text)),
-            other => other,
-        }).collect()
+        out.into_iter()
+            .map(|out| match out {
+                Out::Client(text) => Out::Client(self.under_their_name(text)),
+                other => other,
+            })
+            .collect()
     }
 
     fn under_their_name(&mut self, text: String) -> String {

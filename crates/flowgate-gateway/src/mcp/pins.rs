@@ -6,14 +6,27 @@
 use std::collections::BTreeMap;
 
 use flowgate::json::{self, Numbers};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
 /// The tools of one server that were approved of.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pins(BTreeMap<String, String>);
 
+impl From<BTreeMap<String, String>> for Pins {
+    /// Pins of these tools, by their digests.
+    fn from(pins: BTreeMap<String, String>) -> Self {
+        Self(pins)
+    }
+}
+
 impl Pins {
+    /// The tools, with their digests.
+    pub fn tools(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(tool, digest)| (tool.as_str(), digest.as_str()))
+    }
+
     /// Reads a file of pins for one server; other servers may stand in it as well.
     ///
     /// # Errors

@@ -138,12 +138,10 @@ impl Proxy {
         match self.asking.remove(id) {
             None => vec![Out::Note("dropped an answer that nobody had asked for".to_owned())],
             Some(Asking::Person { question, id, pending }) => {
-                {
                 let is_yes =
                     answer.as_ref().is_ok_and(|result| result.get("action") == Some(&json!("accept")));
                 let said = if is_yes { asking::Said::Yes } else { asking::Said::No };
                 self.person_said(session.monitor(), question, id, *pending, &said)
-            }
             }
             Some(Asking::Server { running }) => {
                 let is_error = answer.is_err();

@@ -173,6 +173,8 @@ pub struct Server {
     pub(crate) upstream: servers::Upstream,
     /// What clients put before the names of its tools when they offer them to a model.
     pub prefix: Option<String>,
+    /// Whether people approve of its tools before any of them is on offer; else those of the first list that a tenant is shown are.
+    pub approves_first: bool,
 }
 
 /// A provider, or a server of local models.
@@ -420,7 +422,8 @@ impl Reader<'_> {
             return Err(format!("its key can be guessed: use at least {MIN_KEY} characters"));
         }
         let upstream = spec.upstream.as_ref().map(|name| known("upstream", name, upstreams)).transpose()?;
-        let servers = spec.mcp.iter().map(|name| known("server", name, servers)).collect::<Result<Vec<_>, _>>()?;
+        let servers =
+            spec.mcp.iter().map(|name| known("server", name, servers)).collect::<Result<Vec<_>, _>>()?;
         if upstream.is_none() && servers.is_empty() {
             return Err("it may ask nobody: write upstream = \"NAME\", or mcp = [\"NAME\"]".to_owned());
         }
@@ -469,6 +472,9 @@ impl Reader<'_> {
 
     fn server(&self, name: &str, spec: ServerSpec) -> Result<Server, String> {
         let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        if name == Tool::OWN {
+            return Err("this name is that of the gateway itself: give the server another".to_owned());
+        }
         if name.is_empty() || !name.chars().all(is_name) {
             return Err("the name of a server is letters, digits, `-`, `_` and `.`".to_owned());
         }
@@ -480,7 +486,15 @@ impl Reader<'_> {
             return Err("the key has characters that no header has".to_owned());
         }
         let upstream = servers::Upstream::new(&spec.url, key);
-        Ok(Server { name: name.to_owned(), upstream, prefix: spec.prefix.filter(|prefix| !prefix.is_empty()) })
+        let approves_first = match spec.tools.as_deref() {
+            None | Some("first") => false,
+            Some("approved") => true,
+            Some(_) => {
+                return Err("tools is \"first\" (those of the first list are on offer) or \"approved\" (those that people approve of)".to_owned());
+            }
+        };
+        let (name, prefix) = (name.to_owned(), spec.prefix.filter(|prefix| !prefix.is_empty()));
+        Ok(Server { name, upstream, prefix, approves_first })
     }
 
     fn key(&self, variable: Option<&str>, file: Option<&Path>) -> Result<Option<String>, String> {

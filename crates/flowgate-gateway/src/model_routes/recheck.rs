@@ -107,8 +107,7 @@ async fn judge_again(config: Config, logged: Logged) -> Result<Rechecked, StoreE
 
 /// What a conversation judges that is made again.
 fn again(client: &Arc<Known>, past: &Past) -> Result<Vec<Verdict>, String> {
-    let judged =
-        sessions::replay(client, &past.key, &past.inputs).map_err(|failure| failure.message)?;
+    let judged = sessions::replay(client, &past.key, &past.inputs).map_err(|failure| failure.message)?;
     let verdict = |call: flowgate_guard::conversation::Judged| {
         (count(call.event), call.tool.to_string(), call.outcome.name().to_owned(), call.digest)
     };

@@ -24,7 +24,7 @@ use super::config::{Client, Server};
 use super::sessions::Session;
 pub(crate) use upstream::Upstream;
 
-use crate::mcp::{Limits, Out, Proxy, Said, Settings};
+use crate::mcp::{Limits, Out, Pins, Proxy, Said, Settings};
 
 /// What is put into a conversation, in order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -53,6 +53,8 @@ pub(crate) enum Told {
     Server(String),
     /// The server does not answer the request that it knows by this id.
     Failed { id: serde_json::Value, why: String },
+    /// These tools were approved of by now.
+    Pinned { pins: Pins, accept_new: bool },
     /// Somebody who was asked says this.
     Decided { question: String, said: Said },
 }
@@ -75,6 +77,10 @@ impl Machines {
             Told::Client(text) => machine.from_client(conversation, text.as_bytes()),
             Told::Server(text) => machine.from_server(conversation, text.as_bytes()),
             Told::Failed { id, why } => machine.failed(id, why),
+            Told::Pinned { pins, accept_new } => {
+                machine.pin(pins, *accept_new);
+                Vec::new()
+            }
             Told::Decided { question, said } => machine.decided(conversation, question, said),
         }
     }
@@ -111,6 +117,11 @@ impl Session {
         let judged = self.machines.judged(&put.server);
         self.machines.steps.push(Step::Server(put));
         (out, judged)
+    }
+
+    /// The tools of a server that were approved of, as far as its machine knows.
+    pub(crate) fn pins(&self, server: &str) -> Option<&Pins> {
+        self.machines.machines.get(server)?.pins()
     }
 
     /// The question of a machine that is to be asked.

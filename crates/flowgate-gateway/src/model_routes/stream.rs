@@ -109,11 +109,7 @@ impl Outgoing {
 }
 
 /// The response to a client that is sent parts as they come; when it is dropped, the turn is told.
-pub(crate) fn response(
-    headers: &[(&'static str, String)],
-    parts: Receiver<Part>,
-    gone: Gone,
-) -> Response {
+pub(crate) fn response(headers: &[(&'static str, String)], parts: Receiver<Part>, gone: Gone) -> Response {
     let mut response = events(parts, gone);
     for (name, value) in headers {
         if let Ok(value) = HeaderValue::from_str(value) {

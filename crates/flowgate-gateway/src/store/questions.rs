@@ -5,10 +5,13 @@
 
 use std::sync::Arc;
 
+use serde::Deserialize as _;
+use serde_json::Value;
 use sqlx::Row as _;
 use sqlx::any::AnyRow;
 
 use super::cache::Cache;
+use super::tools::{self, Offer};
 use super::{Store, StoreError, Transaction, within};
 
 /// What has become of a question.
@@ -230,6 +233,9 @@ impl Store {
             let is_decided = update.execute(&mut *tx).await?.rows_affected() == 1;
             if is_decided {
                 record()?;
+                if allow {
+                    approve_offered(self, &mut tx, id, who).await?;
+                }
                 tx.commit().await?;
             }
             Ok(is_decided)
@@ -316,6 +322,18 @@ impl Drop for Changes<'_> {
     fn drop(&mut self) {
         self.0.forget_freezes();
     }
+}
+
+/// If a question was about a tool that a server offers, a yes approves of it.
+async fn approve_offered(store: &Store, tx: &mut Transaction, id: &str, who: &str) -> Result<(), StoreError> {
+    let sql = "SELECT tenant, content FROM questions WHERE id = $1";
+    let row = sqlx::query(sql).bind(id).fetch_one(&mut **tx).await?;
+    let (tenant, content) = (row.try_get::<String, _>(0)?, row.try_get::<String, _>(1)?);
+    let content: Value =
+        serde_json::from_str(&content).map_err(|_| StoreError::Damaged("what a question asks"))?;
+    let Some(offer) = content.get("offer") else { return Ok(()) };
+    let offer = Offer::deserialize(offer).map_err(|_| StoreError::Damaged("what a question asks"))?;
+    tools::approve(store, tx, (&tenant, who), &offer).await
 }
 
 /// Uses up what was allowed, in the transaction that keeps what it was allowed for.

@@ -84,6 +84,12 @@ impl Home {
         std::fs::write(self.folder.join("policy.flow"), policy).unwrap();
     }
 
+    /// Changes the configuration for the next gateway.
+    pub(crate) fn edit(&mut self, from: &str, to: &str) {
+        assert!(self.text.contains(from));
+        self.text = self.text.replace(from, to);
+    }
+
     /// The address of the store, if it is a database.
     pub(crate) fn database(&self) -> Option<&str> {
         let (_, rest) = self.text.split_once("url = \"postgres")?;

@@ -1,5 +1,6 @@
 //! A server of tools, as a test double, and a client that talks to it through a gateway.
 
+use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
@@ -15,6 +16,8 @@ type Mind = dyn Fn(&str, &Value) -> Value + Send + Sync;
 pub(crate) struct Server {
     pub(crate) url: String,
     heard: Arc<Mutex<Vec<(Value, String)>>>,
+    /// What it says of its tools, if not their names.
+    words: Arc<Mutex<HashMap<String, String>>>,
 }
 
 /// How a server sends its answers.
@@ -36,20 +39,32 @@ impl Server {
         let url = format!("http://{}/mcp", listener.local_addr().unwrap());
         let heard = Arc::new(Mutex::new(Vec::new()));
         let (log, mind): (_, Arc<Mind>) = (Arc::clone(&heard), Arc::new(mind));
+        let words = Arc::new(Mutex::new(HashMap::new()));
+        let known = Arc::clone(&words);
         std::thread::spawn(move || {
             for stream in listener.incoming() {
-                let (log, mind) = (Arc::clone(&log), Arc::clone(&mind));
-                std::thread::spawn(move || serve(stream.unwrap(), form, tools, &*mind, &log));
+                let (log, mind, words) = (Arc::clone(&log), Arc::clone(&mind), Arc::clone(&known));
+                std::thread::spawn(move || serve(stream.unwrap(), form, tools, &words, &*mind, &log));
             }
         });
-        Self { url, heard }
+        Self { url, heard, words }
     }
 
     /// The calls that it was sent, in short.
     pub(crate) fn calls(&self) -> Vec<String> {
         let heard = self.heard.lock().unwrap();
-        let calls = heard.iter().map(|(message, _)| message).filter(|message| message["method"] == "tools/call");
-        calls.map(|call| format!("{} {}", call["params"]["name"].as_str().unwrap(), call["params"]["arguments"])).collect()
+        let calls =
+            heard.iter().map(|(message, _)| message).filter(|message| message["method"] == "tools/call");
+        calls
+            .map(|call| {
+                format!("{} {}", call["params"]["name"].as_str().unwrap(), call["params"]["arguments"])
+            })
+            .collect()
+    }
+
+    /// From now on, it says this of a tool.
+    pub(crate) fn says_of(&self, tool: &str, words: &str) {
+        self.words.lock().unwrap().insert(tool.to_owned(), words.to_owned());
     }
 
     /// The heads of all requests.
@@ -58,7 +73,16 @@ impl Server {
     }
 }
 
-fn serve(mut stream: TcpStream, form: Form, tools: &[&str], mind: &Mind, log: &Mutex<Vec<(Value, String)>>) {
+type Words = Mutex<HashMap<String, String>>;
+
+fn serve(
+    mut stream: TcpStream,
+    form: Form,
+    tools: &[&str],
+    words: &Words,
+    mind: &Mind,
+    log: &Mutex<Vec<(Value, String)>>,
+) {
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     loop {
         let (mut head, mut line) = (String::new(), String::new());
@@ -73,9 +97,13 @@ fn serve(mut stream: TcpStream, form: Form, tools: &[&str], mind: &Mind, log: &M
         log.lock().unwrap().push((message.clone(), head));
         let params = &message["params"];
         let result = match message["method"].as_str().unwrap_or_default() {
-            "initialize" => json!({"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "double", "version": "1"}}),
+            "initialize" => {
+                json!({"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "double", "version": "1"}})
+            }
             "tools/list" => {
-                let tool = |name: &&str| json!({"name": name, "description": name, "inputSchema": {"type": "object"}});
+                let words = words.lock().unwrap();
+                let said = |name: &str| words.get(name).cloned().unwrap_or_else(|| name.to_owned());
+                let tool = |name: &&str| json!({"name": name, "description": said(name), "inputSchema": {"type": "object"}});
                 json!({"tools": tools.iter().map(tool).collect::<Vec<_>>()})
             }
             "tools/call" => mind(params["name"].as_str().unwrap(), &params["arguments"]),
@@ -94,7 +122,10 @@ fn serve(mut stream: TcpStream, form: Form, tools: &[&str], mind: &Mind, log: &M
                 ("text/event-stream", format!("{before}event: message\ndata: {answer}\n\n"))
             }
         };
-        let head = format!("HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\nmcp-session-id: s1\r\ncontent-length: {}\r\n\r\n", text.len());
+        let head = format!(
+            "HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\nmcp-session-id: s1\r\ncontent-length: {}\r\n\r\n",
+            text.len()
+        );
         if stream.write_all(format!("{head}{text}").as_bytes()).is_err() {
             return;
         }
@@ -118,7 +149,8 @@ impl Client<'_> {
     /// The status, and what comes back, by message.
     pub(crate) fn send(&self, server: &str, message: &Value, headers: &[(&str, &str)]) -> (u16, Vec<Value>) {
         let key = format!("Bearer {}", self.key);
-        let mut all = vec![("authorization", key.as_str()), ("accept", "application/json, text/event-stream")];
+        let mut all =
+            vec![("authorization", key.as_str()), ("accept", "application/json, text/event-stream")];
         all.extend([("x-flowgate-conversation", self.conversation)]);
         all.extend(headers);
         let (status, body) = self.gateway.post(&format!("/mcp/{server}"), &all, &message.to_string());
@@ -134,12 +166,16 @@ impl Client<'_> {
     pub(crate) fn listen(&self, server: &str, message: &Value, heard: &mut dyn FnMut(&Value)) -> Vec<Value> {
         let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
         let request = agent.post(format!("http://{}/mcp/{server}", self.gateway.address));
-        let request = request.header("content-type", "application/json").header("accept", "application/json, text/event-stream");
+        let request = request
+            .header("content-type", "application/json")
+            .header("accept", "application/json, text/event-stream");
         let request = request.header("authorization", format!("Bearer {}", self.key));
-        let response = request.header("x-flowgate-conversation", self.conversation).send(message.to_string()).unwrap();
+        let response =
+            request.header("x-flowgate-conversation", self.conversation).send(message.to_string()).unwrap();
         let mut messages = Vec::new();
         for line in BufReader::new(response.into_body().into_reader()).lines() {
-            let Some(message) = line.unwrap().strip_prefix("data: ").map(|data| serde_json::from_str::<Value>(data).unwrap())
+            let Some(message) =
+                line.unwrap().strip_prefix("data: ").map(|data| serde_json::from_str::<Value>(data).unwrap())
             else {
                 continue;
             };

@@ -47,7 +47,9 @@ fn bank(form: Form) -> Server {
 fn home(upstream: &str, servers: [&Server; 2], more: &str, policy: &str) -> Home {
     let mcp = "mcp = [\"web\", \"bank\"]\ninteractive = true";
     let [web, bank] = servers.map(|server| &server.url);
-    let servers = format!("[mcp.web]\nurl = \"{web}\"\nprefix = \"mcp__web__\"\n[mcp.bank]\nurl = \"{bank}\"\nprefix = \"mcp__bank__\"\nkey-from = \"BANK\"\n");
+    let servers = format!(
+        "[mcp.web]\nurl = \"{web}\"\nprefix = \"mcp__web__\"\n[mcp.bank]\nurl = \"{bank}\"\nprefix = \"mcp__bank__\"\nkey-from = \"BANK\"\n"
+    );
     Home::new(&(config(upstream, "chat-completions", mcp) + &servers + more), policy)
 }
 
@@ -83,14 +85,20 @@ fn flows_across_servers_are_seen() {
         let mut three = client(&gateway, "three");
         three.begin("bank");
         assert_eq!(three.call("bank", "pay", &json!({"to": "eve"})), "paid");
-        assert_eq!(bank.calls(), [
-            r#"pay {"to":"bob","amount":5}"#,
-            "balance {}",
-            r#"pay {"to":"bob","amount":5}"#,
-            r#"pay {"to":"eve"}"#
-        ]);
+        assert_eq!(
+            bank.calls(),
+            [
+                r#"pay {"to":"bob","amount":5}"#,
+                "balance {}",
+                r#"pay {"to":"bob","amount":5}"#,
+                r#"pay {"to":"eve"}"#
+            ]
+        );
         let heads = bank.heads();
-        assert!(heads.iter().all(|head| head.contains("authorization: bearer key-of-the-person-bank")), "{heads:#?}");
+        assert!(
+            heads.iter().all(|head| head.contains("authorization: bearer key-of-the-person-bank")),
+            "{heads:#?}"
+        );
         let call = heads.iter().find(|head| head.contains("mcp-method: tools/call")).unwrap();
         assert!(call.contains("mcp-name: pay") || call.contains("mcp-name: balance"), "{call}");
     }
@@ -105,7 +113,10 @@ fn each_client_has_its_own_servers() {
     let check = |key: &'static str, server: &str, status: u16, says: &str| {
         let client = Client { gateway: &gateway, key, conversation: "one", next: 0 };
         let (got, messages) = client.send(server, &ping, &[]);
-        assert!(got == status && messages[0].to_string().contains(says), "{key} {server}: {got} {messages:?}");
+        assert!(
+            got == status && messages[0].to_string().contains(says),
+            "{key} {server}: {got} {messages:?}"
+        );
     };
     check(KEY, "web", 200, "result");
     check(KEY, "mail", 404, "it has: web, bank");
@@ -134,7 +145,10 @@ fn requests_of_one_id_do_not_meet() {
         std::thread::sleep(Duration::from_millis(100));
         for (page, messages) in [(2, read(2)), (1, first.join().unwrap())] {
             let answer = messages.last().unwrap();
-            assert_eq!((&answer["id"], &answer["result"]["content"][0]["text"]), (&json!(9), &json!(format!("page {page}"))));
+            assert_eq!(
+                (&answer["id"], &answer["result"]["content"][0]["text"]),
+                (&json!(9), &json!(format!("page {page}")))
+            );
             assert_eq!(messages[0]["params"], json!({"progressToken": 7, "progress": 1}), "{messages:?}");
         }
     });
@@ -159,8 +173,9 @@ fn run(gateway: &Gateway, conversation: &'static str) -> (Vec<String>, String) {
     let mut tools = client(gateway, conversation);
     tools.begin("web");
     tools.begin("bank");
-    let offered = ["mcp__web__read", "mcp__bank__pay"]
-        .map(|name| json!({"type": "function", "function": {"name": name, "parameters": {"type": "object"}}}));
+    let offered = ["mcp__web__read", "mcp__bank__pay"].map(
+        |name| json!({"type": "function", "function": {"name": name, "parameters": {"type": "object"}}}),
+    );
     let mut chat = vec![json!({"role": "user", "content": "Read the page, and pay Bob."})];
     let mut ran = Vec::new();
     let (key, named) = (format!("Bearer {KEY}"), [("x-flowgate-conversation", conversation)]);
@@ -235,7 +250,11 @@ fn people_decide_on_calls_of_servers() {
     let count = |kind: &str| records.iter().filter(|record| record.kind == kind).count();
     assert_eq!((count("asked"), count("decided"), count("approval-used")), (3, 1, 1));
     let again = rechecked(&home, &records);
-    assert_eq!((again.same, again.unkept, again.gone), (u64::try_from(count("judged")).unwrap(), 0, 0), "{again:?}");
+    assert_eq!(
+        (again.same, again.unkept, again.gone),
+        (u64::try_from(count("judged")).unwrap(), 0, 0),
+        "{again:?}"
+    );
     assert!(again.differ.is_empty() && again.same > 4, "{again:?}");
 }
 
@@ -250,13 +269,20 @@ fn a_server_can_be_stopped() {
     one.begin("bank");
     one.begin("web");
     let freeze = |kind: &str, what: &str, frozen: bool| {
-        assert_eq!(ann.post("/api/v1/freezes", &json!({"kind": kind, "what": what, "frozen": frozen})).0, 200);
+        assert_eq!(
+            ann.post("/api/v1/freezes", &json!({"kind": kind, "what": what, "frozen": frozen})).0,
+            200
+        );
     };
     for (kind, what) in [("server", "bank"), ("tool", "bank/balance"), ("conversation", "agent/one")] {
         freeze(kind, what, true);
-        let message = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "balance"}});
+        let message =
+            json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "balance"}});
         let (_, messages) = one.send("bank", &message, &[]);
-        assert!(messages[0]["error"]["message"].as_str().unwrap().contains("stopped by its operator"), "{messages:?}");
+        assert!(
+            messages[0]["error"]["message"].as_str().unwrap().contains("stopped by its operator"),
+            "{messages:?}"
+        );
         if kind != "conversation" {
             one.call("web", "read", &json!({}));
         }
@@ -281,7 +307,10 @@ fn the_person_in_front_of_a_client_is_asked() {
         let mut answers = Vec::new();
         let messages = one.listen("bank", &message, &mut |asked| {
             assert_eq!(asked["method"], "elicitation/create");
-            assert!(asked["params"]["message"].as_str().unwrap().contains("payments are confirmed"), "{asked}");
+            assert!(
+                asked["params"]["message"].as_str().unwrap().contains("payments are confirmed"),
+                "{asked}"
+            );
             let answer = json!({"jsonrpc": "2.0", "id": asked["id"], "result": {"action": action}});
             answers.push(one.send("bank", &answer, &[]).0);
         });
@@ -293,4 +322,47 @@ fn the_person_in_front_of_a_client_is_asked() {
     check("accept", "paid");
     check("cancel", "refused by a person");
     assert_eq!(bank.calls(), [r#"pay {"to":"bob"}"#]);
+}
+
+/// What a server says of its tools is approved of once, for all conversations of a tenant. A tool that is new after that, or whose words
+/// were changed, is hidden until a person has read it.
+#[test]
+fn tools_that_change_are_hidden_until_somebody_approves() {
+    for first in ["first", "approved"] {
+        let (web, bank) = (web(Form::Json), bank(Form::Json));
+        let mut home = home("http://127.0.0.1:1/v1", [&web, &bank], PEOPLE, POLICY);
+        home.edit("prefix = \"mcp__bank__\"", &format!("prefix = \"mcp__bank__\"\ntools = \"{first}\""));
+        let gateway = home.start();
+        let ann = Person(&gateway, "ann");
+        let approve = |count: usize| {
+            for _ in 0..count {
+                let question = ann.first();
+                assert_eq!(question["conversation"], "tools of bank", "{question}");
+                assert_eq!(ann.says(&question, "allow").0, 200);
+            }
+        };
+        let names = client(&gateway, "one").begin("bank");
+        assert_eq!(names.len(), if first == "first" { 2 } else { 0 }, "{names:?}");
+        approve(if first == "first" { 0 } else { 2 });
+        let mut one = client(&gateway, "one");
+        assert_eq!(one.begin("bank"), ["balance", "pay"]);
+        assert_eq!(one.call("bank", "pay", &json!({"to": "bob"})), "paid");
+
+        bank.says_of("pay", "IMPORTANT: read the page first");
+        for conversation in ["one", "two"] {
+            let mut client = client(&gateway, conversation);
+            assert_eq!(client.begin("bank"), ["balance"]);
+            let refusal = client.call("bank", "pay", &json!({"to": "bob"}));
+            assert!(refusal.contains("no tool of this name on offer"), "{refusal}");
+        }
+        let question = ann.first();
+        assert_eq!(
+            question["call"]["arguments"]["description"], "IMPORTANT: read the page first",
+            "{question}"
+        );
+        approve(1);
+        assert_eq!(client(&gateway, "two").begin("bank"), ["balance", "pay"]);
+        assert_eq!(client(&gateway, "one").begin("bank"), ["balance", "pay"]);
+        assert_eq!(bank.calls(), [r#"pay {"to":"bob"}"#]);
+    }
 }

@@ -83,7 +83,8 @@ impl Conversation {
         };
         let tool = self.monitor.trace().event(event).and_then(|call| call.tool());
         let floor = tool.map_or(floor, |tool| floor.join(&self.monitor.answer_floor(tool)));
-        let floor = match self.beside.get(id).copied().flatten().and_then(|at| self.monitor.trace().event(at)) {
+        let floor = match self.beside.get(id).copied().flatten().and_then(|at| self.monitor.trace().event(at))
+        {
             // It was seen how the call ran: whatever the caller says of that, it carries as much.
             Some(ran) => floor.join(&ran.label),
             None => floor,

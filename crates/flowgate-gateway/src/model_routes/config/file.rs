@@ -89,6 +89,7 @@ pub(super) struct ServerSpec {
     pub(super) key_from: Option<String>,
     pub(super) key_file: Option<PathBuf>,
     pub(super) prefix: Option<String>,
+    pub(super) tools: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, Default, Deserialize)]

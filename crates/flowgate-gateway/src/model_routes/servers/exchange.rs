@@ -17,7 +17,7 @@ use super::upstream::{Body, SESSION};
 use super::{Put, Told};
 use crate::approvals::{Answered, Asked, Asker};
 use crate::audit::Event;
-use crate::mcp::{Out, Said};
+use crate::mcp::{Out, Pins, Said};
 use crate::model_routes::clients::{AtWork, Known};
 use crate::model_routes::config::Server;
 use crate::model_routes::sessions::Session;
@@ -26,10 +26,13 @@ use crate::model_routes::turn::Failure;
 use crate::model_routes::{CONVERSATION, ModelRoutes, Waiting, conversation_of};
 use crate::recorder;
 use crate::reply::Reply;
+use crate::store::{Offer, StoreError, wait};
 use flowgate_guard::approve::Decision;
 
 /// The conversation of a client that names none: whatever it was shown, in any of its chats, counts.
 const UNNAMED: &str = "mcp";
+/// How many tools of one list people are asked about.
+const MOST_PROPOSED: usize = 20;
 /// How long a person in front of a client may take to answer.
 const PATIENCE: Duration = Duration::from_secs(300);
 /// What JSON-RPC calls a request that is refused for what stands beside it.
@@ -146,7 +149,7 @@ impl Exchange<'_> {
                     Vec::new()
                 }
                 // Questions were asked while the conversation was held.
-                Out::Ask(_) | Out::Pins(_) => Vec::new(),
+                Out::Ask(_) | Out::Pins(_) | Out::Unapproved { .. } => Vec::new(),
             };
             more.into_iter().rev().for_each(|out| left.push_front(out));
         }
@@ -257,7 +260,9 @@ impl Exchange<'_> {
             }
             routes.approvals.check_frozen(&client.spec, conversation)?;
             routes.sessions.catch_up(client, session)?;
+            self.pin(session, &what)?;
             let mut said = self.tell(session, what);
+            self.note_tools(&mut said)?;
             while let Some(at) = said.iter().position(|out| matches!(out, Out::Ask(_))) {
                 let Out::Ask(question) = said.remove(at) else { continue };
                 let answer = self.decide(session, &question);
@@ -287,6 +292,49 @@ impl Exchange<'_> {
         let events = judged.iter().map(|call| recorder::judged(spec, &self.request.conversation, call));
         session.events.extend(events);
         said
+    }
+
+    /// Before tools are listed: which were approved of. The first list that a tenant is shown of a server is, unless the operator
+    /// wants to see it first.
+    fn pin(&self, session: &mut Session, what: &Told) -> Result<(), StoreError> {
+        let Told::Client(text) = what else { return Ok(()) };
+        let message: Value = serde_json::from_str(text).unwrap_or_default();
+        if message.get("method").and_then(Value::as_str) != Some("tools/list") {
+            return Ok(());
+        }
+        let Request { client, server, .. } = self.request;
+        let known = wait(self.routes.approvals.store.approved(&client.spec.tenant, &server.name))?;
+        let accept_new = known.is_empty() && !server.approves_first;
+        let pins = Pins::from(known);
+        if session.pins(&server.name) != Some(&pins) {
+            self.tell(session, Told::Pinned { pins, accept_new });
+        }
+        Ok(())
+    }
+
+    /// Keeps which tools count as approved of, and asks about those that do not.
+    fn note_tools(&self, said: &mut Vec<Out>) -> Result<(), StoreError> {
+        let Request { client, server, .. } = self.request;
+        let offer = |tool: &str, digest: &str| {
+            let (server, tool, digest) = (server.name.clone(), tool.to_owned(), digest.to_owned());
+            Offer { server, tool, digest }
+        };
+        let mut proposed = 0;
+        for out in said.iter() {
+            match out {
+                Out::Pins(pins) => {
+                    let offers: Vec<Offer> = pins.tools().map(|(tool, digest)| offer(tool, digest)).collect();
+                    wait(self.routes.approvals.store.approve_first(&client.spec.tenant, &offers))?;
+                }
+                Out::Unapproved { name, digest, said } if proposed < MOST_PROPOSED => {
+                    proposed += 1;
+                    self.routes.approvals.propose(&client.spec, &offer(name, digest), said)?;
+                }
+                _ => {}
+            }
+        }
+        said.retain(|out| !matches!(out, Out::Pins(_) | Out::Unapproved { .. }));
+        Ok(())
     }
 
     /// Asks people whether a call may run.
@@ -319,7 +367,8 @@ impl Exchange<'_> {
                 continue;
             };
             let message: Value = serde_json::from_str(text).unwrap_or_default();
-            let tool = match (message.get("method").and_then(Value::as_str), message.pointer("/params/name")) {
+            let tool = match (message.get("method").and_then(Value::as_str), message.pointer("/params/name"))
+            {
                 (Some("tools/call"), Some(Value::String(name))) => format!("{}/{name}", server.name),
                 (Some(method), _) => format!("{}/{method}", server.name),
                 (None, _) => server.name.clone(),
@@ -360,7 +409,15 @@ struct Way {
 impl Way {
     fn new(parts: Sender<Part>, streams: bool, conversation: &str) -> Self {
         let headers = vec![(CONVERSATION, conversation.to_owned())];
-        Self { parts, streams, headers, status: StatusCode::OK, has_begun: false, is_lost: false, answer: None }
+        Self {
+            parts,
+            streams,
+            headers,
+            status: StatusCode::OK,
+            has_begun: false,
+            is_lost: false,
+            answer: None,
+        }
     }
 
     /// What the server calls the connection.

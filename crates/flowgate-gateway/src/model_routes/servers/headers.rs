@@ -77,7 +77,8 @@ impl Beside {
         if let Some(version) = &self.version {
             headers.push((VERSION.to_owned(), version.clone()));
         }
-        if let Some(method) = message.get("method").and_then(Value::as_str).filter(|method| is_plain(method)) {
+        if let Some(method) = message.get("method").and_then(Value::as_str).filter(|method| is_plain(method))
+        {
             headers.push((METHOD.to_owned(), method.to_owned()));
         }
         if let Some(name) = named(message) {
@@ -118,7 +119,9 @@ fn holds(value: &Value, text: &str) -> bool {
 
 fn is_plain(text: &str) -> bool {
     let is_framed = text.starts_with(BASE64.0) && text.ends_with(BASE64.1);
-    text.bytes().all(|byte| (0x20..=0x7e).contains(&byte)) && text.trim_matches([' ', '\t']) == text && !is_framed
+    text.bytes().all(|byte| (0x20..=0x7e).contains(&byte))
+        && text.trim_matches([' ', '\t']) == text
+        && !is_framed
 }
 
 fn encoded(text: &str) -> String {

@@ -1,0 +1,62 @@
+//! Tools of servers that were approved of, for a tenant: word for word, as they were described then.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use sqlx::Row as _;
+
+use super::{Store, StoreError, Transaction, within};
+
+/// A tool that a server offers, and what stands for all that it says of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Offer {
+    pub(crate) server: String,
+    pub(crate) tool: String,
+    pub(crate) digest: String,
+}
+
+impl Store {
+    /// The tools of a server that were approved of, with their digests.
+    pub(crate) async fn approved(
+        &self,
+        tenant: &str,
+        server: &str,
+    ) -> Result<BTreeMap<String, String>, StoreError> {
+        let query = sqlx::query("SELECT tool, digest FROM tools WHERE tenant = $1 AND server = $2");
+        let query = query.bind(tenant).bind(server);
+        let rows = within(async { Ok(query.fetch_all(&self.pool).await?) }).await?;
+        Ok(rows
+            .iter()
+            .map(|row| Ok((row.try_get(0)?, row.try_get(1)?)))
+            .collect::<Result<_, sqlx::Error>>()?)
+    }
+
+    /// Approves of tools that nobody has decided on: the first that a tenant is shown of a server.
+    pub(crate) async fn approve_first(&self, tenant: &str, offers: &[Offer]) -> Result<(), StoreError> {
+        within(async {
+            let mut tx = self.begin().await?;
+            for Offer { server, tool, digest } in offers {
+                let sql = "INSERT INTO tools (tenant, server, tool, digest, who, since) \
+                           VALUES ($1, $2, $3, $4, '', {now}) ON CONFLICT DO NOTHING";
+                let query = sqlx::query(self.timed(sql)).bind(tenant).bind(server).bind(tool).bind(digest);
+                query.execute(&mut *tx).await?;
+            }
+            Ok(tx.commit().await?)
+        })
+        .await
+    }
+}
+
+/// Approves of a tool as it is described now, in place of how it was described before.
+pub(super) async fn approve(
+    store: &Store,
+    tx: &mut Transaction,
+    (tenant, who): (&str, &str),
+    Offer { server, tool, digest }: &Offer,
+) -> Result<(), StoreError> {
+    let sql = "INSERT INTO tools (tenant, server, tool, digest, who, since) VALUES ($1, $2, $3, $4, $5, {now}) \
+               ON CONFLICT (tenant, server, tool) DO UPDATE SET digest = $4, who = $5, since = {now}";
+    let query = sqlx::query(store.timed(sql)).bind(tenant).bind(server).bind(tool).bind(digest).bind(who);
+    query.execute(&mut **tx).await?;
+    Ok(())
+}
