@@ -13,6 +13,7 @@ mod answer;
 mod asking;
 mod client;
 mod greeting;
+mod ifc;
 mod listing;
 mod message;
 mod names;
@@ -128,6 +129,8 @@ pub struct Proxy {
     subscribed: BTreeSet<String>,
     /// The client can ask its user.
     can_ask: bool,
+    /// Whoever asks now is told what answers carry.
+    tells_labels: bool,
     /// What clients call their requests, by the ids that the server knows.
     names: BTreeMap<Id, Id>,
     /// What was judged since it was last taken out.
@@ -162,6 +165,8 @@ struct Running {
     kind: Kind,
     /// By what its progress is told.
     progress: Option<Value>,
+    /// Whether the client is told what the answer carries.
+    tells_label: bool,
 }
 
 /// What a call is, and what its answer is to be.
@@ -237,6 +242,7 @@ impl Proxy {
             listing,
             subscribed: BTreeSet::new(),
             can_ask: false,
+            tells_labels: false,
             names: BTreeMap::new(),
             judged: Vec::new(),
             count: 0,
@@ -257,6 +263,11 @@ impl Proxy {
         let out = self.under_their_names(vec![Out::Client(error(Some(&id), REFUSED, why, None))]);
         self.abandon(id);
         out
+    }
+
+    /// Whether who asks from now on is told what answers carry, as `_meta.ifc`.
+    pub fn tell_labels(&mut self, tells: bool) {
+        self.tells_labels = tells;
     }
 
     /// Takes out what was judged since the last time.

@@ -203,11 +203,13 @@ impl Service {
             Route::Server => return self.exchange(request).await,
             Route::EndConnection => self.end_connection(request).await,
             // Nothing comes unasked.
-            Route::Listen => Err(Reply::detail(
-                StatusCode::METHOD_NOT_ALLOWED,
-                "messages are sent by POST; what a server says unasked is not passed on",
-            )
-            .header(header::ALLOW, "POST, DELETE")),
+            Route::Listen => Err(self.servers().err().unwrap_or_else(|| {
+                Reply::detail(
+                    StatusCode::METHOD_NOT_ALLOWED,
+                    "messages are sent by POST; what a server says unasked is not passed on",
+                )
+                .header(header::ALLOW, "POST, DELETE")
+            })),
             Route::Models => self.model_routes(Api::ChatCompletions)?.models(request.headers()),
             Route::QuestionEvents => return self.approvals()?.events(request.headers()).await,
             Route::Questions => self.approvals()?.list(request.headers(), request.uri().query()).await,

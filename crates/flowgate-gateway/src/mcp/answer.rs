@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::message::{Id, error, result};
 use super::refusal::{self, unjudged};
 use super::session::Session;
-use super::{Kind, Out, Proxy, REFUSED, Running};
+use super::{Kind, Out, Proxy, REFUSED, Running, ifc};
 
 /// The fields of a tool's result that are passed: the others are labelled by nobody.
 const FIELDS: [&str; 4] = ["content", "structuredContent", "isError", "resultType"];
@@ -26,6 +26,7 @@ impl Proxy {
     ) -> Vec<Out> {
         let withheld =
             |kind: &str, says: &str| vec![refusal::answer(id, running.kind, &unjudged(kind, says))];
+        let said = answer.as_ref().map_or(Label::BOTTOM, |result| ifc::read(session.monitor(), result));
         let (output, shown) = match read(running, answer) {
             Ok(read) => read,
             Err(says) => return withheld("malformed", says),
@@ -35,7 +36,7 @@ impl Proxy {
         if let (Kind::List(key), false) = (running.kind, is_error) {
             let monitor = session.monitor();
             let carries = monitor.would_carry([Entry::from(Body::Output(output.clone()))]);
-            if !carries.iter().all(|label| label.flows_to(&self.base(monitor, &[]))) {
+            if !carries.iter().all(|label| label.join(&said).flows_to(&self.base(monitor, &[]))) {
                 let tool = &running.tool;
                 out.push(Out::Note(format!(
                     "the list of `{tool}` is hidden, since the policy does not say that it may be shown to whoever calls every tool; \
@@ -45,29 +46,39 @@ impl Proxy {
                 return out;
             }
         }
-        let labelled = self.label(session.monitor(), output, running);
+        let labelled = self.label(session.monitor(), output, running, said);
         if let Some((event, _)) = labelled {
             session.ran(&running.call_id, event);
         }
         if !labelled.is_some_and(|(_, is_shown)| is_shown) {
             return withheld("rule", "the policy withholds the answer");
         }
-        out.push(Out::Client(match shown {
+        let told = match shown {
             Shown::Whole => line,
             Shown::Result(shown) => result(id, &shown),
             Shown::Failure => error(Some(id), REFUSED, "the server says that it could not", None),
+        };
+        out.push(Out::Client(match labelled.filter(|_| running.tells_label) {
+            Some((event, _)) => with_label(session.monitor(), event, told),
+            None => told,
         }));
         out
     }
 
     /// Labels an answer. Whether it may be shown.
     pub(super) fn is_shown(&self, monitor: &mut Monitor, output: Output, running: &Running) -> bool {
-        self.label(monitor, output, running).is_some_and(|(_, is_shown)| is_shown)
+        self.label(monitor, output, running, Label::BOTTOM).is_some_and(|(_, is_shown)| is_shown)
     }
 
-    /// Labels an answer: the event, and whether it may be shown. Nothing if there is no room for it.
-    fn label(&self, monitor: &mut Monitor, output: Output, running: &Running) -> Option<(EventId, bool)> {
-        let floor = monitor.answer_floor(&running.tool);
+    /// Labels an answer, which carries at least what the server has said: the event, and whether it may be shown. Nothing if there is no room for it.
+    fn label(
+        &self,
+        monitor: &mut Monitor,
+        output: Output,
+        running: &Running,
+        said: Label,
+    ) -> Option<(EventId, bool)> {
+        let floor = monitor.answer_floor(&running.tool).join(&said);
         let (event, findings) = monitor.push_raised(Entry::from(Body::Output(output)), &floor.into()).ok()?;
         Some((event, !stops(&findings) && is_cleared(monitor, event)))
     }
@@ -81,6 +92,15 @@ impl Proxy {
             false => monitor.strictest(&tools),
         }
     }
+}
+
+/// An answer with what it carries.
+fn with_label(monitor: &Monitor, event: EventId, told: String) -> String {
+    let label = monitor.trace().event(event).map(|event| event.label);
+    let (Some(label), Ok(mut message)) = (label, serde_json::from_str::<Value>(&told)) else { return told };
+    let Some(result) = message.get_mut("result").and_then(Value::as_object_mut) else { return told };
+    result.insert("_meta".to_owned(), json!({"ifc": ifc::shown(monitor, &label)}));
+    message.to_string()
 }
 
 /// What the client is shown of an answer.

@@ -176,7 +176,10 @@ impl Proxy {
             params = arguments.into_iter().chain(params).collect();
         }
         let sent = message::request(&id, &method, &params);
-        self.asked.insert(id, Asked::Call(Running { tool, call_id, kind, progress }));
+        self.asked.insert(
+            id,
+            Asked::Call(Running { tool, call_id, kind, progress, tells_label: self.tells_labels }),
+        );
         vec![Out::Server(sent)]
     }
 }

@@ -44,7 +44,7 @@ impl Proxy {
         let call = match self.judge(session, &tool, Map::new(), Map::new()) {
             Ruling::Run(authorized) => {
                 let call_id = authorized.call().id.clone();
-                Some(Running { tool, call_id, kind: Kind::Content, progress: None })
+                Some(Running { tool, call_id, kind: Kind::Content, progress: None, tells_label: false })
             }
             Ruling::Ask(_) | Ruling::No(_) => None,
         };

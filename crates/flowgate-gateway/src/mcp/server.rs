@@ -119,7 +119,8 @@ impl Proxy {
                 let call_id = authorized.call().id.clone();
                 let arguments = authorized.call().arguments.clone().unwrap_or_default();
                 let asked = message::request(&id, method, &arguments);
-                let running = Running { tool, call_id, kind: Kind::Content, progress: None };
+                let running =
+                    Running { tool, call_id, kind: Kind::Content, progress: None, tells_label: false };
                 self.asking.insert(id, Asking::Server { running });
                 vec![Out::Client(asked)]
             }

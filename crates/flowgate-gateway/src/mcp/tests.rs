@@ -121,7 +121,7 @@ fn tool(name: &str, description: &str) -> Value {
 fn parsed(out: &[Out]) -> Vec<Value> {
     let texts = out.iter().filter_map(|out| match out {
         Out::Client(text) | Out::Server(text) => Some(text),
-        Out::Note(_) | Out::Pins(_) => None,
+        Out::Note(_) | Out::Pins(_) | Out::Ask(_) | Out::Unapproved { .. } => None,
     });
     texts.map(|text| serde_json::from_str(text).unwrap()).collect()
 }

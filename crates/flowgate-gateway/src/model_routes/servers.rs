@@ -47,8 +47,12 @@ pub(crate) struct Put {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Told {
-    /// The client says this.
-    Client(String),
+    /// The client says this; if it wants to, it is told what the answer carries.
+    Client {
+        text: String,
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        labels: bool,
+    },
     /// The server says this.
     Server(String),
     /// The server does not answer the request that it knows by this id.
@@ -74,7 +78,10 @@ impl Machines {
         let machine =
             self.machines.entry(put.server.clone()).or_insert_with(|| Proxy::new(settings(client, server)));
         match &put.what {
-            Told::Client(text) => machine.from_client(conversation, text.as_bytes()),
+            Told::Client { text, labels } => {
+                machine.tell_labels(*labels);
+                machine.from_client(conversation, text.as_bytes())
+            }
             Told::Server(text) => machine.from_server(conversation, text.as_bytes()),
             Told::Failed { id, why } => machine.failed(id, why),
             Told::Pinned { pins, accept_new } => {

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use axum::http::StatusCode;
 use flowgate::monitor::{Authorized, Monitor, PushError};
+use flowgate::trace::Tool;
 use flowgate_guard::agent::{Agent, Observer, Toolbox, TurnError};
 use flowgate_guard::approve::{Ask, Decision, DigestKey};
 use flowgate_guard::conversation::{CONTINUE, Conversation, Ended, Reply, Settings, Turn as Done};
@@ -179,7 +180,7 @@ pub(crate) fn run(
     session.used = used;
     let completion = match turn.ended {
         Some(Ended::Asked) => waiting_for(&client.spec, question.as_ref(), &turn),
-        _ => completion(&client.spec, &turn),
+        _ => completion(&turn, &|tool| client.spec.name_of(tool)),
     };
     session.answered(client, &completion);
     Ok(completion)
@@ -209,7 +210,7 @@ fn waiting_for(client: &Client, question: Option<&Asked>, turn: &Done) -> Comple
         "[a person has to allow what comes next: question {}. Say `{CONTINUE}` when it is decided; anything else gives it up.]",
         question.map_or("unknown", |asked| &asked.id)
     );
-    let mut completion = completion(client, turn);
+    let mut completion = completion(turn, &|tool| client.name_of(tool));
     let _ = write!(completion.text, "{}{note}", if completion.text.is_empty() { "" } else { BETWEEN });
     completion
 }
@@ -231,14 +232,14 @@ fn said(replies: &[Reply]) -> String {
 const BETWEEN: &str = "\n\n";
 
 /// What the client gets of a turn.
-fn completion(client: &Client, turn: &Done) -> Completion {
+fn completion(turn: &Done, name: &dyn Fn(&Tool) -> String) -> Completion {
     let mut text = said(&turn.replies);
     if turn.ended == Some(Ended::Clearance) {
         let note = "[the policy does not let the model's server see what it would take to go on]";
         let _ = write!(text, "{}{note}", if text.is_empty() { "" } else { BETWEEN });
     }
     let call = |call: &flowgate_guard::conversation::Handed| {
-        let (id, name, arguments) = (call.id.clone(), client.name_of(&call.tool), call.arguments.clone());
+        let (id, name, arguments) = (call.id.clone(), name(&call.tool), call.arguments.clone());
         ToolCall { id, name, arguments }
     };
     let calls: Vec<ToolCall> = turn.calls.iter().map(call).collect();
@@ -352,7 +353,7 @@ mod tests {
             disarmed: Vec::new(),
         };
         let check = |turn: Done, text: &str, stop: Stop| {
-            let completion = completion(&turn);
+            let completion = completion(&turn, &|tool| tool.name.to_string());
             assert_eq!((completion.text.as_str(), completion.stop), (text, stop));
         };
         check(Done::default(), "", Stop::End);

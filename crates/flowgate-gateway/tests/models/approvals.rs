@@ -444,7 +444,7 @@ fn what_is_stopped_while_it_waits_does_not_go_out() {
     let body = json!({"model": "double", "messages": [{"role": "user", "content": "Mail Bob."}, {"role": "assistant", "content": agent.chat.get(1).map(text)}, {"role": "user", "content": "continue"}]});
     let headers = [("authorization", &*format!("Bearer {KEY}"))];
     let (status, answer) = gateway.post("/v1/chat/completions", &headers, &body.to_string());
-    assert_eq!((status, answer.contains("the tool is stopped by its operator")), (403, true), "{answer}");
+    assert_eq!((status, answer.contains("this tool is stopped by its operator")), (403, true), "{answer}");
     switch(false);
     // The turn is over; the same call asks again.
     agent.chat.truncate(0);

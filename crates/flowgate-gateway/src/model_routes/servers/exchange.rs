@@ -31,6 +31,9 @@ use flowgate_guard::approve::Decision;
 
 /// The conversation of a client that names none: whatever it was shown, in any of its chats, counts.
 const UNNAMED: &str = "mcp";
+/// The header and the word by which a client asks what answers carry.
+const FEATURES: &str = "x-mcp-features";
+const LABELS: &str = "ifc_labels";
 /// How many tools of one list people are asked about.
 const MOST_PROPOSED: usize = 20;
 /// How long a person in front of a client may take to answer.
@@ -49,6 +52,8 @@ pub(crate) struct Request {
     beside: Beside,
     /// Whether the client takes a stream of events.
     streams: bool,
+    /// Whether it wants to know what answers carry.
+    labels: bool,
     _at_work: AtWork,
 }
 
@@ -77,8 +82,9 @@ impl ModelRoutes {
         let conversation = conversation_of(headers).map_err(bad)?.unwrap_or_else(|| UNNAMED.to_owned());
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
         let streams = text("accept").is_some_and(|kinds| kinds.contains("text/event-stream"));
+        let labels = text(FEATURES).is_some_and(|list| list.split(',').any(|one| one.trim() == LABELS));
         let (session, beside) = (text(SESSION), Beside::read(headers).map_err(bad)?);
-        Ok(Request { client, server, conversation, session, beside, streams, _at_work: at_work })
+        Ok(Request { client, server, conversation, session, beside, streams, labels, _at_work: at_work })
     }
 
     /// The client ends a connection: what was shown in it is known all the same.
@@ -112,7 +118,7 @@ impl ModelRoutes {
         let is_request = message.get("method").is_some() && message.get("id").is_some();
         let way = Way::new(parts, request.streams && is_request, &request.conversation);
         let mut exchange = Exchange { routes: self, request, waiting, way };
-        let said = exchange.put(Told::Client(text.to_owned()));
+        let said = exchange.put(Told::Client { text: text.to_owned(), labels: request.labels });
         match said.and_then(|said| exchange.carry_out(said)) {
             Ok(()) => exchange.way.finish(is_request),
             Err(failure) => exchange.way.fail(&failure),
@@ -169,7 +175,7 @@ impl Exchange<'_> {
             false => None,
         };
         let silent = json!({"jsonrpc": "2.0", "id": own, "result": {"action": "cancel"}});
-        self.put(Told::Client(answer.unwrap_or_else(|| silent.to_string())))
+        self.put(Told::Client { text: answer.unwrap_or_else(|| silent.to_string()), labels: false })
     }
 
     fn ask_client(&mut self, own: &Value, text: String) -> Option<String> {
@@ -251,7 +257,7 @@ impl Exchange<'_> {
         let found = routes.sessions.named(client, conversation);
         // What a server has said is taken in also if nobody waits for it any more.
         let nobody_else = Waiting::default();
-        let waiting = if matches!(what, Told::Client(_)) { self.waiting } else { &nobody_else };
+        let waiting = if matches!(what, Told::Client { .. }) { self.waiting } else { &nobody_else };
         let mut held = routes.sessions.lock(client, &found, waiting)?;
         let done = held.get().map(|session| {
             if !routes.sessions.has_room(session) {
@@ -297,7 +303,7 @@ impl Exchange<'_> {
     /// Before tools are listed: which were approved of. The first list that a tenant is shown of a server is, unless the operator
     /// wants to see it first.
     fn pin(&self, session: &mut Session, what: &Told) -> Result<(), StoreError> {
-        let Told::Client(text) = what else { return Ok(()) };
+        let Told::Client { text, .. } = what else { return Ok(()) };
         let message: Value = serde_json::from_str(text).unwrap_or_default();
         if message.get("method").and_then(Value::as_str) != Some("tools/list") {
             return Ok(());

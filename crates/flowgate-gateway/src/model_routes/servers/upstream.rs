@@ -73,6 +73,8 @@ impl Upstream {
     pub(super) fn send(&self, message: &str, headers: &[(String, String)]) -> Result<Answer, &'static str> {
         let mut request = self.agent.post(&self.url).header("content-type", "application/json");
         request = request.header("accept", "application/json, text/event-stream");
+        // What a server says of its answers can only make them carry more.
+        request = request.header("x-mcp-features", "ifc_labels");
         if let Some(key) = &self.key {
             request = request.header("authorization", format!("Bearer {key}"));
         }

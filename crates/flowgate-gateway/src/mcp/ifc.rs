@@ -1,0 +1,93 @@
+//! Labels that servers and clients tell each other: `_meta.ifc` of a result.
+//!
+//! ```json
+//! {"integrity": "untrusted", "confidentiality": ["ann", "bob"]}
+//! ```
+//!
+//! What a server says of its answers can make them carry more than the policy says, never less. `integrity` is about the policy's
+//! dimension of this name; `confidentiality` about the one that is called `confidentiality`, `secrecy` or `readers`. What a policy has no
+//! dimension for, it does not speak of; a value that the dimension does not know is its greatest.
+
+use flowgate::label::Label;
+use flowgate::monitor::Monitor;
+use serde_json::{Map, Value};
+
+/// The fields, what they call the least, and the dimensions that they may be about.
+const FIELDS: [(&str, &str, &[&str]); 2] = [
+    ("integrity", "trusted", &["integrity"]),
+    ("confidentiality", "public", &["confidentiality", "secrecy", "readers"]),
+];
+
+/// What a result carries by the word of its server.
+pub(super) fn read(monitor: &mut Monitor, result: &Value) -> Label {
+    let Some(ifc) = result.get("_meta").and_then(|meta| meta.get("ifc")) else { return Label::BOTTOM };
+    let Value::Object(said) = ifc else { return monitor.from_names(&Value::Null) };
+    let mut names = bottom(monitor);
+    for (field, least, dimensions) in FIELDS {
+        let Some(value) = said.get(field).filter(|value| value.as_str() != Some(least)) else { continue };
+        if let Some(name) = dimensions.iter().find(|name| names.contains_key(**name)) {
+            names.insert((*name).to_owned(), value.clone());
+        }
+    }
+    monitor.from_names(&Value::Object(names))
+}
+
+/// What a client is told of a label.
+pub(super) fn shown(monitor: &Monitor, label: &Label) -> Value {
+    let (names, bottom) = (monitor.to_names(label), bottom(monitor));
+    let told = FIELDS.iter().filter_map(|(field, least, dimensions)| {
+        let name = dimensions.iter().find(|name| bottom.contains_key(**name))?;
+        let value = match names.get(*name)? {
+            value if Some(value) == bottom.get(*name) => Value::from(*least),
+            Value::Array(readers) => Value::Array(readers.clone()),
+            _ if *field == "integrity" => Value::from("untrusted"),
+            _ => Value::from("private"),
+        };
+        Some(((*field).to_owned(), value))
+    });
+    Value::Object(told.collect())
+}
+
+fn bottom(monitor: &Monitor) -> Map<String, Value> {
+    match monitor.to_names(&Label::BOTTOM) {
+        Value::Object(names) => names,
+        _ => Map::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use flowgate::policy::Policy;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn labels_are_told_and_only_ever_raise() {
+        let policy = "lattice integrity: trusted < untrusted\nlattice secrecy: public < internal < private\n";
+        let mut monitor = Monitor::new(Arc::new(Policy::parse(policy).unwrap()));
+        let mut check = |ifc: Value, expected: Value, told: Value| {
+            let label = read(&mut monitor, &json!({"_meta": {"ifc": ifc}}));
+            assert_eq!(monitor.to_names(&label), expected);
+            assert_eq!(shown(&monitor, &label), told);
+        };
+        let names = |integrity: &str, secrecy: &str| json!({"integrity": integrity, "secrecy": secrecy});
+        let told =
+            |integrity: &str, secrecy: &str| json!({"integrity": integrity, "confidentiality": secrecy});
+        check(json!({}), names("trusted", "public"), told("trusted", "public"));
+        check(json!({"integrity": "trusted"}), names("trusted", "public"), told("trusted", "public"));
+        check(json!({"integrity": "untrusted"}), names("top", "public"), told("untrusted", "public"));
+        check(json!({"integrity": 3}), names("top", "public"), told("untrusted", "public"));
+        check(
+            json!({"confidentiality": "internal"}),
+            names("trusted", "internal"),
+            told("trusted", "private"),
+        );
+        check(json!({"confidentiality": ["ann"]}), names("trusted", "top"), told("trusted", "private"));
+        check(json!({"purpose": "x"}), names("trusted", "public"), told("trusted", "public"));
+        check(json!("untrusted"), names("top", "top"), told("untrusted", "private"));
+        assert_eq!(read(&mut monitor, &json!({})), Label::BOTTOM);
+    }
+}
