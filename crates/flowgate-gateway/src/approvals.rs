@@ -10,6 +10,7 @@ pub(crate) mod people;
 pub(crate) mod routes;
 pub(crate) mod webhook;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -53,6 +54,8 @@ pub(crate) struct Approvals {
     recorder: Recorder,
     asking: Asking,
     webhook: Option<Webhook>,
+    /// The consents of all policies, as `CLIENT:LINE`.
+    consents: Vec<String>,
     /// Rings when something happened to a question here.
     bell: watch::Sender<()>,
 }
@@ -96,8 +99,9 @@ impl Approvals {
         recorder: Recorder,
         asking: Asking,
         webhook: Option<Webhook>,
+        consents: Vec<String>,
     ) -> Self {
-        Self { store, people, recorder, asking, webhook, bell: watch::Sender::new(()) }
+        Self { store, people, recorder, asking, webhook, consents, bell: watch::Sender::new(()) }
     }
 
     /// Asks whether a call may run, and waits a while for the answer. Where nobody may decide, the answer is no. What was allowed in
@@ -221,6 +225,15 @@ impl Approvals {
                 Err(Failure::new(StatusCode::FORBIDDEN, message))
             }
         }
+    }
+
+    /// The lines of a client's policy whose consent is withdrawn.
+    pub(crate) fn withdrawn(&self, client: &Client) -> Result<BTreeSet<usize>, StoreError> {
+        let freezes = wait(self.store.freezes())?;
+        let consents = freezes.iter().filter(|freeze| freeze.kind == Kind::Consent.name());
+        let lines = consents
+            .filter_map(|freeze| freeze.what.rsplit_once(':').filter(|(name, _)| *name == client.name));
+        Ok(lines.filter_map(|(_, line)| line.parse().ok()).collect())
     }
 
     /// Whether a call may not run, since somebody has stopped it: why.

@@ -113,8 +113,12 @@ impl ModelRoutes {
         let webhook = webhook.map(|(url, secret)| Webhook::new(url, secret.into_bytes())).transpose();
         let webhook = webhook.map_err(|_| StoreError::Damaged("no thread can be started for the webhook"))?;
         let people = People::new(people, &clients);
+        let consents = clients.iter().flat_map(|client| {
+            client.policy.consents().map(|line| format!("{}:{line}", client.name)).collect::<Vec<_>>()
+        });
         let approvals =
-            Arc::new(Approvals::new(Arc::clone(&open), people, recorder.clone(), asking, webhook));
+            Approvals::new(Arc::clone(&open), people, recorder.clone(), asking, webhook, consents.collect());
+        let approvals = Arc::new(approvals);
         upkeep::begin(&open, &approvals, store.retention);
         let sessions = Sessions::new(open, store.memory, store.conversation);
         let (clients, answers) = (Clients::new(clients), AtomicU64::new(0));

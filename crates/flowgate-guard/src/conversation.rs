@@ -19,7 +19,7 @@ mod sent;
 mod settings;
 mod turn;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use flowgate::label::Label;
 use flowgate::monitor::{
@@ -245,6 +245,13 @@ impl Conversation {
     pub fn recall(&mut self, record: &Value) -> Result<(), MemoryError> {
         self.put(|| Input::Recall(record.clone()));
         self.monitor.recall(record)
+    }
+
+    /// The consents on these lines of the policy are withdrawn from now on, and no others.
+    pub fn withdraw(&mut self, lines: &BTreeSet<usize>) {
+        if self.monitor.withdraw_consents(lines) {
+            self.put(|| Input::Withdrawn(lines.clone()));
+        }
     }
 
     /// How the model's tokens are chosen from now on.

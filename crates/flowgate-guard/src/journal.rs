@@ -7,6 +7,8 @@
 //!
 //! [`Conversation::inputs`]: crate::conversation::Conversation::inputs
 
+use std::collections::BTreeSet;
+
 use flowgate_lm::chat::{Completion, Message, Sampling};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -43,6 +45,8 @@ pub enum Input {
     Sampling(Sampling),
     /// What stores of the account carry.
     Recall(Value),
+    /// The consents on these lines of the policy are withdrawn, and no others.
+    Withdrawn(BTreeSet<usize>),
     /// What was written to stores was marked.
     Stamped(String),
     /// A chat was sent.

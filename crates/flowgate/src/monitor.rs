@@ -15,6 +15,7 @@ mod regions;
 mod requirement;
 mod stores;
 mod verdict;
+mod withdraw;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -94,6 +95,8 @@ pub struct Monitor {
     /// Calls that were not permitted but happened, in a log.
     unpermitted: std::collections::HashSet<EventId>,
     answered: std::collections::HashSet<EventId>,
+    /// Consents that were withdrawn, by where they begin.
+    withdrawn: std::collections::BTreeSet<usize>,
     reserved: Vec<(EventId, Arc<Ticket>)>,
     version: u64,
 }
@@ -165,6 +168,7 @@ impl Monitor {
             accesses: HashMap::new(),
             unpermitted: std::collections::HashSet::new(),
             answered: std::collections::HashSet::new(),
+            withdrawn: std::collections::BTreeSet::new(),
             reserved: Vec::new(),
             version: 0,
         }

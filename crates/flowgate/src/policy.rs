@@ -132,6 +132,11 @@ impl Policy {
         line.split("  #").next().unwrap_or(line).trim_end()
     }
 
+    /// The lines, from 1, on which it says what is consented to.
+    pub fn consents(&self) -> impl Iterator<Item = usize> + '_ {
+        self.plan.consents.iter().map(|consent| self.line(&consent.span))
+    }
+
     /// The line, from 1, on which `span` begins.
     pub fn line(&self, span: &Span) -> usize {
         self.source.get(..span.start).map_or(0, |before| before.matches('\n').count()) + 1

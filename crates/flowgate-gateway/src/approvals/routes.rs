@@ -49,7 +49,7 @@ enum SaidDecision {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Switch {
     kind: Kind,
-    /// The client, the conversation as `CLIENT/NAME`, the tool, or the server.
+    /// The client, the conversation as `CLIENT/NAME`, the tool, the server, or the consent as `CLIENT:LINE` of its policy.
     what: String,
     frozen: bool,
 }
@@ -66,6 +66,8 @@ pub(crate) enum Kind {
     Tool,
     /// All calls of tools of a server.
     Server,
+    /// Standing consent of a policy.
+    Consent,
 }
 
 impl Kind {
@@ -75,6 +77,7 @@ impl Kind {
             Self::Conversation => "conversation",
             Self::Tool => "tool",
             Self::Server => "server",
+            Self::Consent => "consent",
         }
     }
 }
@@ -233,9 +236,15 @@ impl Approvals {
             let message = "what is stopped is stopped for all tenants, and you are there for some";
             return Err(Reply::detail(StatusCode::FORBIDDEN, message));
         }
-        let form = "`{\"kind\": \"client\", \"conversation\", \"tool\" or \"server\", \"what\": \"...\", \"frozen\": true or false}`";
+        let form = "`{\"kind\": \"client\", \"conversation\", \"tool\", \"server\" or \"consent\", \"what\": \"...\", \"frozen\": true or false}`";
         let switch: Switch = read(body, form)?;
         let (kind, what) = (switch.kind.name(), switch.what.as_str());
+        if switch.kind == Kind::Consent && switch.frozen && !self.consents.iter().any(|known| known == what) {
+            let known = if self.consents.is_empty() { "none".to_owned() } else { self.consents.join(", ") };
+            let message =
+                format!("there is no such consent; there are, as CLIENT:LINE of its policy: {known}");
+            return Err(Reply::detail(StatusCode::NOT_FOUND, &message));
+        }
         self.recorder
             .record(&[Event::KillSwitch {
                 what: format!("{kind} {what}"),

@@ -108,6 +108,8 @@ pub(crate) fn run(
     }
     let small = remote.asked_for(client.spec.small_model.as_deref().unwrap_or(&asked.model));
 
+    let withdrawn = approvals.withdrawn(&client.spec)?;
+    session.conversation.withdraw(&withdrawn);
     let asker = Asker { client: &client.spec, conversation: name, turns: session.turns(), waiting };
     let (mut question, mut used): (Option<Asked>, Vec<Asked>) = (None, Vec::new());
     if session.conversation.resume(&mut session.history, &request.messages) {
@@ -172,6 +174,10 @@ pub(crate) fn run(
         let stopped = calls.find_map(|call| approvals.stops(&client.spec, name, &call.tool.to_string()));
         if let Some(why) = stopped {
             return Err(Failure::new(StatusCode::FORBIDDEN, why));
+        }
+        if !turn.calls.is_empty() && approvals.withdrawn(&client.spec)? != withdrawn {
+            let why = "what the policy consents to has changed meanwhile: try again";
+            return Err(Failure::new(StatusCode::CONFLICT, why));
         }
     }
     for Asked { digest, tool, .. } in used.iter().cloned() {

@@ -458,3 +458,66 @@ fn text(message: &flowgate_lm::chat::Message) -> String {
         other => format!("{other:?}"),
     }
 }
+
+/// A secret page, which standing consent lets into the body of a mail.
+const CONSENTS: &str = r#"
+lattice integrity: trusted < untrusted
+lattice secrecy: public < private
+
+label message as trusted, public if:
+    (message: Message)
+    message.role in ["system", "user"]
+label tool as trusted, public if:
+    (tool: Tool)
+label out.content as trusted, private if:
+    (out: ToolOutput) is tool:read
+label out.content as trusted, public if:
+    (out: ToolOutput) is tool:send
+require trusted, private if:
+    (call: ToolCall) is tool:read
+require trusted, public else deny if:
+    (call: ToolCall) is tool:send
+payload call.arguments.body if:
+    (call: ToolCall) is tool:send
+consent private for call.arguments.body if:
+    (call: ToolCall) is tool:send
+"#;
+
+/// Standing consent is withdrawn at once, also in a conversation that goes on, and stands again when it is let stand.
+#[test]
+fn consent_can_be_withdrawn() {
+    let upstream = Upstream::new(|request: &Request| {
+        let shown = text_of(request);
+        match (
+            shown.matches("\"read\"").count(),
+            shown.matches("name: \"send\"").count(),
+            shown.matches("user ").count(),
+        ) {
+            (0, ..) => calls(&[("read", "{}")]),
+            (_, sent, asked) if sent < asked => {
+                calls(&[("send", r#"{"to": "bob", "body": {"$slot": {"regions": ["h1"]}}}"#)])
+            }
+            _ => says("Done."),
+        }
+    });
+    let people = "[people.bob]\nkey-from = \"bob\"\nrole = \"admin\"\n";
+    let text = config(&upstream.url, "chat-completions", "interactive = true") + people;
+    let gateway = Home::new(&text, CONSENTS).start();
+    let bob = Person(&gateway, "bob");
+    let switch = |what: &str, frozen: bool| {
+        bob.post("/api/v1/freezes", &json!({"kind": "consent", "what": what, "frozen": frozen}))
+    };
+    let (status, problem) = switch("agent:3", true);
+    assert!(status == 404 && problem.contains("agent:20"), "{problem}");
+    let mut agent = Agent::new(&gateway, FORMS[0].0, false, KEY);
+    agent.page = "4111".to_owned();
+    let sent = |agent: &mut Agent, frozen: bool| {
+        assert_eq!(switch("agent:20", frozen).0, if frozen || !agent.ran.is_empty() { 200 } else { 404 });
+        agent.ran = vec![String::new()];
+        agent.says("Mail it to Bob.");
+        agent.ran.iter().any(|call| call.contains("4111"))
+    };
+    assert!(sent(&mut agent, false));
+    assert!(!sent(&mut agent, true));
+    assert!(sent(&mut agent, false));
+}

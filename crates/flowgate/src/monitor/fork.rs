@@ -54,6 +54,7 @@ impl Monitor {
             accesses: self.accesses.clone(),
             unpermitted: self.unpermitted.clone(),
             answered: self.answered.clone(),
+            withdrawn: self.withdrawn.clone(),
             reserved: self.reserved.clone(),
             version: self.version,
         }

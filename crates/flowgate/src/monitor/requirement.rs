@@ -263,7 +263,8 @@ impl Monitor {
         for statement in statements {
             let Some(call) = self.trace.event(event) else { return Vec::new() };
             let is_trusted = space.restrict(&call.document.label_of(0), space.integrity()) == Label::BOTTOM;
-            if !is_trusted || self.ambiguous(plan, &statement.query, call.tool()).is_some() {
+            let is_withdrawn = self.withdrawn.contains(&statement.span.start);
+            if !is_trusted || is_withdrawn || self.ambiguous(plan, &statement.query, call.tool()).is_some() {
                 continue;
             }
             let Self { trace, roster, parameters, answers, .. } = self;

@@ -266,12 +266,15 @@ impl Exchange<'_> {
             }
             routes.approvals.check_frozen(&client.spec, conversation)?;
             routes.sessions.catch_up(client, session)?;
+            session.conversation.withdraw(&routes.approvals.withdrawn(&client.spec)?);
             self.pin(session, &what)?;
             let mut said = self.tell(session, what);
             self.note_tools(&mut said)?;
             while let Some(at) = said.iter().position(|out| matches!(out, Out::Ask(_))) {
                 let Out::Ask(question) = said.remove(at) else { continue };
                 let answer = self.decide(session, &question);
+                // Meanwhile it may have been withdrawn what the policy consents to.
+                session.conversation.withdraw(&routes.approvals.withdrawn(&client.spec)?);
                 let decided = Told::Decided { question, said: answer };
                 said.extend(self.tell(session, decided));
             }

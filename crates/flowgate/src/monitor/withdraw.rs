@@ -1,0 +1,80 @@
+//! Standing consent that is withdrawn while a session goes on.
+//!
+//! What was consented to is not consented to any more, from the next verdict on, and a permit that rested on it is judged again. The
+//! policy stays the same: who wants the consent to stand again says so.
+
+use std::collections::BTreeSet;
+
+use super::Monitor;
+
+impl Monitor {
+    /// The consents on these lines of the policy are withdrawn from now on, and no others. Whether that is another set than before.
+    pub fn withdraw_consents(&mut self, lines: &BTreeSet<usize>) -> bool {
+        let consents = self.policy.plan.consents.iter();
+        let withdrawn = consents.filter(|consent| lines.contains(&self.policy.line(&consent.span)));
+        let withdrawn: BTreeSet<usize> = withdrawn.map(|consent| consent.span.start).collect();
+        if withdrawn == self.withdrawn {
+            return false;
+        }
+        self.withdrawn = withdrawn;
+        self.version += 1;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::label::Label;
+    use crate::monitor::{Attribution, Source, Verdict};
+    use crate::policy::Policy;
+    use crate::trace::{Body, Call, Entry, Message, Tool};
+
+    const POLICY: &str = r#"
+lattice integrity: trusted < untrusted
+lattice secrecy: public < private
+label message as trusted, private if:
+    (message: Message)
+require trusted, public else deny if:
+    (call: ToolCall) is tool:book
+consent private for call.arguments.card if:
+    (call: ToolCall) is tool:book
+"#;
+
+    #[test]
+    fn what_rests_on_a_withdrawn_consent_is_judged_again() {
+        let policy = Arc::new(Policy::parse(POLICY).unwrap());
+        assert_eq!(policy.consents().collect::<Vec<_>>(), [8]);
+        let mut monitor = Monitor::new(policy);
+        let content = json!("My card is 4111.");
+        let message = Message { role: "user".to_owned(), content };
+        let (said, _) = monitor.push(Entry::from(Body::Message(message))).unwrap();
+        let nodes = monitor.trace().event(said).unwrap().document.nodes().len();
+        // The model has not seen the card, which is passed on.
+        let slot =
+            Source::Slot { view: Label::BOTTOM, regions: (0..nodes).map(|node| (said, node)).collect() };
+        let judge = |monitor: &mut Monitor, id: &str| {
+            let call = Call::from_json(id.to_owned(), Tool::local("book"), r#"{"card": "4111"}"#);
+            let mut attribution = Attribution::view("test", Label::BOTTOM, 1);
+            attribution.arguments = [("card".to_owned(), slot.clone())].into();
+            monitor.judge_entry(Entry::from(Body::Call(call)), attribution)
+        };
+        let consented = |verdict: &Verdict| matches!(verdict, Verdict::Permit(_));
+        let first = judge(&mut monitor, "1");
+        assert!(consented(&first), "{first:?}");
+        assert!(
+            monitor.withdraw_consents(&BTreeSet::from([8]))
+                && !monitor.withdraw_consents(&BTreeSet::from([8]))
+        );
+        let Verdict::Permit(permit) = first else { return };
+        assert!(monitor.redeem(permit).is_err());
+        assert!(!consented(&judge(&mut monitor, "2")));
+        // No other line of the policy is a consent.
+        assert!(monitor.withdraw_consents(&BTreeSet::from([6, 9])));
+        assert!(consented(&judge(&mut monitor, "3")));
+    }
+}
