@@ -7,11 +7,13 @@ use flowgate::policy::Dialect;
 use flowgate_gateway::access::{Access, Token};
 use flowgate_gateway::limits::Limits;
 use flowgate_gateway::model_routes;
+use flowgate_gateway::model_routes::config::Remarks;
 use flowgate_gateway::server::{Config, Ended, serve};
 
-use crate::args::ServeArgs;
+use crate::args::{Color, ServeArgs};
 use crate::input::{InputError, policy_source};
 use crate::output::Output;
+use crate::visible;
 
 /// The name of the token in the environment.
 const TOKEN: &str = "FLOWGATE_TOKEN";
@@ -23,8 +25,9 @@ pub(crate) fn run(options: &ServeArgs, output: &mut Output) -> Result<u8, InputE
         .map_err(|error| InputError(format!("{}: {error}", options.listen)))?;
     let dialect = if options.compat { Dialect::Compat } else { Dialect::Flowgate };
     let asker = options.answering.asker()?;
-    let models = options.config.as_deref().map(model_routes).transpose()?;
-    if let Some(models) = &models {
+    let mut models = options.config.as_deref().map(model_routes).transpose()?;
+    if let Some(models) = &mut models {
+        models.remarks = remarks();
         output.note(&format!("conversations are kept in {}", models.store.place.name()));
     }
     let config = Config { listen: options.listen, dialect, access, asker, models, limits: limits(options) };
@@ -42,6 +45,16 @@ pub(super) fn model_routes(path: &Path) -> Result<model_routes::config::Config, 
     let folder = path.parent().unwrap_or(Path::new(""));
     let read = model_routes::config::read(&text, folder, &|name| std::env::var(name).ok());
     read.map_err(|error| InputError(format!("{}: {error}", path.display())))
+}
+
+/// Remarks are printed as they come; they hold names that servers chose.
+fn remarks() -> Remarks {
+    let (sender, remarks) = std::sync::mpsc::sync_channel::<String>(64);
+    std::thread::spawn(move || {
+        let mut output = Output::standard(Color::Auto);
+        remarks.iter().for_each(|remark| output.note(&visible::short(&remark, 600)));
+    });
+    Remarks(Some(sender))
 }
 
 fn token(file: Option<&Path>) -> Result<Option<Token>, InputError> {
