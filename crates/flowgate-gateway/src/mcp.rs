@@ -25,7 +25,7 @@ mod session;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use flowgate::monitor::{Attribution, Authorized, Question, Verdict};
 use flowgate::trace::{Body, Call, Entry, Tool};
@@ -124,6 +124,8 @@ pub struct Proxy {
     abandoned: BTreeSet<Id>,
     /// What the client was asked and has not answered.
     asking: BTreeMap<Id, Asking>,
+    /// Calls that a person was asked about in their answers, the oldest first: they come again with what the person said.
+    retries: VecDeque<Retry>,
     listing: Listing,
     /// Resources that the client wants to hear of.
     subscribed: BTreeSet<String>,
@@ -200,6 +202,17 @@ struct Pending {
     /// The parameters, but for those that were judged.
     params: Map<String, Value>,
     progress: Option<Value>,
+    /// The client asks its person if an answer says so, and calls again.
+    can_retry: bool,
+}
+
+/// A call that a person was asked about in its answer.
+#[derive(Debug)]
+struct Retry {
+    /// By what the client tells us which one it was.
+    name: String,
+    question: Box<Question>,
+    pending: Box<Pending>,
 }
 
 /// A call that may run, under the id that its answer is to have in the trace.
@@ -239,6 +252,7 @@ impl Proxy {
             asked: BTreeMap::new(),
             abandoned: BTreeSet::new(),
             asking: BTreeMap::new(),
+            retries: VecDeque::new(),
             listing,
             subscribed: BTreeSet::new(),
             can_ask: false,

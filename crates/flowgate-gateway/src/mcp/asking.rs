@@ -4,12 +4,17 @@ use flowgate::monitor::{Monitor, Question};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::message::{Id, request};
+use super::message::{Id, request, result};
 use super::session::Session;
-use super::{Asked, Asking, Out, Pending, Permitted, Proxy, refusal};
+use super::{Asked, Asking, Kind, Out, Pending, Permitted, Proxy, Retry, refusal};
 
 /// The longest arguments that a person is shown. A call with longer ones cannot be confirmed: part of it would not be seen.
 const MAX_SHOWN: usize = 4_000;
+
+/// What a client is asked by.
+const ELICIT: &str = "elicitation/create";
+/// Calls that may come again with what a person said; those before are forgotten, which is a no.
+const MAX_RETRIES: usize = 64;
 
 /// What somebody has said who was asked whether a call may run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,19 +42,69 @@ impl Proxy {
         let arguments = question.call().and_then(|call| call.arguments.clone().ok()).unwrap_or_default();
         let shown = plain(&Value::Object(arguments).to_string());
         let is_free = self.asking.len() < self.settings.limits.outstanding;
-        let asks_client = self.settings.is_interactive && self.can_ask && shown.len() <= MAX_SHOWN;
+        let is_short = self.settings.is_interactive && shown.len() <= MAX_SHOWN;
+        if is_short && pending.can_retry {
+            return vec![self.ask_in_answer(&id, question, pending, &shown)];
+        }
+        let asks_client = is_short && self.can_ask;
         if !is_free || !(asks_client || self.settings.asks_elsewhere) {
             let refusal = self.refused(monitor, "nobody was asked", question.judgement());
             return vec![refusal::answer(&id, pending.kind, &refusal)];
         }
         let own = Id::own(self.next());
         let out = match asks_client {
-            true => Out::Client(elicitation(&own, &pending, &shown, &question)),
+            true => Out::Client(request(&own, ELICIT, &elicitation(&pending, &shown, &question))),
             false => Out::Ask(own.value().as_str().unwrap_or_default().to_owned()),
         };
         self.asked.insert(id.clone(), Asked::Waiting);
         self.asking.insert(own, Asking::Person { question, id, pending: Box::new(pending) });
         vec![out]
+    }
+
+    /// Asks in the answer to a call, as the revisions without connections do: the call comes again with what the person said.
+    fn ask_in_answer(&mut self, id: &Id, question: Box<Question>, pending: Pending, shown: &str) -> Out {
+        let name = Id::own(self.next()).value().as_str().unwrap_or_default().to_owned();
+        let asked = json!({
+            "resultType": "input_required",
+            "inputRequests": {&name: {"method": ELICIT, "params": elicitation(&pending, shown, &question)}},
+            "requestState": name,
+        });
+        self.retries.push_back(Retry { name, question, pending: Box::new(pending) });
+        if self.retries.len() > MAX_RETRIES {
+            self.retries.pop_front();
+        }
+        Out::Client(result(id, &asked))
+    }
+
+    /// If a call comes again with what a person said: the call, and whether it was a yes. What else it brings is for the server, and stays.
+    pub(super) fn take_retry(&mut self, params: &mut Map<String, Value>) -> Option<(Retry, Said)> {
+        let name = params.get("requestState")?.as_str()?.to_owned();
+        let at = self.retries.iter().position(|retry| retry.name == name)?;
+        let retry = self.retries.remove(at)?;
+        let said = params.get("inputResponses").and_then(|said| said.get(&name)?.get("action")).cloned();
+        params.shift_remove("requestState");
+        params.shift_remove("inputResponses");
+        Some((retry, if said == Some(json!("accept")) { Said::Yes } else { Said::No }))
+    }
+
+    /// A call has come again, and may run if it is the one that the person was asked about.
+    pub(super) fn retried(
+        &mut self,
+        monitor: &mut Monitor,
+        id: Id,
+        retry: Retry,
+        name: &str,
+        arguments: &Map<String, Value>,
+        said: &Said,
+    ) -> Vec<Out> {
+        let Retry { question, pending, .. } = retry;
+        let asked = question.call().and_then(|call| call.arguments.as_ref().ok());
+        if *pending.tool.name != *name || asked != Some(arguments) {
+            let says = "what the person said is about another call; call without `requestState`";
+            return vec![refusal::answer(&id, Kind::Tool, &refusal::unjudged("malformed", says))];
+        }
+        self.asked.insert(id.clone(), Asked::Waiting);
+        self.person_said(monitor, question, id, *pending, said)
     }
 
     /// The question that is to be [asked](Out::Ask) under this name.
@@ -109,8 +164,8 @@ impl Proxy {
     }
 }
 
-/// The question to the person in front of the client.
-fn elicitation(own: &Id, pending: &Pending, shown: &str, question: &Question) -> String {
+/// The question to the person in front of the client, as the parameters of a request.
+fn elicitation(pending: &Pending, shown: &str, question: &Question) -> Map<String, Value> {
     let reasons = question.judgement().reasons.iter().map(|reason| format!("* {}", plain(&reason.message)));
     let text = format!(
         "The policy asks before this call runs.\n\nTool: {}\nArguments: {shown}\n\nWhy:\n{}",
@@ -121,7 +176,7 @@ fn elicitation(own: &Id, pending: &Pending, shown: &str, question: &Question) ->
     let mut params = Map::new();
     params.insert("message".to_owned(), Value::String(text));
     params.insert("requestedSchema".to_owned(), schema);
-    request(own, "elicitation/create", &params)
+    params
 }
 
 /// Text of others as a person is to see it: nothing in it hides, or changes the direction of writing.

@@ -87,6 +87,7 @@ impl Proxy {
         method: &str,
         mut params: Map<String, Value>,
     ) -> Vec<Out> {
+        let can_retry = greeting::can_elicit(&params);
         greeting::limit_meta(session.monitor(), &self.settings.server, &mut params);
         let judged = JUDGED.iter().find(|(name, _)| *name == method);
         match (method, judged) {
@@ -96,21 +97,28 @@ impl Proxy {
                 vec![Out::Server(message::request(&id, method, &Map::new()))]
             }
             ("tools/list", _) => self.list_tools(id, &params),
-            ("tools/call", _) => self.call(session, id, params),
+            ("tools/call", _) => self.call(session, id, params, can_retry),
             (_, Some((name, kind))) => {
                 let progress = progress(&params);
                 let meta = params.shift_remove("_meta").map(|meta| ("_meta".to_owned(), meta));
                 let rest: Map<String, Value> = meta.into_iter().collect();
                 let (method, tool) = (method.to_owned(), self.tool(name));
-                let pending = Pending { method, tool, kind: *kind, params: rest, progress };
+                let pending = Pending { method, tool, kind: *kind, params: rest, progress, can_retry: false };
                 self.judge_request(session, id, params, pending)
             }
             _ => vec![Out::Client(error(Some(&id), UNKNOWN, "flowgate does not pass this method", None))],
         }
     }
 
-    fn call(&mut self, session: &mut dyn Session, id: Id, mut params: Map<String, Value>) -> Vec<Out> {
+    fn call(
+        &mut self,
+        session: &mut dyn Session,
+        id: Id,
+        mut params: Map<String, Value>,
+        can_retry: bool,
+    ) -> Vec<Out> {
         let refuse = |kind: &str, says: &str| vec![refusal::answer(&id, Kind::Tool, &unjudged(kind, says))];
+        let again = self.take_retry(&mut params);
         if let Some((_, says)) = FOREIGN.iter().find(|(field, _)| params.contains_key(*field)) {
             return refuse("malformed", says);
         }
@@ -122,12 +130,15 @@ impl Proxy {
             Some(Value::Object(arguments)) => arguments,
             Some(_) => return refuse("malformed", "the arguments are no JSON object"),
         };
+        if let Some((retry, said)) = again {
+            return self.retried(session.monitor(), id, retry, &name, &arguments, &said);
+        }
         if !self.listing.is_shown(&name) {
             let says = "there is no tool of this name on offer; list the tools, and call one of those";
             return refuse("undeclared", says);
         }
         let (method, tool, progress) = ("tools/call".to_owned(), self.tool(&name), progress(&params));
-        let pending = Pending { method, tool, kind: Kind::Tool, params, progress };
+        let pending = Pending { method, tool, kind: Kind::Tool, params, progress, can_retry };
         self.judge_request(session, id, arguments, pending)
     }
 
@@ -154,7 +165,7 @@ impl Proxy {
 
     /// Sends a call that may run, as it was judged.
     pub(super) fn run(&mut self, id: Id, permitted: Permitted, pending: Pending) -> Vec<Out> {
-        let Pending { method, tool, kind, mut params, progress } = pending;
+        let Pending { method, tool, kind, mut params, progress, .. } = pending;
         let Permitted { call_id, arguments } = permitted;
         let uri = arguments.get("uri").and_then(Value::as_str).map(str::to_owned);
         match (method.as_str(), uri) {

@@ -166,6 +166,12 @@ fn limited(monitor: &Monitor, server: &str, capabilities: &Value) -> Value {
     Value::Object(kept.map(|(name, value)| (name.clone(), value.clone())).collect())
 }
 
+/// Whether who sends a request says beside it that it can ask its person.
+pub(super) fn can_elicit(params: &Map<String, Value>) -> bool {
+    let capabilities = params.get("_meta").and_then(|meta| meta.get(CAPABILITIES));
+    capabilities.and_then(|all| all.get("elicitation")).is_some_and(Value::is_object)
+}
+
 /// The same where it stands beside each request.
 pub(super) fn limit_meta(monitor: &Monitor, server: &str, params: &mut Map<String, Value>) {
     if let Some(capabilities) = params.get_mut("_meta").and_then(|meta| meta.get_mut(CAPABILITIES)) {

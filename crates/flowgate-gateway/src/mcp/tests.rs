@@ -1,5 +1,7 @@
 //! Sessions as rows: what each side says, and what comes out. An attack stands beside the variant that must pass.
 
+mod asking;
+
 use std::sync::Arc;
 
 use flowgate::monitor::Monitor;
@@ -422,39 +424,6 @@ fn a_greeting_says_what_a_server_can_do() {
     let out = session.server(&json!({"jsonrpc": "2.0", "id": 1, "result": result}));
     let bare = json!({"resultType": "complete", "ttlMs": 5, "supportedVersions": ["2026-07-28"], "capabilities": {}, "serverInfo": {"name": "files", "version": "0"}});
     assert_eq!(parsed(&out)[0]["result"], bare);
-}
-
-#[test]
-fn a_person_is_asked_if_there_is_one() {
-    let ask = |is_interactive: bool, answer: Value| {
-        let mut session = Session::with(Settings { is_interactive, ..Settings::new("files") }, POLICY);
-        let params = json!({"capabilities": {"elicitation": {}}});
-        session.client(&json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}));
-        session.server(&json!({"jsonrpc": "2.0", "id": 1, "result": {"capabilities": {}}}));
-        session.list(&["read", "delete"]);
-        session.call("read", "obey");
-        let call = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "delete", "arguments": {"path": "a"}}});
-        let out = session.client(&call);
-        let question = parsed(&out).remove(0);
-        if question.get("method").is_none() {
-            return shown(&out);
-        }
-        // The server has not seen the call, so it cannot answer it.
-        assert!(matches!(
-            session.server(&json!({"jsonrpc": "2.0", "id": 2, "result": {"content": []}}))[..],
-            [Out::Note(_)]
-        ));
-        let said = session.client(&json!({"jsonrpc": "2.0", "id": question["id"], "result": answer}));
-        assert!(matches!(
-            session.client(&json!({"jsonrpc": "2.0", "id": question["id"], "result": answer}))[..],
-            [Out::Note(_)]
-        ));
-        shown(&said)
-    };
-    check(ask(true, json!({"action": "accept"})), r#"tools/call {"name":"delete","arguments":{"path":"a"}}"#);
-    check(ask(true, json!({"action": "decline"})), "refused: requirement");
-    check(ask(true, json!({"action": true})), "refused: requirement");
-    check(ask(false, json!({"action": "accept"})), "refused: requirement");
 }
 
 #[test]
