@@ -36,7 +36,7 @@ impl Session for Conversation {
     }
 
     fn take_handed(&mut self, tool: &Tool, arguments: &Map<String, Value>) -> Option<String> {
-        Conversation::take_handed(self, tool, arguments)
+        Self::take_handed(self, tool, arguments)
     }
 
     fn ran(&mut self, call_id: &str, output: EventId) {
@@ -44,6 +44,6 @@ impl Session for Conversation {
     }
 
     fn digest_of(&self, call: &Call) -> String {
-        Conversation::digest_of(self, call)
+        Self::digest_of(self, call)
     }
 }

@@ -16,6 +16,7 @@
 //! ```
 
 mod file;
+mod server;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,7 +26,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use flowgate::policy::Policy;
-use flowgate::trace::Tool;
 use flowgate_guard::conversation::Method;
 use flowgate_guard::history::Template;
 use flowgate_lm::Remote;
@@ -34,16 +34,15 @@ use flowgate_lm::wire::Api;
 use sha2::{Digest as _, Sha256};
 
 use file::{
-    ApiSpec, ApprovalsTable, AuditTable, ClientSpec, File, PersonSpec, RoleSpec, ServerSpec, StoreTable,
-    UpstreamSpec,
+    ApiSpec, ApprovalsTable, AuditTable, ClientSpec, File, PersonSpec, RoleSpec, StoreTable, UpstreamSpec,
 };
 
-use super::servers;
 use crate::approvals::Asking;
 use crate::approvals::people::{Person, Role};
 use crate::random;
 use crate::recorder::AuditSpec;
 pub use crate::store::{Place, PlaceError};
+pub use server::Server;
 
 /// Everything that model routes are started with.
 #[derive(Debug, Default)]
@@ -130,51 +129,6 @@ pub struct Client {
     pub parallel: usize,
     /// How many conversations are kept for it.
     pub sessions: usize,
-}
-
-impl Client {
-    /// Where its requests go.
-    ///
-    /// # Errors
-    /// If it may not ask a model.
-    pub(crate) fn upstream(&self) -> Result<&Upstream, &'static str> {
-        self.upstream.as_deref().ok_or("this client has no model: its operator gives it an `upstream`")
-    }
-
-    /// The server of this name.
-    pub(crate) fn server(&self, name: &str) -> Option<&Arc<Server>> {
-        self.servers.iter().find(|server| server.name == name)
-    }
-
-    /// The tool that the client offers its model under a name.
-    pub(crate) fn tool_of(&self, name: &str) -> Tool {
-        let mut servers = self.servers.iter();
-        let found = servers.find_map(|server| Some((server, name.strip_prefix(server.prefix.as_deref()?)?)));
-        match found {
-            Some((server, rest)) if !rest.is_empty() => Tool::of(&server.name, rest),
-            _ => Tool::local(name),
-        }
-    }
-
-    /// The name under which the client offers a tool.
-    pub(crate) fn name_of(&self, tool: &Tool) -> String {
-        let server = tool.server.as_deref().and_then(|name| self.server(name));
-        let prefix = server.and_then(|server| server.prefix.as_deref()).unwrap_or_default();
-        format!("{prefix}{}", tool.name)
-    }
-}
-
-/// An MCP server.
-#[derive(Debug)]
-pub struct Server {
-    /// What policies call it.
-    pub name: String,
-    /// Where it is.
-    pub(crate) upstream: servers::Upstream,
-    /// What clients put before the names of its tools when they offer them to a model.
-    pub prefix: Option<String>,
-    /// Whether people approve of its tools before any of them is on offer; else those of the first list that a tenant is shown are.
-    pub approves_first: bool,
 }
 
 /// A provider, or a server of local models.
@@ -470,33 +424,6 @@ impl Reader<'_> {
         })
     }
 
-    fn server(&self, name: &str, spec: ServerSpec) -> Result<Server, String> {
-        let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-        if name == Tool::OWN {
-            return Err("this name is that of the gateway itself: give the server another".to_owned());
-        }
-        if name.is_empty() || !name.chars().all(is_name) {
-            return Err("the name of a server is letters, digits, `-`, `_` and `.`".to_owned());
-        }
-        if !spec.url.starts_with("https://") && !spec.url.starts_with("http://") {
-            return Err("url is an address with https:// or http://".to_owned());
-        }
-        let key = self.key(spec.key_from.as_deref(), spec.key_file.as_deref())?;
-        if key.as_ref().is_some_and(|key| !key.bytes().all(|byte| byte.is_ascii_graphic())) {
-            return Err("the key has characters that no header has".to_owned());
-        }
-        let upstream = servers::Upstream::new(&spec.url, key);
-        let approves_first = match spec.tools.as_deref() {
-            None | Some("first") => false,
-            Some("approved") => true,
-            Some(_) => {
-                return Err("tools is \"first\" (those of the first list are on offer) or \"approved\" (those that people approve of)".to_owned());
-            }
-        };
-        let (name, prefix) = (name.to_owned(), spec.prefix.filter(|prefix| !prefix.is_empty()));
-        Ok(Server { name, upstream, prefix, approves_first })
-    }
-
     fn key(&self, variable: Option<&str>, file: Option<&Path>) -> Result<Option<String>, String> {
         let key = match (variable, file) {
             (Some(_), Some(_)) => return Err("it has `key-from` and `key-file`; leave one out".to_owned()),
@@ -608,6 +535,20 @@ mod tests {
         check(
             with("[people.ann]\nkey-from = \"KEY\"\nrole = \"boss\"\n"),
             "line 9: unknown variant `boss`, expected one of `viewer`, `approver`, `admin`",
+        );
+        check(with("mcp = [\"web\"]\n"), "clients.a: there is no server `web`; there are: ");
+        check(
+            CLIENT.replace("upstream = \"local\"\n", ""),
+            "clients.a: it may ask nobody: write upstream = \"NAME\", or mcp = [\"NAME\"]",
+        );
+        check(with("[mcp.web]\nurl = \"web\"\n"), "mcp.web: url is an address with https:// or http://");
+        check(
+            with("[mcp.flowgate]\nurl = \"http://web\"\n"),
+            "mcp.flowgate: this name is that of the gateway itself: give the server another",
+        );
+        check(
+            with("[mcp.web]\nurl = \"http://web\"\ntools = \"all\"\n"),
+            "mcp.web: tools is \"first\" (those of the first list are on offer) or \"approved\" (those that people approve of)",
         );
         check(with("owner = \"ann\"\n"), "clients.a: there is no person `ann`: write [people.ann]");
         check(

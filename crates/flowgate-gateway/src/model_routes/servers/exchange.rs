@@ -148,8 +148,8 @@ impl Exchange<'_> {
         let mut left: VecDeque<Out> = said.into();
         while let Some(out) = left.pop_front() {
             let more = match out {
-                Out::Client(text) => self.to_client(text)?,
-                Out::Server(text) => self.to_server(&text)?,
+                Out::Client(text) => self.tell_client(text)?,
+                Out::Server(text) => self.tell_server(&text)?,
                 Out::Note(note) => {
                     self.routes.remark(&format!("{}: {note}", self.request.client.spec.name));
                     Vec::new()
@@ -163,7 +163,7 @@ impl Exchange<'_> {
     }
 
     /// Sends something to the client. If it is a question, waits for the answer.
-    fn to_client(&mut self, text: String) -> Result<Vec<Out>, Failure> {
+    fn tell_client(&mut self, text: String) -> Result<Vec<Out>, Failure> {
         let message: Value = serde_json::from_str(&text).unwrap_or_default();
         let own = message.get("id").filter(|_| message.get("method").is_some());
         let Some(own) = own.filter(|id| id.as_str().is_some_and(|id| id.starts_with("flowgate-"))) else {
@@ -202,7 +202,7 @@ impl Exchange<'_> {
     }
 
     /// Sends something to the server, and labels all that it answers.
-    fn to_server(&mut self, text: &str) -> Result<Vec<Out>, Failure> {
+    fn tell_server(&mut self, text: &str) -> Result<Vec<Out>, Failure> {
         let message: Value = serde_json::from_str(text).unwrap_or_default();
         let mut headers = self.request.beside.of(&message);
         if let Some(session) = &self.request.session {

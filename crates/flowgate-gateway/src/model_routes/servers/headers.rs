@@ -110,7 +110,8 @@ fn named(message: &Value) -> Option<&str> {
 fn holds(value: &Value, text: &str) -> bool {
     match value {
         Value::String(found) => found == text,
-        Value::Number(_) | Value::Bool(_) => value.to_string() == text,
+        Value::Number(number) => number.to_string() == text,
+        Value::Bool(value) => text == if *value { "true" } else { "false" },
         Value::Array(items) => items.iter().any(|item| holds(item, text)),
         Value::Object(fields) => fields.values().any(|field| holds(field, text)),
         Value::Null => false,
@@ -135,5 +136,68 @@ fn decoded(text: &str) -> Option<String> {
     match text.strip_prefix(BASE64.0).and_then(|rest| rest.strip_suffix(BASE64.1)) {
         Some(rest) => String::from_utf8(STANDARD.decode(rest).ok()?).ok(),
         None => Some(text.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(headers: &[(&'static str, &'static str)]) -> Result<Beside, String> {
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            map.append(*name, HeaderValue::from_static(value));
+        }
+        Beside::read(&map)
+    }
+
+    #[test]
+    fn headers_say_what_the_message_says() {
+        let call = json!({"method": "tools/call", "params": {"name": "pay", "arguments": {"to": {"name": "bob"}, "sum": 5}}});
+        let check = |headers: &[(&'static str, &'static str)], expected: Result<&[(&str, &str)], &str>| {
+            let sent = read(headers).and_then(|beside| beside.check(&call).map(|()| beside.of(&call)));
+            let expected = expected.map_err(str::to_owned).map(|expected| {
+                let always = [("mcp-method", "tools/call"), ("mcp-name", "pay")];
+                let first = expected.iter().filter(|(name, _)| *name == VERSION);
+                let rest = expected.iter().filter(|(name, _)| *name != VERSION);
+                let all = first.chain(&always).chain(rest);
+                all.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect::<Vec<_>>()
+            });
+            assert_eq!(sent, expected, "{headers:?}");
+        };
+        check(&[], Ok(&[]));
+        check(
+            &[(VERSION, "2026-07-28"), (METHOD, "tools/call"), (NAME, "pay")],
+            Ok(&[(VERSION, "2026-07-28")]),
+        );
+        check(&[(NAME, "=?base64?cGF5?=")], Ok(&[]));
+        check(&[(METHOD, "tools/list")], Err("the header mcp-method does not say what the message says"));
+        check(&[(NAME, "read")], Err("the header mcp-name does not say what the message says"));
+        check(&[(NAME, "pay"), (NAME, "read")], Err("the header mcp-name is sent twice"));
+        check(&[(VERSION, "latest")], Err("the header mcp-protocol-version is no version of the protocol"));
+        // Only what was judged is repeated.
+        check(
+            &[("mcp-param-to", "bob"), ("mcp-param-sum", "5")],
+            Ok(&[("mcp-param-to", "bob"), ("mcp-param-sum", "5")]),
+        );
+        check(
+            &[("mcp-param-to", "=?base64?Ym9i?="), ("mcp-param-note", "mallory")],
+            Ok(&[("mcp-param-to", "=?base64?Ym9i?=")]),
+        );
+    }
+
+    #[test]
+    fn names_that_no_header_can_hold_are_written_otherwise() {
+        for name in ["pay", "b\u{e4}nk", " pay", "=?base64?x?=", "a\nb: c"] {
+            let written = encoded(name);
+            assert!(
+                HeaderValue::from_str(&written).is_ok() && decoded(&written).as_deref() == Some(name),
+                "{written}"
+            );
+            assert_eq!(written == name, name == "pay", "{written}");
+        }
     }
 }

@@ -38,7 +38,7 @@ pub(super) enum Body {
     /// One message.
     Message(String),
     /// Messages, one event each.
-    Stream(Events),
+    Stream(Box<Events>),
     /// It does not know the connection any more.
     Unknown,
 }
@@ -105,12 +105,12 @@ impl Upstream {
                 read.map_err(|_| "the answer of the server broke off")?;
                 Body::Message(String::from_utf8(bytes).map_err(|_| "the answer of the server is not UTF-8")?)
             }
-            200..=299 if kind.starts_with("text/event-stream") => Body::Stream(Events {
+            200..=299 if kind.starts_with("text/event-stream") => Body::Stream(Box::new(Events {
                 reader: response.into_body().into_reader(),
                 splitter: Splitter::default(),
                 waiting: std::collections::VecDeque::new(),
                 read: 0,
-            }),
+            })),
             200..=299 => Body::Nothing,
             _ => return Err("the server answers with an error"),
         };

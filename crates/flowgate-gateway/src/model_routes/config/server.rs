@@ -1,0 +1,107 @@
+//! MCP servers of clients, and what clients call their tools.
+
+use std::sync::Arc;
+
+use flowgate::trace::Tool;
+
+use super::file::ServerSpec;
+use super::{Client, Reader, Upstream};
+use crate::model_routes::servers;
+
+/// An MCP server.
+#[derive(Debug)]
+pub struct Server {
+    /// What policies call it.
+    pub name: String,
+    /// Where it is.
+    pub(crate) upstream: servers::Upstream,
+    /// What clients put before the names of its tools when they offer them to a model.
+    pub prefix: Option<String>,
+    /// Whether people approve of its tools before any of them is on offer; else those of the first list that a tenant is shown are.
+    pub approves_first: bool,
+}
+
+impl Client {
+    /// Where its requests go.
+    ///
+    /// # Errors
+    /// If it may not ask a model.
+    pub(crate) fn upstream(&self) -> Result<&Upstream, &'static str> {
+        self.upstream.as_deref().ok_or("this client has no model: its operator gives it an `upstream`")
+    }
+
+    /// The server of this name.
+    pub(crate) fn server(&self, name: &str) -> Option<&Arc<Server>> {
+        self.servers.iter().find(|server| server.name == name)
+    }
+
+    /// The tool that the client offers its model under a name.
+    pub(crate) fn tool_of(&self, name: &str) -> Tool {
+        let mut servers = self.servers.iter();
+        let found = servers.find_map(|server| Some((server, name.strip_prefix(server.prefix.as_deref()?)?)));
+        match found {
+            Some((server, rest)) if !rest.is_empty() => Tool::of(&server.name, rest),
+            _ => Tool::local(name),
+        }
+    }
+
+    /// The name under which the client offers a tool.
+    pub(crate) fn name_of(&self, tool: &Tool) -> String {
+        let server = tool.server.as_deref().and_then(|name| self.server(name));
+        let prefix = server.and_then(|server| server.prefix.as_deref()).unwrap_or_default();
+        format!("{prefix}{}", tool.name)
+    }
+}
+
+impl Reader<'_> {
+    pub(super) fn server(&self, name: &str, spec: ServerSpec) -> Result<Server, String> {
+        let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        if name == Tool::OWN {
+            return Err("this name is that of the gateway itself: give the server another".to_owned());
+        }
+        if name.is_empty() || !name.chars().all(is_name) {
+            return Err("the name of a server is letters, digits, `-`, `_` and `.`".to_owned());
+        }
+        if !spec.url.starts_with("https://") && !spec.url.starts_with("http://") {
+            return Err("url is an address with https:// or http://".to_owned());
+        }
+        let key = self.key(spec.key_from.as_deref(), spec.key_file.as_deref())?;
+        if key.as_ref().is_some_and(|key| !key.bytes().all(|byte| byte.is_ascii_graphic())) {
+            return Err("the key has characters that no header has".to_owned());
+        }
+        let upstream = servers::Upstream::new(&spec.url, key);
+        let approves_first = match spec.tools.as_deref() {
+            None | Some("first") => false,
+            Some("approved") => true,
+            Some(_) => {
+                return Err("tools is \"first\" (those of the first list are on offer) or \"approved\" (those that people approve of)".to_owned());
+            }
+        };
+        let (name, prefix) = (name.to_owned(), spec.prefix.filter(|prefix| !prefix.is_empty()));
+        Ok(Server { name, upstream, prefix, approves_first })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::model_routes::config::read;
+
+    #[test]
+    fn tools_have_the_servers_that_their_names_say() {
+        let text = "[mcp.web]\nurl = \"http://localhost/mcp\"\nprefix = \"mcp__web__\"\n[mcp.bank]\nurl = \"http://localhost/mcp\"\n\
+                    [clients.a]\nkey-from = \"KEY\"\npolicy = \"policy.flow\"\nmcp = [\"web\", \"bank\"]\n";
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/gateway");
+        let config = read(text, &folder, &|_| Some("0123456789abcdef".to_owned())).unwrap();
+        let client = config.clients.first().unwrap();
+        for (name, tool) in [
+            ("mcp__web__read", "web/read"),
+            ("mcp__web__", "mcp__web__"),
+            ("mcp__bank__pay", "mcp__bank__pay"),
+            ("read", "read"),
+        ] {
+            assert_eq!(client.tool_of(name).to_string(), tool);
+            assert_eq!(client.name_of(&client.tool_of(name)), name);
+        }
+        assert!(client.upstream().is_err());
+    }
+}
