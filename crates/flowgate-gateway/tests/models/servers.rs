@@ -197,7 +197,7 @@ fn run(gateway: &Gateway, conversation: &'static str) -> (Vec<String>, String) {
             let said = tools.call(server, tool, &arguments);
             ran.push(format!("{server}/{tool} {said}"));
             // Once is all that was permitted.
-            if server == "bank" {
+            if tool == "pay" {
                 assert!(tools.call(server, tool, &arguments).contains("refused"));
             }
             chat.push(json!({"role": "tool", "tool_call_id": call["id"], "content": said}));
@@ -218,6 +218,27 @@ fn a_call_that_the_chat_was_permitted_passes_to_its_server_once() {
     assert_eq!((ran[1].as_str(), said.as_str()), ("bank/pay paid", "Done."));
     assert_eq!(bank.calls(), [r#"pay {"to":"bob"}"#]);
     assert!(upstream.shown().iter().all(|shown| !shown.contains("MALLORY")));
+}
+
+/// What the agent says of an answer carries what the answer carried when it came: the chat does not show what the server's own label
+/// raises, and would show it by what the policy says.
+#[test]
+fn what_the_agent_says_of_an_answer_carries_as_much() {
+    for (integrity, shown) in [("untrusted", false), ("trusted", true)] {
+        let upstream = Upstream::new(|request: &Request| match text_of(request).contains("bank__balance") {
+            false => calls(&[("bank__balance", "{}")]),
+            true => says("Done."),
+        });
+        let bank = Server::new(Form::Json, &["balance", "pay"], move |_, _| {
+            let mut result = text("100 otters");
+            result["_meta"] = json!({"ifc": {"integrity": integrity}});
+            result
+        });
+        let gateway = home(&upstream.url, [&web(Form::Json), &bank], "", POLICY).start();
+        assert_eq!(run(&gateway, "mcp").1, "Done.");
+        let last = upstream.shown().pop().unwrap();
+        assert_eq!(last.contains("100 otters"), shown, "{last}");
+    }
 }
 
 /// A call that the policy asks about is refused with the name of the question; once a person has allowed it, the same call runs, and
