@@ -127,14 +127,8 @@ impl Client {
         (self.agent, self.leftovers) = (agent(proxy, idle), Leftovers::new());
     }
 
-    /// Asks, and asks again as long as that may help.
-    pub(super) fn ask<E: Exchange>(
-        &self,
-        path: &str,
-        body: &Value,
-        exchange: &mut E,
-    ) -> Result<E::Out, Error> {
-        let body = body.to_string();
+    /// Asks with a body in JSON, and asks again as long as that may help.
+    pub(super) fn ask<E: Exchange>(&self, path: &str, body: &str, exchange: &mut E) -> Result<E::Out, Error> {
         let begun = Instant::now();
         let whole = self.times.whole.min(DAY);
         for attempt in 0_u32.. {
@@ -142,7 +136,7 @@ impl Client {
                 budget.admit()?;
             }
             let left = whole.checked_sub(begun.elapsed()).ok_or(Error::Timeout)?;
-            let asked = self.once(path, &body, left).and_then(|answer| exchange.read(answer));
+            let asked = self.once(path, body, left).and_then(|answer| exchange.read(answer));
             let failure = match asked {
                 Ok(out) => return Ok(out),
                 Err(failure) => failure,
