@@ -19,6 +19,7 @@ mod client;
 #[cfg(test)]
 mod double;
 mod leftovers;
+mod names;
 mod retry;
 pub mod score;
 
