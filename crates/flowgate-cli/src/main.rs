@@ -23,7 +23,7 @@ use output::Output;
 /// A request of a long chat is thousands of small texts, which threads hand to each other.
 #[cfg(feature = "gateway")]
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
     let args = Args::parse();
