@@ -20,6 +20,11 @@ use clap::Parser;
 use args::Args;
 use output::Output;
 
+/// A request of a long chat is thousands of small texts, which threads hand to each other.
+#[cfg(feature = "gateway")]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 fn main() -> ExitCode {
     let args = Args::parse();
     let mut output = Output::standard(args.color);

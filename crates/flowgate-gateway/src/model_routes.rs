@@ -28,6 +28,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::http::{HeaderMap, StatusCode, header};
+use flowgate_guard::history::Chat;
 use flowgate_lm::chat::Completion;
 use flowgate_lm::wire::{Api, Asked, Head};
 use serde_json::{Value, json};
@@ -194,7 +195,8 @@ impl ModelRoutes {
         parts: Sender<Part>,
     ) -> Result<Option<Reply>, turn::Failure> {
         let client = &received.client;
-        let found = self.sessions.find(client, received.conversation.as_deref(), &asked.request.messages)?;
+        let chat = Chat::of(&asked.request.messages);
+        let found = self.sessions.find(client, received.conversation.as_deref(), &chat)?;
         let mut held = self.sessions.lock(client, &found, waiting)?;
         let number = self.answers.fetch_add(1, Ordering::Relaxed);
         let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
@@ -202,7 +204,7 @@ impl ModelRoutes {
         let head = Head { id: &id, model: &asked.model, created };
         let stream = Outgoing::new(received.api, head, asked.usage, found.name(), parts);
         let mut stream = asked.stream.then_some(stream);
-        let done = self.guarded(received, found.name(), &mut held, asked, waiting, &mut stream);
+        let done = self.guarded(received, found.name(), &mut held, (asked, &chat), waiting, &mut stream);
         // What goes out must be known, whatever happens next.
         let events = held.get().map(|session| std::mem::take(&mut session.events)).unwrap_or_default();
         let kept = match self.recorder.record(&events) {
@@ -233,7 +235,7 @@ impl ModelRoutes {
         received: &Received,
         name: &str,
         held: &mut Held<'_>,
-        asked: &Asked,
+        (asked, chat): (&Asked, &Chat<'_>),
         waiting: &Waiting,
         stream: &mut Option<Outgoing>,
     ) -> Result<Completion, turn::Failure> {
@@ -249,7 +251,11 @@ impl ModelRoutes {
         self.approvals.check_frozen(&received.client.spec, name)?;
         self.sessions.catch_up(&received.client, session)?;
         let (client, key) = (&received.client, received.key.as_deref());
-        turn::run(Turn { client, name, asked, key, waiting, approvals: &self.approvals }, session, stream)
+        turn::run(
+            Turn { client, name, asked, chat, key, waiting, approvals: &self.approvals },
+            session,
+            stream,
+        )
     }
 
     /// The models that a client may ask for.

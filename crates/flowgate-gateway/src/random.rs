@@ -1,7 +1,5 @@
 //! What nobody can guess.
 
-use std::fmt::Write as _;
-
 /// The system gives no random bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NoRandom;
@@ -20,10 +18,13 @@ pub(crate) fn name() -> Result<String, NoRandom> {
 
 /// Bytes in hexadecimal.
 pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    let digit = |value: u8| char::from(if value < 10 { b'0' + value } else { b'a' + value - 10 });
+    let mut text = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        text.push(digit(byte >> 4));
+        text.push(digit(byte & 15));
+    }
+    text
 }
 
 /// The bytes of a text in hexadecimal.

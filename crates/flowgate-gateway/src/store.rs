@@ -7,8 +7,9 @@
 //! * `place`: where the store is.
 //! * `conversations`: conversations, and what is known of tenants and clients. * `questions`: what people are asked. * `tools`: which
 //!   tools of servers were approved of.
-//! * `cache`: what need not be asked again.
+//! * `cache`: what need not be asked again. * `alone`: the connection to a file, kept between turns.
 
+mod alone;
 mod cache;
 mod conversations;
 mod place;
@@ -56,6 +57,7 @@ pub(crate) struct Store {
     /// Who this gateway is among them.
     holder: String,
     cache: cache::Cache,
+    alone: alone::Alone,
     /// The conversations that are held here, where others could hold them.
     held: Mutex<HashSet<(String, String)>>,
     /// Keeps another gateway from a file that is this one's.
@@ -162,6 +164,7 @@ impl Store {
             is_shared,
             holder,
             cache: cache::Cache::default(),
+            alone: alone::Alone::default(),
             held: Mutex::default(),
             _file: file,
         })
@@ -178,6 +181,7 @@ impl Store {
             is_shared: place.is_shared(),
             holder: String::new(),
             cache: cache::Cache::default(),
+            alone: alone::Alone::default(),
             held: Mutex::default(),
             _file: None,
         })
@@ -189,7 +193,12 @@ impl Store {
     }
 
     pub(crate) async fn begin(&self) -> Result<Transaction, StoreError> {
-        within(async { Ok(self.pool.begin().await?) }).await
+        within(async { Ok(self.pool().pool.begin().await?) }).await
+    }
+
+    /// The connections, for everything but turns that are kept [alone](Self::keep_alone).
+    fn pool(&self) -> alone::Wanted<'_> {
+        self.alone.pool(&self.pool)
     }
 
     /// A statement in which `{now}` is the time of the database, since clocks of gateways may differ; `{stands}` is true of a
@@ -227,6 +236,9 @@ async fn set_up(connection: &mut sqlx::AnyConnection) -> Result<(), sqlx::Error>
         "PRAGMA busy_timeout = 5000",
     ] {
         sqlx::query(pragma).execute(&mut *connection).await?;
+    }
+    for statement in conversations::KEPT_ALONE {
+        sqlx::query(statement).execute(&mut *connection).await?;
     }
     Ok(())
 }

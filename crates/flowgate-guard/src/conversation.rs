@@ -20,6 +20,7 @@ mod settings;
 mod turn;
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 use flowgate::label::Label;
 use flowgate::monitor::{
@@ -178,6 +179,8 @@ pub struct Conversation {
     clearance: Clearance,
     /// Calls that ran beside the chat, and what they answered.
     beside: HashMap<String, Option<EventId>>,
+    /// What was offered last, if all of it could be taken in.
+    offered: Option<Vec<Offered>>,
     /// What was put in since it was last taken out, if that is kept.
     inputs: Option<Vec<Input>>,
 }
@@ -217,6 +220,7 @@ impl Conversation {
             roster: None,
             clearance,
             beside: HashMap::new(),
+            offered: None,
             inputs: None,
         })
     }
@@ -238,6 +242,11 @@ impl Conversation {
         }
     }
 
+    /// Whether something was written to stores that was not [marked](Self::stamp) since.
+    pub fn has_written(&self) -> bool {
+        self.monitor.has_written()
+    }
+
     /// Joins what others of this account have written to stores since: see [`Monitor::recall`].
     ///
     /// # Errors
@@ -256,8 +265,10 @@ impl Conversation {
 
     /// How the model's tokens are chosen from now on.
     pub fn set_sampling(&mut self, sampling: flowgate_lm::chat::Sampling) {
-        self.put(|| Input::Sampling(sampling.clone()));
-        self.settings.sampling = sampling;
+        if self.settings.sampling != sampling {
+            self.put(|| Input::Sampling(sampling.clone()));
+            self.settings.sampling = sampling;
+        }
     }
 
     /// The lowest label of a step.
@@ -450,7 +461,9 @@ impl Conversation {
         if self.settings.method == Method::ToolFilter && self.roster.is_none() {
             let most = self.monitor.policy().space().greatest_below(&level.label, &self.clearance.screener);
             self.phase = Phase::Filtering;
-            return Some(Need::Screen(tool_filter::question(self.view_at(most).request)));
+            return Some(Need::Screen(tool_filter::question(Arc::unwrap_or_clone(
+                self.view_at(most).request,
+            ))));
         }
         if let Some(level) = self.levels.last_mut() {
             level.steps += 1;
@@ -471,6 +484,7 @@ impl Conversation {
             }
             if !names.is_empty() {
                 let known = names.all().iter().map(|hidden| hidden.name.clone()).collect();
+                let request = Arc::unwrap_or_clone(request);
                 let question = screener.question(Tagged { request, nonce, names: known });
                 self.phase = Phase::Screening(names);
                 return Some(Need::Screen(question));

@@ -11,10 +11,11 @@ pub(crate) mod memory;
 mod seen;
 
 use std::collections::HashSet;
+use std::fmt::{self, Write as _};
 use std::ops::Range;
 
 use flowgate::label::Label;
-use flowgate_lm::chat::Message;
+use flowgate_lm::chat::{Message, Part};
 use sha2::{Digest as _, Sha256};
 
 pub use client::{Client, Template};
@@ -33,6 +34,39 @@ pub struct History {
 
 /// Stands for the first messages of a chat, up to one that the model wrote.
 pub type Prefix = [u8; 32];
+
+/// A chat as a caller sends it, and what stands for its messages: to compare it with what is known of one session or of many.
+#[derive(Debug)]
+pub struct Chat<'m> {
+    pub(crate) messages: &'m [Message],
+    pub(crate) digests: Vec<Digested>,
+}
+
+impl<'m> Chat<'m> {
+    /// The chat that has these messages.
+    pub fn of(messages: &'m [Message]) -> Self {
+        Self { messages, digests: messages.iter().map(digest).collect() }
+    }
+
+    /// What it has in common with a session that it goes on with, shortest first.
+    pub fn prefixes(&self) -> Vec<Prefix> {
+        prefixes(self.marked())
+    }
+
+    /// The last of these.
+    pub fn longest_prefix(&self) -> Option<Prefix> {
+        let is_written = |message: &Message| matches!(message, Message::Assistant { .. });
+        let last = self.messages.iter().rposition(is_written)?;
+        let all =
+            self.digests.iter().take(last + 1).fold(Sha256::new(), |all, digest| all.chain_update(digest));
+        Some(all.finalize().into())
+    }
+
+    fn marked(&self) -> impl Iterator<Item = (Digested, bool)> {
+        let is_written = |message: &Message| matches!(message, Message::Assistant { .. });
+        self.digests.iter().copied().zip(self.messages.iter().map(is_written))
+    }
+}
 
 /// A message that the caller holds.
 #[derive(Debug, Clone)]
@@ -99,11 +133,6 @@ impl History {
         prefixes(self.known.iter().map(|known| (known.digest, known.is_written)))
     }
 
-    /// The same for a chat as it was sent.
-    pub fn prefixes_of(chat: &[Message]) -> Vec<Prefix> {
-        prefixes(chat.iter().map(|message| (digest(message), matches!(message, Message::Assistant { .. }))))
-    }
-
     pub(crate) fn known(&self) -> &[Known] {
         &self.known
     }
@@ -114,10 +143,6 @@ impl History {
 
     pub(crate) fn push(&mut self, known: Known) {
         self.known.push(known);
-    }
-
-    pub(crate) fn digests(messages: &[Message]) -> Vec<Digested> {
-        messages.iter().map(digest).collect()
     }
 
     /// The digests of a chat that begins with this many messages that are known, and goes on with these.
@@ -203,21 +228,101 @@ fn prefixes(messages: impl Iterator<Item = ([u8; 32], bool)>) -> Vec<Prefix> {
 }
 
 /// Stands for a message, by everything that it says.
-fn digest(message: &Message) -> [u8; 32] {
-    let text = match message {
-        Message::System(parts) => format!("system {parts:?}"),
-        Message::User(parts) => format!("user {parts:?}"),
-        Message::Assistant { text, calls } => format!("assistant {text:?} {calls:?}"),
-        Message::Tool { call_id, content, is_error } => format!("tool {call_id:?} {content:?} {is_error}"),
+fn digest(message: &Message) -> Digested {
+    let mut all = Hashed(Sha256::new());
+    // What takes no text cannot fail.
+    let _ = match message {
+        Message::System(parts) => all.write_str("system ").and_then(|()| all.parts(parts)),
+        Message::User(parts) => all.write_str("user ").and_then(|()| all.parts(parts)),
+        Message::Assistant { text, calls } => all
+            .write_str("assistant ")
+            .and_then(|()| all.quoted(text))
+            .and_then(|()| write!(all, " {calls:?}")),
+        Message::Tool { call_id, content, is_error } => write!(all, "tool {call_id:?} ")
+            .and_then(|()| all.parts(content))
+            .and_then(|()| write!(all, " {is_error}")),
     };
-    Sha256::digest(text.as_bytes()).into()
+    all.0.finalize().into()
+}
+
+/// Hashes what is written as it is written. What stands for a message is the print of it for debugging, which is slow to make;
+/// so what need not be escaped in it is not looked at letter by letter.
+struct Hashed(Sha256);
+
+impl fmt::Write for Hashed {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.update(text.as_bytes());
+        Ok(())
+    }
+}
+
+impl Hashed {
+    fn parts(&mut self, parts: &[Part]) -> fmt::Result {
+        let [Part::Text(text)] = parts else { return write!(self, "{parts:?}") };
+        self.write_str("[Text(")?;
+        self.quoted(text)?;
+        self.write_str(")]")
+    }
+
+    /// A text in quotation marks.
+    fn quoted(&mut self, text: &str) -> fmt::Result {
+        let is_plain = |byte: &u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\');
+        if !text.as_bytes().iter().all(is_plain) {
+            return write!(self, "{text:?}");
+        }
+        self.write_str("\"")?;
+        self.write_str(text)?;
+        self.write_str("\"")
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use flowgate_lm::chat::Part;
+    use flowgate_lm::chat::ToolCall;
 
     use super::*;
+
+    /// What has been kept of chats was made so.
+    #[test]
+    fn a_message_is_known_by_its_print() {
+        let check = |message: Message| {
+            let print = match &message {
+                Message::System(parts) => format!("system {parts:?}"),
+                Message::User(parts) => format!("user {parts:?}"),
+                Message::Assistant { text, calls } => format!("assistant {text:?} {calls:?}"),
+                Message::Tool { call_id, content, is_error } => {
+                    format!("tool {call_id:?} {content:?} {is_error}")
+                }
+            };
+            assert_eq!(digest(&message), <[u8; 32]>::from(Sha256::digest(print.as_bytes())), "{print}");
+        };
+        let image = || Part::ImageUrl("https://x.org/a.png".to_owned());
+        let call = ToolCall { id: "c\"".to_owned(), name: "f".to_owned(), arguments: "{}".to_owned() };
+        for text in
+            ["", "Hello, it's 5 o'clock.", "a \"quoted\" word", "back\\slash", "two\nlines", "ä\u{301}\u{7f}"]
+        {
+            for parts in [vec![Part::from(text)], vec![Part::from(text), image()], vec![image()], vec![]] {
+                check(Message::System(parts.clone()));
+                check(Message::User(parts.clone()));
+                check(Message::Tool { call_id: text.to_owned(), content: parts, is_error: true });
+            }
+            check(Message::Assistant { text: text.to_owned(), calls: Vec::new() });
+            check(Message::Assistant { text: text.to_owned(), calls: vec![call.clone()] });
+        }
+    }
+
+    #[test]
+    fn the_longest_prefix_is_the_last() {
+        let mut chat = messages("ab");
+        assert_eq!(Chat::of(&chat).longest_prefix(), None);
+        for text in ["one", "two"] {
+            chat.push(Message::Assistant { text: text.to_owned(), calls: Vec::new() });
+            chat.extend(messages("c"));
+            let chat = Chat::of(&chat);
+            assert!(chat.longest_prefix().is_some());
+            assert_eq!(chat.longest_prefix(), chat.prefixes().last().copied());
+        }
+    }
 
     /// One letter is one message.
     fn messages(text: &str) -> Vec<Message> {
@@ -230,7 +335,7 @@ mod tests {
             let known_messages = messages(known);
             let known_list = known_messages.iter().map(|m| Known::new(m, Label::BOTTOM, 0)).collect();
             let history = History { known: known_list, ..History::default() };
-            let found = history.align(&History::digests(&messages(sent)));
+            let found = history.align(&Chat::of(&messages(sent)).digests);
             let part = |of: &'static str, range: Range<usize>| of.get(range).unwrap();
             let shown =
                 (found.kept, part(known, found.gone), part(sent, found.instead), part(known, found.retained));

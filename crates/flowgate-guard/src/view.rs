@@ -5,6 +5,7 @@
 //! was left out.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use flowgate::label::Label;
 use flowgate::monitor::Monitor;
@@ -22,7 +23,7 @@ pub struct View {
     /// The label of the view, and of everything that the model makes of it.
     pub label: Label,
     /// The chat and the tools.
-    pub request: Request,
+    pub request: Arc<Request>,
     /// What it hides.
     pub names: Names,
 }
@@ -121,7 +122,7 @@ impl Source<'_> {
         }
         let sampling = self.sampling.clone();
         let request = Request { messages, tools, choice: ToolChoice::Auto, sampling };
-        View { label, request, names }
+        View { label, request: Arc::new(request), names }
     }
 
     fn said(&self, id: EventId, is_known: bool, label: &Label, names: &mut Names) -> Option<Message> {
@@ -130,7 +131,7 @@ impl Source<'_> {
         if !is_known && !names.is_tagging() && !self.monitor.trace().existence(id).flows_to(label) {
             return None;
         }
-        let content = parts(&Redactor { id, event, label, schema: None }.content(names));
+        let content = parts(Redactor { id, event, label, schema: None }.content(names));
         Some(match message.role.as_str() {
             "system" | "developer" => Message::System(content),
             _ => Message::User(content),
@@ -214,16 +215,16 @@ impl Source<'_> {
                 let tool = call.and_then(|call| call.tool());
                 let schema = tool.and_then(|tool| self.schema(label, tool));
                 let redactor = Redactor { id: *id, event, label, schema };
-                (parts(&redactor.content(names)), redactor.is_error())
+                (parts(redactor.content(names)), redactor.is_error())
             }
         }
     }
 }
 
 /// Content as pieces that models are shown.
-pub(crate) fn parts(content: &Value) -> Vec<Part> {
+pub(crate) fn parts(content: Value) -> Vec<Part> {
     match content {
-        Value::String(text) => vec![Part::Text(text.clone())],
+        Value::String(text) => vec![Part::Text(text)],
         Value::Array(blocks) if blocks.iter().any(is_block) => blocks.iter().map(part).collect(),
         other => vec![Part::Text(other.to_string())],
     }
@@ -270,7 +271,7 @@ mod tests {
     #[test]
     fn blocks_become_parts() {
         let check = |content: Value, expected: &str| {
-            assert_eq!(format!("{:?}", parts(&content)), expected, "{content}");
+            assert_eq!(format!("{:?}", parts(content.clone())), expected, "{content}");
         };
         check(json!("hello"), "[Text(\"hello\")]");
         check(json!({"a": 1}), "[Text(\"{\\\"a\\\":1}\")]");

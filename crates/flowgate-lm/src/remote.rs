@@ -19,16 +19,17 @@ mod client;
 #[cfg(test)]
 mod double;
 mod leftovers;
+mod names;
 mod retry;
 pub mod score;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
-
 use crate::chat::{Completion, Request, Sampling, Usage};
+use crate::wire::chat_completions::{LIMIT, OLD_LIMIT, Sent};
 use crate::wire::{Api, MAX_ANSWER};
 use crate::{Complete, Delta, Error, Listener, estimate, sse, tell};
 
@@ -182,19 +183,25 @@ impl Remote {
         score::Scorer::new(self.client.clone(), self.model.clone(), by)
     }
 
-    fn body(&self, request: &Request) -> Value {
-        let mut body = self.api.encode_request(request, &self.model, self.streaming);
-        if let (true, Some(body)) = (self.old_max_tokens, body.as_object_mut())
-            && let Some(limit) = body.remove("max_completion_tokens")
-        {
-            body.insert("max_tokens".to_owned(), limit);
+    /// The body of a request, in JSON.
+    fn body(&self, request: &Request) -> String {
+        let (model, stream) = (self.model.as_str(), self.streaming);
+        if self.api == Api::ChatCompletions {
+            let limit = if self.old_max_tokens { OLD_LIMIT } else { LIMIT };
+            let sent = Sent { request, model, stream, limit };
+            // Our own types have text for keys, so that this does not fail; an empty question is refused.
+            return serde_json::to_string(&sent).unwrap_or_default();
         }
-        body
+        self.api.encode_request(request, model, stream).to_string()
     }
 
-    fn with_defaults(&self, request: &Request) -> Request {
+    fn with_defaults<'r>(&self, request: &'r Request) -> Cow<'r, Request> {
+        let default = &self.sampling;
+        if *default == Sampling::default() {
+            return Cow::Borrowed(request);
+        }
         let mut request = request.clone();
-        let (asked, default) = (&mut request.sampling, &self.sampling);
+        let asked = &mut request.sampling;
         asked.max_tokens = asked.max_tokens.or(default.max_tokens);
         asked.temperature = asked.temperature.or(default.temperature);
         asked.top_p = asked.top_p.or(default.top_p);
@@ -202,7 +209,7 @@ impl Remote {
         if asked.stop.is_empty() {
             asked.stop.clone_from(&default.stop);
         }
-        request
+        Cow::Owned(request)
     }
 }
 

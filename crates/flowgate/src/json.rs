@@ -6,6 +6,7 @@
 use std::fmt;
 
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::map::Entry;
 use serde_json::{Map, Number, Value};
 
 /// The largest integer that every JSON reader can be trusted with (RFC 7493, section 2.2).
@@ -117,11 +118,12 @@ impl<'de> Visitor<'de> for Strict {
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
         let mut map = Map::new();
         while let Some(key) = entries.next_key::<String>()? {
-            if map.contains_key(&key) {
-                return Err(de::Error::custom("duplicate key"));
+            match map.entry(key) {
+                Entry::Occupied(_) => return Err(de::Error::custom("duplicate key")),
+                Entry::Vacant(place) => {
+                    place.insert(entries.next_value_seed(Self(self.0))?);
+                }
             }
-            let value = entries.next_value_seed(Self(self.0))?;
-            map.insert(key, value);
         }
         Ok(Value::Object(map))
     }

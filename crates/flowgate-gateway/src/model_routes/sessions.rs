@@ -14,8 +14,7 @@ use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
 use flowgate_guard::conversation::{Conversation, Judged};
-use flowgate_guard::history::{self, History, Remembered};
-use flowgate_lm::chat::Message;
+use flowgate_guard::history::{self, Chat, History, Prefix, Remembered};
 use serde_json::Value;
 
 use super::Waiting;
@@ -25,7 +24,7 @@ use super::turn::{self, Failure};
 use crate::approvals::Asked;
 use crate::audit::Event;
 use crate::random;
-use crate::store::{self, Kept, Opened, Seen, Store, StoreError, wait};
+use crate::store::{self, Kept, Opened, Seen, Store, StoreError, Transaction, wait};
 
 /// How long a request waits for another one that goes on with the same conversation in another gateway.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -39,15 +38,15 @@ const GROWTH: usize = 16;
 pub(crate) struct Session {
     pub(crate) conversation: Conversation,
     pub(crate) history: History,
-    /// What it was told last of its tenant's stores.
-    pub(crate) recalled: Option<Value>,
+    /// What it was told last of its tenant's stores, in JSON.
+    pub(crate) recalled: Option<String>,
     /// The key of its digests: no other conversation has it.
     key: String,
     /// How many turns are kept, and their bytes.
     turns: i64,
     bytes: i64,
     /// What chats begin with that belong here, as it is kept.
-    prefixes: Vec<String>,
+    prefixes: Vec<Prefix>,
     /// What stands between its client and the servers of it.
     pub(super) machines: Machines,
     /// What happened in this turn, for the audit log.
@@ -140,16 +139,21 @@ impl Sessions {
         &self,
         client: &Known,
         named: Option<&str>,
-        chat: &[Message],
+        chat: &Chat<'_>,
     ) -> Result<Found, Failure> {
         let name = match named {
             Some(name) => name.to_owned(),
             None => {
-                let prefixes: Vec<String> =
-                    History::prefixes_of(chat).iter().map(|prefix| random::hex(prefix)).collect();
-                let known = match prefixes.is_empty() {
-                    true => None,
-                    false => wait(self.store.of_chat(&client.spec.name, &prefixes))?,
+                let longest = chat.longest_prefix().map(|prefix| hex(&prefix));
+                let known = match longest {
+                    None => None,
+                    Some(longest) => match self.store.of_known_chat(&client.spec.name, &longest) {
+                        None => {
+                            let prefixes: Vec<String> = chat.prefixes().iter().map(hex).collect();
+                            wait(self.store.of_chat(&client.spec.name, &prefixes))?
+                        }
+                        known => known,
+                    },
                 };
                 known.map_or_else(fresh, Ok)?
             }
@@ -294,6 +298,56 @@ impl Sessions {
         learned: &history::Learned,
     ) -> Result<(Vec<Seen>, i64), StoreError> {
         let (spec, name) = (&client.spec, found.name());
+        // What follows from most turns is nothing: those are kept in one statement.
+        let is_alone = session.used.is_empty()
+            && learned.texts.is_empty()
+            && !learned.has_forgotten
+            && self.leaves_stores(client, session)?;
+        let tx = if is_alone { None } else { Some(self.begin_turn(client, session).await?) };
+        let inputs = session.row().map_err(|_| StoreError::Damaged("an input has no JSON"))?;
+        let prefixes = session.history.prefixes();
+        let longest = prefixes.last().map(hex);
+        let kept = Kept {
+            client: &spec.name,
+            name,
+            turns: session.turns,
+            bytes: session.bytes,
+            inputs: &inputs,
+            prefixes: &beyond(&prefixes, &session.prefixes),
+            forgotten: &beyond(&session.prefixes, &prefixes),
+            longest: longest.as_deref(),
+        };
+        let (others, next) = match tx {
+            None => {
+                self.store.keep_alone(&kept).await?;
+                (Vec::new(), next)
+            }
+            Some(mut tx) => {
+                store::keep_turn(&self.store, &mut tx, &kept).await?;
+                let kept = keep_learned(&mut tx, client, next, learned).await?;
+                tx.commit().await?;
+                kept
+            }
+        };
+        session.turns += 1;
+        session.bytes = session.bytes.saturating_add(i64::try_from(inputs.len()).unwrap_or(i64::MAX));
+        session.prefixes = prefixes;
+        Ok((others, next))
+    }
+
+    /// Whether a turn has left the stores of its tenant as they are known to be.
+    fn leaves_stores(&self, client: &Known, session: &mut Session) -> Result<bool, StoreError> {
+        let Some(Some(before)) = self.store.known_tenant(&client.spec.tenant) else { return Ok(false) };
+        if session.conversation.has_written() {
+            return Ok(false);
+        }
+        session.recall(&before).map_err(|_| StoreError::Damaged("a tenant's stores"))?;
+        Ok(session.conversation.remember().to_string() == before)
+    }
+
+    /// Begins to keep a turn with what follows from it for questions and for the stores of its tenant.
+    async fn begin_turn(&self, client: &Known, session: &mut Session) -> Result<Transaction, StoreError> {
+        let spec = &client.spec;
         let mut tx = self.store.begin().await?;
         for asked in std::mem::take(&mut session.used) {
             store::use_question(&self.store, &mut tx, &asked.id).await?;
@@ -301,52 +355,15 @@ impl Sessions {
         // What others of the tenant wrote to stores meanwhile is joined, and what could have been written here.
         let before = store::take_tenant(&self.store, &mut tx, &spec.tenant).await?;
         if let Some(before) = &before {
-            let record =
-                serde_json::from_str(before).map_err(|_| StoreError::Damaged("a tenant's stores"))?;
-            session.recall(&record).map_err(|_| StoreError::Damaged("a tenant's stores"))?;
+            session.recall(before).map_err(|_| StoreError::Damaged("a tenant's stores"))?;
         }
         let stamp = random::name().map_err(|_| StoreError::Damaged("the system gives no random bytes"))?;
         session.conversation.stamp(&stamp);
-        let record = session.conversation.remember();
-        let written = record.to_string();
+        let written = session.conversation.remember().to_string();
         if before.as_ref() != Some(&written) {
             store::keep_tenant(&self.store, &mut tx, &spec.tenant, &written).await?;
         }
-        let inputs = session.row().map_err(|_| StoreError::Damaged("an input has no JSON"))?;
-        let prefixes: Vec<String> =
-            session.history.prefixes().iter().map(|prefix| random::hex(prefix)).collect();
-        let (then, now): (HashSet<&String>, HashSet<&String>) =
-            (session.prefixes.iter().collect(), prefixes.iter().collect());
-        let kept = Kept {
-            client: &spec.name,
-            name,
-            turns: session.turns,
-            bytes: session.bytes,
-            inputs: &inputs,
-            prefixes: &prefixes.iter().filter(|prefix| !then.contains(prefix)).cloned().collect::<Vec<_>>(),
-            forgotten: &session
-                .prefixes
-                .iter()
-                .filter(|prefix| !now.contains(prefix))
-                .cloned()
-                .collect::<Vec<_>>(),
-        };
-        store::keep_turn(&self.store, &mut tx, &kept).await?;
-        let new: Vec<Seen> = learned.texts.iter().map(seen).collect();
-        let (others, next) = if new.is_empty() && !learned.has_forgotten {
-            (Vec::new(), next)
-        } else {
-            store::keep_seen(&mut tx, &spec.name, next, &new).await?
-        };
-        if learned.has_forgotten {
-            let first = next - i64::try_from(new.len()).unwrap_or(0);
-            store::forget_seen(&mut tx, &spec.name, first).await?;
-        }
-        tx.commit().await?;
-        session.turns += 1;
-        session.bytes = session.bytes.saturating_add(i64::try_from(inputs.len()).unwrap_or(i64::MAX));
-        session.prefixes = prefixes;
-        Ok((others, next))
+        Ok(tx)
     }
 
     /// Whether a conversation has room for another turn.
@@ -366,7 +383,6 @@ impl Sessions {
         drop(known);
         let record = wait(self.store.tenant(&client.spec.tenant))?;
         let Some(record) = record else { return Ok(()) };
-        let record = serde_json::from_str(&record).map_err(|_| StoreError::Damaged("a tenant's stores"))?;
         session.recall(&record).map_err(|error| {
             let message = format!("what stores carry is not known: {error}");
             Failure::new(StatusCode::INTERNAL_SERVER_ERROR, message)
@@ -384,11 +400,12 @@ impl Session {
         self.turns
     }
 
-    /// Joins what the stores of the tenant carry, unless it is known.
-    fn recall(&mut self, record: &Value) -> Result<(), flowgate::monitor::MemoryError> {
-        if self.recalled.as_ref() != Some(record) {
-            self.conversation.recall(record)?;
-            self.recalled = Some(record.clone());
+    /// Joins what the stores of the tenant carry, which is said in JSON, unless it is known.
+    fn recall(&mut self, record: &str) -> Result<(), String> {
+        if self.recalled.as_deref() != Some(record) {
+            let read: Value = serde_json::from_str(record).map_err(|_| "it is no JSON".to_owned())?;
+            self.conversation.recall(&read).map_err(|error| error.to_string())?;
+            self.recalled = Some(record.to_owned());
         }
         Ok(())
     }
@@ -456,7 +473,7 @@ fn bring_up(client: &Known, session: Option<&mut Session>, opened: &Opened) -> b
         return false;
     }
     if !opened.inputs.is_empty() {
-        session.prefixes = session.history.prefixes().iter().map(|prefix| random::hex(prefix)).collect();
+        session.prefixes = session.history.prefixes();
         session.recalled = None;
     }
     (session.turns, session.bytes) = (opened.turns, opened.bytes);
@@ -500,6 +517,38 @@ fn new(client: &Known, key: &str) -> Result<Session, Failure> {
         events: Vec::new(),
         used: Vec::new(),
     })
+}
+
+/// Keeps what a client was shown in a turn. Returns what others have kept since number `next`, and the number after the last.
+async fn keep_learned(
+    tx: &mut Transaction,
+    client: &Known,
+    next: i64,
+    learned: &history::Learned,
+) -> Result<(Vec<Seen>, i64), StoreError> {
+    let name = &client.spec.name;
+    let new: Vec<Seen> = learned.texts.iter().map(seen).collect();
+    if new.is_empty() && !learned.has_forgotten {
+        return Ok((Vec::new(), next));
+    }
+    let (others, next) = store::keep_seen(tx, name, next, &new).await?;
+    if learned.has_forgotten {
+        let first = next - i64::try_from(new.len()).unwrap_or(0);
+        store::forget_seen(tx, name, first).await?;
+    }
+    Ok((others, next))
+}
+
+fn hex(prefix: &Prefix) -> String {
+    random::hex(prefix)
+}
+
+/// Those that are not among the others, as they are kept.
+fn beyond(prefixes: &[Prefix], others: &[Prefix]) -> Vec<String> {
+    // What is said in a chat mostly stays.
+    let same = prefixes.iter().zip(others).take_while(|(one, other)| one == other).count();
+    let others: HashSet<&Prefix> = others.iter().skip(same).collect();
+    prefixes.iter().skip(same).filter(|prefix| !others.contains(prefix)).map(hex).collect()
 }
 
 fn seen(text: &Remembered) -> Seen {

@@ -11,6 +11,7 @@ use flowgate::trace::Tool;
 use flowgate_guard::agent::{Agent, Observer, Toolbox, TurnError};
 use flowgate_guard::approve::{Ask, Decision, DigestKey};
 use flowgate_guard::conversation::{CONTINUE, Conversation, Ended, Reply, Settings, Turn as Done};
+use flowgate_guard::history::Chat;
 use flowgate_guard::{Offered, Words};
 use flowgate_lm::chat::{Completion, Message, Request, Stop, ToolCall, ToolChoice, ToolSpec};
 use flowgate_lm::wire;
@@ -67,6 +68,8 @@ pub(crate) struct Turn<'t> {
     /// The conversation.
     pub(crate) name: &'t str,
     pub(crate) asked: &'t wire::Asked,
+    /// Its messages.
+    pub(crate) chat: &'t Chat<'t>,
     /// The client's key for the upstream, if it brings one.
     pub(crate) key: Option<&'t str>,
     pub(crate) waiting: &'t Waiting,
@@ -98,7 +101,7 @@ pub(crate) fn run(
     session: &mut Session,
     stream: &mut Option<Outgoing>,
 ) -> Result<Completion, Failure> {
-    let Turn { client, name, asked, key, waiting, approvals } = turn;
+    let Turn { client, name, asked, chat, key, waiting, approvals } = turn;
     let upstream = upstream(client)?;
     let request = &asked.request;
     let mut remote = upstream.remote.asked_for(&asked.model);
@@ -112,7 +115,7 @@ pub(crate) fn run(
     session.conversation.withdraw(&withdrawn);
     let asker = Asker { client: &client.spec, conversation: name, turns: session.turns(), waiting };
     let (mut question, mut used): (Option<Asked>, Vec<Asked>) = (None, Vec::new());
-    if session.conversation.resume(&mut session.history, &request.messages) {
+    if session.conversation.resume(&mut session.history, chat) {
         let digest = session.conversation.asked().unwrap_or_default();
         let Answered { decision, asked } = approvals.answer_to(asker, &digest)?;
         match decision {
@@ -132,7 +135,7 @@ pub(crate) fn run(
         session.conversation.offer(request.tools.iter().map(|tool| offered(&client.spec, tool)).collect())?;
         session.conversation.set_sampling(request.sampling.clone());
         let mut known = client.history.lock().unwrap_or_else(PoisonError::into_inner);
-        session.conversation.sent(&mut known.client, &mut session.history, &request.messages)?;
+        session.conversation.sent_chat(&mut known.client, &mut session.history, chat)?;
     }
     let model = Chosen { model: &remote, choice: &request.choice, is_first: AtomicBool::new(true) };
     let begun = Instant::now();
@@ -289,7 +292,7 @@ impl Complete for Chosen<'_> {
             ToolChoice::Auto | ToolChoice::None => true,
         };
         // A second message answers a refusal, and may have to say so.
-        if !self.is_first.swap(false, Ordering::Relaxed) || !is_there {
+        if !self.is_first.swap(false, Ordering::Relaxed) || !is_there || request.choice == *self.choice {
             return self.model.complete(request, listener);
         }
         self.model.complete(&Request { choice: self.choice.clone(), ..request.clone() }, listener)

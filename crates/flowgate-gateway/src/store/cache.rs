@@ -15,6 +15,28 @@ struct Known {
     freezes: Option<Arc<[Freeze]>>,
     /// How often something was stopped or let go on.
     changes: u64,
+    chats: Chats,
+}
+
+/// The conversations of which it is known that nobody else's chats begin with all that was said in them.
+#[derive(Debug, Default)]
+struct Chats {
+    /// By a client and a prefix.
+    owners: HashMap<(String, String), String>,
+    /// The prefix of each, by its client and name.
+    prefixes: HashMap<(String, String), String>,
+}
+
+/// How many conversations are known so; when there are more, it begins anew.
+const MOST_CHATS: usize = 16_384;
+
+impl Chats {
+    fn forget(&mut self, client: &str, name: &str) {
+        let prefix = self.prefixes.remove(&(client.to_owned(), name.to_owned()));
+        if let Some(prefix) = prefix {
+            self.owners.remove(&(client.to_owned(), prefix));
+        }
+    }
 }
 
 impl Cache {
@@ -47,6 +69,44 @@ impl Cache {
         }
     }
 
+    /// The conversation to which alone chats belong that begin so.
+    pub(super) fn chat(&self, client: &str, prefix: &str) -> Option<String> {
+        self.known().chats.owners.get(&(client.to_owned(), prefix.to_owned())).cloned()
+    }
+
+    /// From now on, chats that begin so belong to this conversation alone.
+    pub(super) fn set_chat(&self, client: &str, name: &str, prefix: &str) {
+        let chats = &mut self.known().chats;
+        chats.forget(client, name);
+        if chats.prefixes.len() >= MOST_CHATS {
+            *chats = Chats::default();
+        }
+        chats.prefixes.insert((client.to_owned(), name.to_owned()), prefix.to_owned());
+        chats.owners.insert((client.to_owned(), prefix.to_owned()), name.to_owned());
+    }
+
+    /// Chats that begin so may belong to this conversation, and what is known of it itself is not sure any more.
+    pub(super) fn forget_prefixes(&self, client: &str, name: &str, prefixes: &[String]) {
+        let chats = &mut self.known().chats;
+        chats.forget(client, name);
+        for prefix in prefixes {
+            let owner = chats.owners.get(&(client.to_owned(), prefix.clone())).cloned();
+            if let Some(owner) = owner {
+                chats.forget(client, &owner);
+            }
+        }
+    }
+
+    /// A conversation is there no longer.
+    pub(super) fn forget_chat(&self, client: &str, name: &str) {
+        self.known().chats.forget(client, name);
+    }
+
+    /// Conversations are there no longer, and nobody knows which.
+    pub(super) fn forget_chats(&self) {
+        self.known().chats = Chats::default();
+    }
+
     /// Something was stopped, or let go on.
     pub(super) fn forget_freezes(&self) {
         let mut known = self.known();
@@ -69,5 +129,28 @@ mod tests {
         let now = cache.freezes().unwrap_err();
         cache.set_freezes(now, &nothing);
         assert!(cache.freezes().is_ok());
+    }
+
+    #[test]
+    fn a_chat_is_known_as_long_as_it_is_one_conversations() {
+        let cache = Cache::default();
+        let check = |prefix: &str, expected: Option<&str>| {
+            assert_eq!(cache.chat("c", prefix).as_deref(), expected, "{prefix}");
+        };
+        cache.set_chat("c", "one", "p");
+        cache.set_chat("other", "two", "p");
+        check("p", Some("one"));
+        // Goes on.
+        cache.set_chat("c", "one", "q");
+        (check("p", None), check("q", Some("one")));
+        // Another conversation of the same client says the same.
+        cache.forget_prefixes("c", "two", &["q".to_owned()]);
+        check("q", None);
+        assert_eq!(cache.chat("other", "p").as_deref(), Some("two"));
+        cache.set_chat("c", "one", "r");
+        cache.forget_chat("c", "one");
+        check("r", None);
+        cache.forget_chats();
+        assert_eq!(cache.chat("other", "p"), None);
     }
 }

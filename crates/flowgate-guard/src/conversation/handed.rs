@@ -60,8 +60,14 @@ impl Conversation {
     /// # Errors
     /// If the session has no room.
     pub fn offer(&mut self, tools: Vec<Offered>) -> Result<(), PushError> {
+        // Agents say the same with every message.
+        if self.offered.as_ref() == Some(&tools) {
+            return Ok(());
+        }
         self.put(|| Input::Offer(tools.clone()));
-        self.catalogue.update(&mut self.monitor, tools)?;
+        self.offered = None;
+        self.catalogue.update(&mut self.monitor, tools.clone())?;
+        self.offered = Some(tools);
         let strictest = self.monitor.strictest(self.catalogue.tools());
         self.lowest = self.cleared(strictest);
         Ok(())

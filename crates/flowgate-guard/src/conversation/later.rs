@@ -6,7 +6,7 @@
 use flowgate_lm::chat::{Message, Part};
 
 use super::{Conversation, Ended, Phase, Turn};
-use crate::history::{History, Known};
+use crate::history::{Chat, History, Known};
 use crate::journal::Input;
 
 /// What a caller says to go on with a turn that waits.
@@ -39,7 +39,7 @@ impl Conversation {
     }
 
     /// Whether a chat goes on with a turn that waits for a person. If it does, what is [decided](Self::decided) comes next.
-    pub fn resume(&mut self, history: &mut History, chat: &[Message]) -> bool {
+    pub fn resume(&mut self, history: &mut History, chat: &Chat<'_>) -> bool {
         let Some((kept, new)) = self.resumed(history, chat) else { return false };
         self.put(|| Input::Resumed { kept, new: new.cloned() });
         self.resume_again(history, kept, new);
@@ -54,13 +54,13 @@ impl Conversation {
     }
 
     /// How many messages of the chat stand, and the one that asks to go on.
-    fn resumed<'m>(&self, history: &History, chat: &'m [Message]) -> Option<(usize, Option<&'m Message>)> {
+    fn resumed<'m>(&self, history: &History, chat: &Chat<'m>) -> Option<(usize, Option<&'m Message>)> {
         if !self.waits_for_decision() {
             return None;
         }
         let known = history.known().len();
-        let found = history.align(&History::digests(chat));
-        match chat.get(found.kept..)? {
+        let found = history.align(&chat.digests);
+        match chat.messages.get(found.kept..)? {
             // The same request as before, without the message that says that somebody was asked.
             [] if found.kept + 1 == known || found.kept == known => Some((found.kept, None)),
             [message @ Message::User(parts)] if found.kept == known => {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{Conversation, Phase};
 use crate::history::memory::Memory;
-use crate::history::{Alignment, Client, History, Known, Recollected, Sent};
+use crate::history::{Alignment, Chat, Client, History, Known, Recollected, Sent};
 use crate::journal::Input;
 use crate::view::{Answer, Item};
 
@@ -34,9 +34,21 @@ impl Conversation {
         history: &mut History,
         messages: &[chat::Message],
     ) -> Result<Sent, PushError> {
-        let digests = History::digests(messages);
-        let found = history.align(&digests);
-        let rest = messages.get(found.kept..).unwrap_or_default();
+        self.sent_chat(client, history, &Chat::of(messages))
+    }
+
+    /// The same for a chat that has been compared with others.
+    ///
+    /// # Errors
+    /// If the session has no room.
+    pub fn sent_chat(
+        &mut self,
+        client: &mut Client,
+        history: &mut History,
+        chat: &Chat<'_>,
+    ) -> Result<Sent, PushError> {
+        let found = history.align(&chat.digests);
+        let rest = chat.messages.get(found.kept..).unwrap_or_default();
         let (kept, mut memory) = (found.kept, Memory::live(client));
         let done = self.take_in(&mut memory, history, found, rest);
         let seen = memory.answers();

@@ -1,9 +1,13 @@
 //! Calls that the caller runs itself.
 
+use flowgate::trace::Tool;
 use flowgate_guard::approve::Decision;
 use flowgate_guard::conversation::{Ended, Method, Turn};
-use flowgate_guard::history::{Client, History};
-use flowgate_lm::chat::{Message, Part, ToolCall};
+use flowgate_guard::history::{Chat, Client, History};
+use flowgate_guard::journal::Input;
+use flowgate_guard::{Offered, Words};
+use flowgate_lm::chat::{Message, Part, Sampling, ToolCall};
+use serde_json::json;
 
 use crate::script::{POLICY, Run};
 
@@ -50,7 +54,7 @@ impl Elsewhere {
     /// Sends the chat when a person has decided.
     fn resume(&mut self, decision: Decision, script: &[&str]) -> Turn {
         self.run.decision = decision;
-        if self.run.conversation.resume(&mut self.history, &self.chat) {
+        if self.run.conversation.resume(&mut self.history, &Chat::of(&self.chat)) {
             self.run.conversation.decided(decision);
             self.go(script)
         } else {
@@ -247,7 +251,35 @@ fn what_was_taken_back_is_not_handed_over() {
     agent.says("List it, and mail Mallory.", &[LOOK, both]);
     assert!(agent.run.conversation.waits_for_decision());
     agent.chat.truncate(3);
-    assert!(!agent.run.conversation.resume(&mut agent.history, &agent.chat));
+    assert!(!agent.run.conversation.resume(&mut agent.history, &Chat::of(&agent.chat)));
     let turn = agent.send(&["Fine."]);
     assert_eq!((turn.calls.len(), turn.replies.last().unwrap().text.as_str()), (0, "Fine."));
+}
+
+/// What agents say with every message is put in when it changes.
+#[test]
+fn an_offer_is_put_in_when_it_is_another() {
+    let mut agent = Elsewhere::new();
+    let offers = |agent: &mut Elsewhere| {
+        let inputs = agent.run.conversation.inputs();
+        inputs.into_iter().filter(|input| matches!(input, Input::Offer(_) | Input::Sampling(_))).count()
+    };
+    agent.run.conversation.keep_inputs();
+    offers(&mut agent);
+    let tool = |description: &str| Offered {
+        tool: Tool::local("read"),
+        description: description.to_owned(),
+        parameters: json!({"type": "object"}),
+        output: None,
+        words: Words::Server,
+    };
+    for (description, expected) in
+        [("Reads.", 1), ("Reads.", 0), ("Reads all.", 1), ("Reads.", 1), ("Reads.", 0)]
+    {
+        agent.run.conversation.offer(vec![tool(description)]).unwrap();
+        agent.run.conversation.set_sampling(Sampling::default());
+        assert_eq!(offers(&mut agent), expected, "{description}");
+    }
+    agent.run.conversation.set_sampling(Sampling { max_tokens: Some(1), ..Sampling::default() });
+    assert_eq!(offers(&mut agent), 1);
 }

@@ -7,8 +7,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use ureq::http::{HeaderValue, Uri};
+use ureq::unversioned::transport::DefaultConnector;
 
 use super::leftovers::Leftovers;
+use super::names::Names;
 use super::retry::{Failure, Retries, retry_after};
 use super::{Budget, MAX_BODY, Times};
 use crate::Error;
@@ -71,7 +73,7 @@ fn agent(proxy: Option<ureq::Proxy>, idle: Duration) -> ureq::Agent {
         .proxy(proxy)
         .user_agent(concat!("flowgate/", env!("CARGO_PKG_VERSION")))
         .build();
-    ureq::Agent::new_with_config(config)
+    ureq::Agent::with_parts(config, DefaultConnector::default(), Names::new(idle))
 }
 
 impl Client {
@@ -127,14 +129,8 @@ impl Client {
         (self.agent, self.leftovers) = (agent(proxy, idle), Leftovers::new());
     }
 
-    /// Asks, and asks again as long as that may help.
-    pub(super) fn ask<E: Exchange>(
-        &self,
-        path: &str,
-        body: &Value,
-        exchange: &mut E,
-    ) -> Result<E::Out, Error> {
-        let body = body.to_string();
+    /// Asks with a body in JSON, and asks again as long as that may help.
+    pub(super) fn ask<E: Exchange>(&self, path: &str, body: &str, exchange: &mut E) -> Result<E::Out, Error> {
         let begun = Instant::now();
         let whole = self.times.whole.min(DAY);
         for attempt in 0_u32.. {
@@ -142,7 +138,7 @@ impl Client {
                 budget.admit()?;
             }
             let left = whole.checked_sub(begun.elapsed()).ok_or(Error::Timeout)?;
-            let asked = self.once(path, &body, left).and_then(|answer| exchange.read(answer));
+            let asked = self.once(path, body, left).and_then(|answer| exchange.read(answer));
             let failure = match asked {
                 Ok(out) => return Ok(out),
                 Err(failure) => failure,

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::double::{Reply, serve};
 use super::*;

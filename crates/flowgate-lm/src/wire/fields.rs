@@ -1,6 +1,9 @@
 //! Fields: of a request, where each is known, or refused by its name; of an answer, where what has another kind than it
 //! should says nothing.
 
+use std::fmt;
+use std::rc::Rc;
+
 use serde_json::{Map, Value};
 
 use super::WireError;
@@ -10,7 +13,22 @@ use crate::Error;
 #[derive(Debug)]
 pub(super) struct Fields<'a> {
     map: &'a Map<String, Value>,
-    place: String,
+    place: Place,
+}
+
+/// Where an object stands. It is written down only if something is wrong there.
+#[derive(Debug, Clone)]
+struct Place {
+    /// Its name, or that of the list in which it is.
+    name: Rc<str>,
+    index: Option<usize>,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)?;
+        self.index.map_or(Ok(()), |index| write!(f, "[{index}]"))
+    }
 }
 
 /// The fields that an object may have.
@@ -27,16 +45,22 @@ pub(super) struct Known {
 pub(super) const NOT_SUPPORTED: &str = "is not supported";
 
 impl<'a> Fields<'a> {
-    pub(super) fn of(value: &'a Value, place: impl Into<String>) -> Result<Self, WireError> {
-        let place = place.into();
+    pub(super) fn of(value: &'a Value, place: &str) -> Result<Self, WireError> {
+        Self::standing(value, Place { name: place.into(), index: None })
+    }
+
+    fn standing(value: &'a Value, place: Place) -> Result<Self, WireError> {
         match value.as_object() {
             Some(map) => Ok(Self { map, place }),
-            None => Err(WireError { place, problem: "is no object" }),
+            None => Err(WireError { place: place.to_string(), problem: "is no object" }),
         }
     }
 
     pub(super) fn at(&self, key: &str) -> String {
-        if self.place.is_empty() { key.to_owned() } else { format!("{}.{key}", self.place) }
+        match (self.place.name.is_empty(), self.place.index) {
+            (true, None) => key.to_owned(),
+            _ => format!("{}.{key}", self.place),
+        }
     }
 
     pub(super) fn wrong<T>(&self, key: &str, problem: &'static str) -> Result<T, WireError> {
@@ -90,16 +114,18 @@ impl<'a> Fields<'a> {
 
     /// The object under a key.
     pub(super) fn object(&self, key: &str) -> Result<Self, WireError> {
-        Self::of(self.get(key).unwrap_or(&Value::Null), self.at(key))
+        Self::of(self.get(key).unwrap_or(&Value::Null), &self.at(key))
     }
 
     /// The objects of a list.
-    pub(super) fn objects<'f>(
-        &'f self,
-        key: &'f str,
-    ) -> Result<impl Iterator<Item = Result<Self, WireError>> + use<'f, 'a>, WireError> {
+    pub(super) fn objects(
+        &self,
+        key: &str,
+    ) -> Result<impl Iterator<Item = Result<Self, WireError>> + use<'a>, WireError> {
+        let name: Rc<str> = self.at(key).into();
         let items = self.list(key)?.iter().enumerate();
-        Ok(items.map(move |(at, item)| Self::of(item, self.at(&format!("{key}[{at}]")))))
+        Ok(items
+            .map(move |(at, item)| Self::standing(item, Place { name: Rc::clone(&name), index: Some(at) })))
     }
 
     pub(super) fn flag(&self, key: &str) -> Result<bool, WireError> {

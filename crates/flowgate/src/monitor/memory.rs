@@ -55,6 +55,11 @@ impl Monitor {
         self.stores.stamp(stamp)
     }
 
+    /// Whether this session has written something since the last [stamp](Self::stamp).
+    pub fn has_written(&self) -> bool {
+        self.stores.has_written()
+    }
+
     /// Joins what earlier sessions wrote into the stores of this one. What a person was asked about a store that was written to since
     /// is not allowed any more.
     ///

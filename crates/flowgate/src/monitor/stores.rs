@@ -120,6 +120,11 @@ impl Stores {
         is_written
     }
 
+    /// Whether this session has written something since that was marked.
+    pub(super) fn has_written(&self) -> bool {
+        self.states.iter().any(|state| state.is_written)
+    }
+
     /// Joins a label into stores that are not written to. What they hold has not changed.
     pub(super) fn raise(&mut self, stores: &[usize], label: &Label) {
         for index in stores {

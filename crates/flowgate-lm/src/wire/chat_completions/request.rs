@@ -1,62 +1,111 @@
 //! Requests.
 
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
 use super::super::fields::{Fields, Known, NOT_SUPPORTED};
-use super::super::{Asked, WireError, image_at, image_url, only_text, put};
+use super::super::{Asked, WireError, image_at, image_url, only_text};
 use crate::chat::{Message, Part, Request, Sampling, ToolCall, ToolChoice, ToolSpec};
 
 /// The body of a request.
 #[must_use]
 pub fn encode_request(request: &Request, model: &str, stream: bool) -> Value {
-    let messages: Vec<Value> = request.messages.iter().map(message).collect();
-    let mut body = json!({"model": model, "messages": messages});
-    if !request.tools.is_empty() {
-        put(&mut body, "tools", request.tools.iter().map(tool).collect::<Vec<_>>());
-    }
-    match &request.choice {
-        ToolChoice::Auto => {}
-        ToolChoice::Any => put(&mut body, "tool_choice", "required"),
-        ToolChoice::None => put(&mut body, "tool_choice", "none"),
-        ToolChoice::Tool(name) => {
-            put(&mut body, "tool_choice", json!({"type": "function", "function": {"name": name}}));
-        }
-    }
-    let sampling = &request.sampling;
-    let numbers = [
-        ("max_completion_tokens", sampling.max_tokens.map(Value::from)),
-        ("temperature", sampling.temperature.map(Value::from)),
-        ("top_p", sampling.top_p.map(Value::from)),
-        ("seed", sampling.seed.map(Value::from)),
-        ("stop", Some(&sampling.stop).filter(|stop| !stop.is_empty()).map(|stop| json!(stop))),
-    ];
-    for (key, value) in numbers {
-        if let Some(value) = value {
-            put(&mut body, key, value);
-        }
-    }
-    if stream {
-        put(&mut body, "stream", true);
-        put(&mut body, "stream_options", json!({"include_usage": true}));
-    }
-    body
+    // Our own types have text for keys, and say nothing that JSON does not.
+    serde_json::to_value(Sent { request, model, stream, limit: LIMIT }).unwrap_or_default()
 }
 
-fn message(message: &Message) -> Value {
-    match message {
-        Message::System(parts) => json!({"role": "system", "content": content(parts)}),
-        Message::User(parts) => json!({"role": "user", "content": content(parts)}),
-        Message::Assistant { text, calls } => {
-            let text = if text.is_empty() && !calls.is_empty() { Value::Null } else { json!(text) };
-            let mut body = json!({"role": "assistant", "content": text});
-            if !calls.is_empty() {
-                put(&mut body, "tool_calls", calls.iter().map(call).collect::<Vec<_>>());
+/// What the most tokens to write are called.
+pub(crate) const LIMIT: &str = "max_completion_tokens";
+/// What they were called before.
+pub(crate) const OLD_LIMIT: &str = "max_tokens";
+
+/// A request as it is sent. Chats are long, and are sent anew with each message: nothing of one is copied on the way.
+#[derive(Debug)]
+pub(crate) struct Sent<'a> {
+    pub(crate) request: &'a Request,
+    pub(crate) model: &'a str,
+    pub(crate) stream: bool,
+    /// What the most tokens to write are called.
+    pub(crate) limit: &'static str,
+}
+
+impl Serialize for Sent<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Request { messages, tools, choice, sampling } = self.request;
+        let mut body = serializer.serialize_map(None)?;
+        body.serialize_entry("model", self.model)?;
+        body.serialize_entry("messages", &Each(messages, SentMessage))?;
+        if !tools.is_empty() {
+            body.serialize_entry("tools", &Each(tools, SentTool))?;
+        }
+        match choice {
+            ToolChoice::Auto => {}
+            ToolChoice::Any => body.serialize_entry("tool_choice", "required")?,
+            ToolChoice::None => body.serialize_entry("tool_choice", "none")?,
+            ToolChoice::Tool(name) => {
+                let tool = json!({"type": "function", "function": {"name": name}});
+                body.serialize_entry("tool_choice", &tool)?;
             }
-            body
         }
-        Message::Tool { call_id, content: parts, is_error: _ } => {
-            json!({"role": "tool", "tool_call_id": call_id, "content": content(parts)})
+        let numbers = [
+            (self.limit, sampling.max_tokens.map(Value::from)),
+            ("temperature", sampling.temperature.map(Value::from)),
+            ("top_p", sampling.top_p.map(Value::from)),
+            ("seed", sampling.seed.map(Value::from)),
+            ("stop", Some(&sampling.stop).filter(|stop| !stop.is_empty()).map(|stop| json!(stop))),
+        ];
+        for (key, value) in numbers {
+            if let Some(value) = value {
+                body.serialize_entry(key, &value)?;
+            }
         }
+        if self.stream {
+            body.serialize_entry("stream", &true)?;
+            body.serialize_entry("stream_options", &json!({"include_usage": true}))?;
+        }
+        body.end()
+    }
+}
+
+/// A list of which each item is written in one way.
+struct Each<'a, T, W>(&'a [T], fn(&'a T) -> W);
+
+impl<T, W: Serialize> Serialize for Each<'_, T, W> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.iter().map(self.1))
+    }
+}
+
+struct SentMessage<'a>(&'a Message);
+
+impl Serialize for SentMessage<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut body = serializer.serialize_map(None)?;
+        match self.0 {
+            Message::System(parts) => {
+                body.serialize_entry("role", "system")?;
+                body.serialize_entry("content", &Content(parts))?;
+            }
+            Message::User(parts) => {
+                body.serialize_entry("role", "user")?;
+                body.serialize_entry("content", &Content(parts))?;
+            }
+            Message::Assistant { text, calls } => {
+                let text = Some(text).filter(|text| !text.is_empty() || calls.is_empty());
+                body.serialize_entry("role", "assistant")?;
+                body.serialize_entry("content", &text)?;
+                if !calls.is_empty() {
+                    body.serialize_entry("tool_calls", &Each(calls, call))?;
+                }
+            }
+            Message::Tool { call_id, content, is_error: _ } => {
+                body.serialize_entry("role", "tool")?;
+                body.serialize_entry("tool_call_id", call_id)?;
+                body.serialize_entry("content", &Content(content))?;
+            }
+        }
+        body.end()
     }
 }
 
@@ -65,24 +114,44 @@ pub(super) fn call(call: &ToolCall) -> Value {
     json!({"id": call.id, "type": "function", "function": function})
 }
 
-fn content(parts: &[Part]) -> Value {
-    if let Some(text) = only_text(parts) {
-        return json!(text);
+struct Content<'a>(&'a [Part]);
+
+impl Serialize for Content<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if let Some(text) = only_text(self.0) {
+            return serializer.serialize_str(text);
+        }
+        let part = |part: &Part| match part {
+            Part::Text(text) => json!({"type": "text", "text": text}),
+            image => json!({"type": "image_url", "image_url": {"url": image_url(image)}}),
+        };
+        serializer.collect_seq(self.0.iter().map(part))
     }
-    let part = |part: &Part| match part {
-        Part::Text(text) => json!({"type": "text", "text": text}),
-        image => json!({"type": "image_url", "image_url": {"url": image_url(image)}}),
-    };
-    parts.iter().map(part).collect()
 }
 
-fn tool(tool: &ToolSpec) -> Value {
-    let mut function = json!({"name": tool.name});
-    if !tool.description.is_empty() {
-        put(&mut function, "description", tool.description.as_str());
+struct SentTool<'a>(&'a ToolSpec);
+
+impl Serialize for SentTool<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut body = serializer.serialize_map(None)?;
+        body.serialize_entry("type", "function")?;
+        body.serialize_entry("function", &SentFunction(self.0))?;
+        body.end()
     }
-    put(&mut function, "parameters", tool.parameters.clone());
-    json!({"type": "function", "function": function})
+}
+
+struct SentFunction<'a>(&'a ToolSpec);
+
+impl Serialize for SentFunction<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut body = serializer.serialize_map(None)?;
+        body.serialize_entry("name", &self.0.name)?;
+        if !self.0.description.is_empty() {
+            body.serialize_entry("description", &self.0.description)?;
+        }
+        body.serialize_entry("parameters", &self.0.parameters)?;
+        body.end()
+    }
 }
 
 const REQUEST: Known = Known {

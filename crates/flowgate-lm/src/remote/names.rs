@@ -1,0 +1,126 @@
+//! Where a server is.
+//!
+//! The address is wanted for each question, also where the connection is there already, and to look up a name within a time takes
+//! a thread. So what needs no looking up is not looked up, and a name is known for as long as connections are kept.
+
+use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use ureq::config::Config;
+use ureq::http::Uri;
+use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
+use ureq::unversioned::transport::{NextTimeout, time};
+
+/// The addresses of the server that was asked last.
+#[derive(Debug)]
+pub(super) struct Names {
+    known: Mutex<Option<Known>>,
+    /// How long they are known.
+    kept: Duration,
+    lookup: DefaultResolver,
+}
+
+#[derive(Debug)]
+struct Known {
+    /// The scheme and the host; nobody else is asked.
+    of: (Option<String>, Option<String>),
+    since: Instant,
+    addresses: ResolvedSocketAddrs,
+}
+
+impl Names {
+    /// What is looked up is known for so long.
+    pub(super) fn new(kept: Duration) -> Self {
+        Self { known: Mutex::default(), kept, lookup: DefaultResolver::default() }
+    }
+}
+
+impl Resolver for Names {
+    fn resolve(
+        &self,
+        uri: &Uri,
+        config: &Config,
+        timeout: NextTimeout,
+    ) -> Result<ResolvedSocketAddrs, ureq::Error> {
+        if uri.host().is_some_and(is_address) {
+            // Takes no time, and so no thread that could be waited for.
+            let timeout = NextTimeout { after: time::Duration::NotHappening, ..timeout };
+            return self.lookup.resolve(uri, config, timeout);
+        }
+        let of = (uri.scheme_str().map(str::to_owned), uri.authority().map(ToString::to_string));
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) =
+            known.as_ref().filter(|known| known.of == of && known.since.elapsed() < self.kept)
+        {
+            return Ok(known.addresses.clone());
+        }
+        *known = None;
+        // Nobody else waits for the lookup of this one.
+        drop(known);
+        let addresses = self.lookup.resolve(uri, config, timeout)?;
+        let new = Known { of, since: Instant::now(), addresses: addresses.clone() };
+        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Some(new);
+        Ok(addresses)
+    }
+}
+
+/// Whether a host is written as an address.
+fn is_address(host: &str) -> bool {
+    let plain = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    plain.parse::<IpAddr>().is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn timeout() -> NextTimeout {
+        NextTimeout {
+            after: time::Duration::from_secs(10),
+            reason: ureq::Timeout::Resolve,
+            ..NextTimeout::default()
+        }
+    }
+
+    fn resolve(names: &Names, uri: &str) -> Vec<String> {
+        let found = names.resolve(&uri.parse().unwrap(), &Config::default(), timeout()).unwrap();
+        found.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn what_is_written_as_an_address_is_one() {
+        let names = Names::new(Duration::from_secs(60));
+        for (uri, expected) in [
+            ("http://127.0.0.1:8080/v1", "127.0.0.1:8080"),
+            ("http://[::1]:8080/v1", "[::1]:8080"),
+            ("https://10.0.0.1/v1", "10.0.0.1:443"),
+        ] {
+            assert_eq!(resolve(&names, uri), [expected]);
+        }
+        assert!(names.known.lock().unwrap().is_none());
+        assert!(!is_address("localhost") && !is_address("1.2.3") && !is_address(""));
+    }
+
+    #[test]
+    fn a_name_is_known_for_a_while() {
+        let put = |names: &Names, of: &str, ago: Duration| {
+            let addresses =
+                names.resolve(&"http://10.1.1.1:1/".parse().unwrap(), &Config::default(), timeout());
+            let of = (Some("http".to_owned()), Some(of.to_owned()));
+            let since = Instant::now().checked_sub(ago).unwrap();
+            *names.known.lock().unwrap() = Some(Known { of, since, addresses: addresses.unwrap() });
+        };
+        let names = Names::new(Duration::from_secs(60));
+        put(&names, "localhost:9", Duration::ZERO);
+        assert_eq!(resolve(&names, "http://localhost:9/v1"), ["10.1.1.1:1"]);
+        // Another one, and the same after its time.
+        assert!(resolve(&names, "http://localhost:8/v1").contains(&"127.0.0.1:8".to_owned()));
+        put(&names, "localhost:9", Duration::from_secs(61));
+        assert!(resolve(&names, "http://localhost:9/v1").contains(&"127.0.0.1:9".to_owned()));
+        // What is not kept is not known.
+        let names = Names::new(Duration::ZERO);
+        put(&names, "localhost:9", Duration::ZERO);
+        assert!(resolve(&names, "http://localhost:9/v1").contains(&"127.0.0.1:9".to_owned()));
+    }
+}
