@@ -7,6 +7,8 @@ mod bench;
 mod check;
 mod demo;
 mod explain;
+#[cfg(feature = "run")]
+mod hook;
 #[cfg(all(feature = "gateway", feature = "run"))]
 mod mcp;
 mod replay;
@@ -68,6 +70,8 @@ pub(crate) fn run(command: Command, output: &mut Output) -> Result<u8, InputErro
         Command::Demo => demo::run(output),
         #[cfg(all(feature = "gateway", feature = "run"))]
         Command::Mcp(options) => mcp::run(&options, output),
+        #[cfg(feature = "run")]
+        Command::Hook(options) => hook::run(&options, output),
         #[cfg(feature = "gateway")]
         Command::Serve(options) => serve::run(&options, output),
         #[cfg(feature = "gateway")]

@@ -444,3 +444,42 @@ async fn delete(tx: &mut Transaction, client: &str, name: &str) -> Result<(), St
     sqlx::query(sql).bind(client).bind(name).execute(&mut **tx).await?;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Place;
+
+    /// Others get a conversation after a while whose gateway does not go on with it, also if it could not let it go.
+    #[test]
+    fn only_what_is_gone_on_with_is_held_on_to() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let mut store = Store::open(&Place::Memory).await.unwrap();
+            for name in ["used", "left", "let go", "another's"] {
+                store.open_conversation(("c", name), "basis", "key", 0).await.unwrap();
+            }
+            let hold = "UPDATE conversations SET holder = $1, held_until = $2 WHERE name = $3";
+            for (holder, until, name) in [
+                (store.holder.as_str(), 1, "used"),
+                (store.holder.as_str(), 1, "left"),
+                (store.holder.as_str(), 0, "let go"),
+                ("another gateway", 1, "another's"),
+            ] {
+                sqlx::query(hold).bind(holder).bind(until).bind(name).execute(&store.pool).await.unwrap();
+            }
+            // A database that is shared speaks another language; who is noted is the same.
+            store.is_shared = true;
+            for name in ["used", "left", "let go", "another's"] {
+                store.note_held("c", name, true);
+            }
+            store.note_held("c", "left", false);
+            store.is_shared = false;
+            store.hold_on().await.unwrap();
+            let sql = "SELECT name FROM conversations WHERE held_until > 1";
+            let rows = sqlx::query(sql).fetch_all(&store.pool).await.unwrap();
+            let held: Vec<String> = rows.iter().map(|row| row.try_get(0).unwrap()).collect();
+            assert_eq!(held, ["used"]);
+        });
+    }
+}

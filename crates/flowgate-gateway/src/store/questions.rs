@@ -511,6 +511,34 @@ mod tests {
         assert_eq!(model.iter().filter(|q| q.state == State::Used).count(), used);
     }
 
+    /// What is stopped is seen at once, though it is not asked every time, and so if whoever changed it has stopped waiting.
+    #[test]
+    fn what_is_stopped_is_seen_at_once() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let store = Store::open(&Place::Memory).await.unwrap();
+            let count = async || store.freezes().await.unwrap().len();
+            assert_eq!(count().await, 0);
+            assert!(store.cache.freezes().is_ok(), "it need not be asked again");
+            store.freeze("tool", "send", "ann").await.unwrap();
+            assert_eq!(count().await, 1);
+            assert!(store.thaw("tool", "send").await.unwrap());
+            assert_eq!(count().await, 0);
+            for is_frozen in [true, false] {
+                count().await;
+                let begun = std::future::poll_fn(|context| {
+                    let polled = match is_frozen {
+                        true => std::pin::pin!(store.freeze("tool", "pay", "ann")).poll(context).is_ready(),
+                        false => std::pin::pin!(store.thaw("tool", "pay")).poll(context).is_ready(),
+                    };
+                    std::task::Poll::Ready(polled)
+                });
+                assert!(!begun.await, "it is given up before it has ended");
+                assert!(store.cache.freezes().is_err(), "nobody knows what became of it");
+            }
+        });
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 

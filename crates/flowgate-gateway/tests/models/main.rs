@@ -5,6 +5,7 @@
 mod approvals;
 mod audited;
 mod gateway;
+mod kept;
 mod mcp;
 mod servers;
 mod stores;

@@ -197,9 +197,10 @@ fn read_call(block: &Fields<'_>) -> Result<ToolCall, WireError> {
     })
 }
 
+// `eager_input_streaming` asks for arguments as they come; here they come when they have been judged.
 const TOOL: Known = Known {
     read: &["type", "name", "description", "input_schema"],
-    dropped: &["cache_control", "strict"],
+    dropped: &["cache_control", "strict", "eager_input_streaming"],
     fixed: &[],
 };
 
@@ -252,6 +253,7 @@ mod tests {
             r#""system":[{"type":"text","text":"s","cache_control":{"type":"ephemeral"}}]"#,
             r#""tool_choice":{"type":"auto","disable_parallel_tool_use":false}"#,
             r#""tools":[{"type":"custom","name":"f"}]"#,
+            r#""tools":[{"name":"f","eager_input_streaming":true}]"#,
         ] {
             check(fine, "fine");
         }
@@ -267,6 +269,7 @@ mod tests {
             r#""tools":[{"type":"web_search_20250305","name":"web_search"}]"#,
             "`tools[0].type` is not supported",
         );
+        check(r#""tools":[{"name":"f","defer_loading":true}]"#, "`tools[0].defer_loading` is not supported");
         check(
             r#""tool_choice":{"type":"any","disable_parallel_tool_use":true}"#,
             "`tool_choice.disable_parallel_tool_use` has a value that is not supported",

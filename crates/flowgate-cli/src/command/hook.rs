@@ -1,0 +1,228 @@
+//! `flowgate hook`: judges the calls of Claude Code, which asks its hooks before a tool runs and after it has.
+//!
+//! Claude Code starts the command anew for each call, and it sees nothing of the model. What it knows is the transcript: all of it
+//! counts as having influenced the call. A hook that fails in its own way is passed over there, so whatever goes wrong here is said
+//! as a no, in time.
+
+mod answer;
+mod session;
+mod transcript;
+
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+
+use flowgate::json::{self, Numbers};
+use flowgate::monitor::{Attribution, Monitor, Outcome};
+use flowgate::trace::{Body, Call, Entry, Message, Output as ToolOutput};
+use serde_json::{Map, Value};
+
+use crate::args::{Color, HookArgs};
+use crate::input::InputError;
+use crate::output::{Output, load_policy};
+use answer::Answer;
+use session::Pending;
+use transcript::Transcript;
+
+/// The largest object that is read from the standard input.
+const MAX_INPUT: u64 = 64 << 20;
+/// How long a transcript may be behind.
+const BEHIND: Duration = Duration::from_secs(1);
+/// How often it is looked at meanwhile.
+const AGAIN: Duration = Duration::from_millis(50);
+
+/// What Claude Code asks about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Event {
+    Before,
+    After,
+    Prompt,
+}
+
+/// What the worker tells.
+enum Told {
+    /// What is asked, so that a no can be put as an answer to it.
+    Event(Event),
+    /// What is answered.
+    Answer(Answer),
+    /// Why nothing can be answered.
+    Nothing(String, u8),
+}
+
+/// Runs the command; returns the exit code.
+pub(crate) fn run(options: &HookArgs, output: &mut Output) -> Result<u8, InputError> {
+    let until = Instant::now() + Duration::from_secs(options.seconds.into());
+    let (sender, receiver) = sync_channel(4);
+    let theirs = options.clone();
+    // A thread of its own, since what it does may take too long, or end it: neither may look like a yes.
+    let worker = std::thread::Builder::new().name("hook".to_owned()).spawn(move || work(&theirs, &sender));
+    worker.map_err(|error| InputError(format!("no thread can be started: {error}")))?;
+    let mut event = None;
+    loop {
+        let why = match receiver.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            Ok(Told::Event(asked)) => {
+                event = Some(asked);
+                continue;
+            }
+            Ok(Told::Answer(answer)) => {
+                if let Some(line) = answer.print(options.allow) {
+                    output.line(&line);
+                }
+                return Ok(0);
+            }
+            Ok(Told::Nothing(why, code)) => {
+                output.error(&why);
+                return Ok(code);
+            }
+            Err(RecvTimeoutError::Timeout) => format!("no verdict within {} seconds", options.seconds),
+            Err(RecvTimeoutError::Disconnected) => "the judgement ended without a verdict".to_owned(),
+        };
+        let Some(event) = event else { return Err(InputError(why)) };
+        if let Some(line) = Answer::failed(event, &why).print(false) {
+            output.line(&line);
+        }
+        return Ok(0);
+    }
+}
+
+fn work(options: &HookArgs, told: &SyncSender<Told>) {
+    let asked = match read_input() {
+        Ok(asked) => asked,
+        Err(why) => {
+            let _ = told.send(Told::Nothing(why, 2));
+            return;
+        }
+    };
+    let named = asked.get("hook_event_name").and_then(Value::as_str).unwrap_or_default();
+    let event = match named {
+        "PreToolUse" => Event::Before,
+        "PostToolUse" => Event::After,
+        "UserPromptSubmit" => Event::Prompt,
+        _ => {
+            // Code 2 would stop whatever it is, for ever.
+            let why =
+                "nothing is judged on this event; configure PreToolUse, PostToolUse and UserPromptSubmit";
+            let code = if asked.contains_key("hook_event_name") { 1 } else { 2 };
+            let _ = told.send(Told::Nothing(why.to_owned(), code));
+            return;
+        }
+    };
+    let _ = told.send(Told::Event(event));
+    let answer = judge(options, event, &asked).unwrap_or_else(|why| Answer::failed(event, &why));
+    let answer = if event == Event::After { answer.replacing(asked.get("tool_response")) } else { answer };
+    let _ = told.send(Told::Answer(answer));
+}
+
+fn read_input() -> Result<Map<String, Value>, String> {
+    let mut bytes = Vec::new();
+    let read = std::io::stdin().take(MAX_INPUT + 1).read_to_end(&mut bytes);
+    read.map_err(|error| format!("the standard input cannot be read: {error}"))?;
+    if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > MAX_INPUT {
+        return Err(format!("the standard input is longer than {} MiB", MAX_INPUT >> 20));
+    }
+    let text = String::from_utf8(bytes).map_err(|_| "the standard input is not UTF-8".to_owned())?;
+    match json::parse(&text, Numbers::Any) {
+        Ok(Value::Object(asked)) => Ok(asked),
+        Ok(_) => Err("the standard input is no JSON object; see `flowgate hook --help`".to_owned()),
+        Err(error) => {
+            Err(format!("the standard input is no strict JSON: {error}; see `flowgate hook --help`"))
+        }
+    }
+}
+
+fn text<'v>(asked: &'v Map<String, Value>, key: &str) -> Result<&'v str, String> {
+    asked
+        .get(key)
+        .and_then(Value::as_str)
+        .ok_or_else(|| format!("`{key}` is missing in what Claude Code says"))
+}
+
+/// Judges what is asked; an error is a no as well.
+fn judge(options: &HookArgs, event: Event, asked: &Map<String, Value>) -> Result<Answer, String> {
+    let mut output = Output::standard(Color::Never);
+    let name = options.policy.display().to_string();
+    let policy = Arc::new(load_policy(&options.policy, &mut output).map_err(|error| error.0)?);
+    let predicates = options.answering.predicates(&policy, &name).map_err(|error| error.0)?;
+    let mut monitor = Monitor::new(policy);
+    monitor.set_parameters(&options.parameters.iter().cloned().collect());
+    monitor.set_predicates(predicates, Vec::new());
+
+    let agent = asked.get("agent_id").and_then(Value::as_str).map(str::to_owned);
+    let path = Path::new(text(asked, "transcript_path")?);
+    let call = match event {
+        Event::Prompt => None,
+        Event::Before | Event::After => Some(proposed(asked)?),
+    };
+    let pending = Pending { id: call.as_ref().map(|call| call.id.clone()).unwrap_or_default(), agent, event };
+    let limit = u64::from(options.max_transcript) << 20;
+    let transcript = up_to_date(path, limit, &pending)?;
+    session::replay(&mut monitor, &transcript, &pending);
+    Ok(match (event, call) {
+        (Event::Before, Some(call)) => {
+            Answer::verdict(monitor.judge_entry(Entry::from(call), Attribution::everything()).judgement())
+        }
+        (_, Some(call)) => {
+            let response = asked.get("tool_response").cloned().unwrap_or_default();
+            let output = ToolOutput {
+                call_id: call.id.clone(),
+                tool: None,
+                content: answer::content(response),
+                structured: None,
+                is_error: false,
+            };
+            if !session::has(&monitor, &call.id) {
+                monitor.record(Entry::from(call), &Attribution::everything());
+            }
+            Answer::found(event, session::objections(&mut monitor, Entry::from(Body::Output(output)))?)
+        }
+        (_, None) => {
+            let content = Value::String(text(asked, "prompt")?.to_owned());
+            let entry = Entry::from(Body::Message(Message { role: "user".to_owned(), content }));
+            Answer::found(event, session::objections(&mut monitor, entry)?)
+        }
+    })
+}
+
+/// The call that is asked about.
+fn proposed(asked: &Map<String, Value>) -> Result<Call, String> {
+    let tool = transcript::tool(text(asked, "tool_name")?).ok_or(
+        "the name of the tool can be read as that of more than one server, or of none; rename the server in Claude Code",
+    )?;
+    let id = asked.get("tool_use_id").and_then(Value::as_str).unwrap_or("(proposed)");
+    let input = asked.get("tool_input").ok_or("`tool_input` is missing in what Claude Code says")?;
+    // Printed and read again, so that numbers are found that two readers could read differently.
+    Ok(Call::from_json(id, tool, &input.to_string()))
+}
+
+/// The transcript, once it has what it must have, or after a while.
+fn up_to_date(path: &Path, limit: u64, pending: &Pending) -> Result<Transcript, String> {
+    let until = Instant::now() + BEHIND;
+    loop {
+        let read = Transcript::read(path, limit, pending.event == Event::Prompt);
+        let is_late = Instant::now() >= until;
+        match read {
+            Ok(transcript) if is_late || transcript.has(pending) => {
+                return match &pending.agent {
+                    Some(agent) if !transcript.knows(agent) => {
+                        Err("the transcript of the sub-agent is not there".to_owned())
+                    }
+                    _ => Ok(transcript),
+                };
+            }
+            Err(why) if is_late => return Err(why),
+            // A line may be half written.
+            _ => std::thread::sleep(AGAIN),
+        }
+    }
+}
+
+/// What is done with a call, in the words of Claude Code.
+pub(super) fn decision(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Permit => "allow",
+        Outcome::Confirm => "ask",
+        Outcome::Deny => "deny",
+    }
+}

@@ -1,0 +1,175 @@
+//! What Claude Code is answered: JSON on the standard output, or nothing where its own permissions shall decide.
+
+use flowgate::monitor::{Judgement, Outcome, Reason};
+use serde_json::{Map, Value, json};
+
+use super::{Event, decision};
+use crate::visible;
+
+/// The longest reason, in characters.
+const REASON: usize = 1_000;
+/// What stands in place of a text that is withheld.
+const WITHHELD: &str = "[withheld by flowgate]";
+/// Words that tell Claude Code which shape an output has. They stay, or it would keep the output.
+const SHAPES: [&str; 8] = ["text", "image", "notebook", "pdf", "parts", "create", "update", "resource"];
+
+/// An answer.
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// A call was judged.
+    Call(Outcome, String),
+    /// There is nothing to object to.
+    Nothing,
+    /// An output or a prompt is stopped, for this reason.
+    Stop(Event, String, Option<Value>),
+}
+
+impl Answer {
+    /// What the verdict says.
+    pub(super) fn verdict(judgement: &Judgement) -> Self {
+        let outcome = judgement.outcome();
+        let says = match outcome {
+            Outcome::Permit => "the policy permits this call".to_owned(),
+            Outcome::Confirm => format!("the policy asks: {}", told(&judgement.reasons)),
+            Outcome::Deny => format!("the policy denies this call: {}", told(&judgement.reasons)),
+        };
+        Self::Call(outcome, says)
+    }
+
+    /// What rules say of an output or a prompt.
+    pub(super) fn found(event: Event, objections: Option<String>) -> Self {
+        objections.map_or(Self::Nothing, |why| Self::Stop(event, why, None))
+    }
+
+    /// A no, since nothing could be judged.
+    pub(super) fn failed(event: Event, why: &str) -> Self {
+        let says = format!("nothing could be judged, so the answer is no: {why}");
+        match event {
+            Event::Before => Self::Call(Outcome::Deny, says),
+            Event::After | Event::Prompt => Self::Stop(event, says, None),
+        }
+    }
+
+    /// With what the model is shown in place of an output that is stopped.
+    pub(super) fn replacing(self, response: Option<&Value>) -> Self {
+        match self {
+            Self::Stop(event, why, _) => Self::Stop(event, why, response.map(|value| withheld(value, ""))),
+            other => other,
+        }
+    }
+
+    /// The line to print, if there is one.
+    pub(super) fn print(&self, allow: bool) -> Option<String> {
+        let reason = |why: &str| format!("flowgate: {}", visible::short(why, REASON));
+        let line = match self {
+            // Without a decision, Claude Code's own permissions apply.
+            Self::Call(Outcome::Permit, _) if !allow => return None,
+            Self::Nothing => return None,
+            Self::Call(outcome, says) => json!({"hookSpecificOutput": {
+                "hookEventName": "PreToolUse",
+                "permissionDecision": decision(*outcome),
+                "permissionDecisionReason": reason(says),
+            }}),
+            Self::Stop(Event::After, why, shown) => {
+                let mut line = json!({"decision": "block", "reason": reason(why)});
+                if let (Some(map), Some(shown)) = (line.as_object_mut(), shown) {
+                    // `decision` alone would only add the reason to what the model is shown. Older versions know
+                    // the first name, and only for tools of MCP servers.
+                    map.insert(
+                        "hookSpecificOutput".to_owned(),
+                        json!({
+                            "hookEventName": "PostToolUse",
+                            "updatedMCPToolOutput": shown,
+                            "updatedToolOutput": shown,
+                        }),
+                    );
+                }
+                line
+            }
+            Self::Stop(_, why, _) => json!({"decision": "block", "reason": reason(why)}),
+        };
+        Some(line.to_string())
+    }
+}
+
+pub(super) fn told(reasons: &[Reason]) -> String {
+    let mut said: Vec<&str> = reasons.iter().map(|reason| reason.message.as_str()).collect();
+    said.dedup();
+    said.join("; ")
+}
+
+/// An output as the model is shown it, so that rules can look at it: text, or blocks of text.
+pub(super) fn content(response: Value) -> Value {
+    let is_block = |block: &Value| block.get("type").is_some_and(Value::is_string);
+    match response {
+        Value::String(_) => response,
+        Value::Array(ref blocks) if !blocks.is_empty() && blocks.iter().all(is_block) => response,
+        other => {
+            let mut texts = Vec::new();
+            collect(&other, &mut texts);
+            texts.into_iter().map(|text| json!({"type": "text", "text": text})).collect()
+        }
+    }
+}
+
+fn collect(value: &Value, texts: &mut Vec<String>) {
+    match value {
+        Value::String(text) => texts.push(text.clone()),
+        Value::Array(items) => items.iter().for_each(|item| collect(item, texts)),
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                texts.push(key.clone());
+                collect(value, texts);
+            }
+        }
+        Value::Number(number) => texts.push(number.to_string()),
+        Value::Null | Value::Bool(_) => {}
+    }
+}
+
+/// A value of the same shape that says nothing: Claude Code keeps an output in whose place another shape is put.
+fn withheld(value: &Value, key: &str) -> Value {
+    match value {
+        Value::String(word) if key == "type" && SHAPES.contains(&word.as_str()) => value.clone(),
+        Value::String(_) => WITHHELD.into(),
+        Value::Number(_) => 0.into(),
+        Value::Bool(_) => false.into(),
+        Value::Null => Value::Null,
+        Value::Array(items) => items.iter().take(1).map(|item| withheld(item, key)).collect(),
+        Value::Object(fields) => {
+            let kept = fields.iter().map(|(name, value)| (name.clone(), withheld(value, name)));
+            Value::Object(kept.collect::<Map<_, _>>())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_withheld_has_its_shape_and_says_nothing() {
+        let check = |value: Value, expected: Value| assert_eq!(withheld(&value, ""), expected);
+        check(
+            json!({"stdout": "secret", "stderr": "", "interrupted": true, "lines": 7, "rest": null}),
+            json!({"stdout": WITHHELD, "stderr": WITHHELD, "interrupted": false, "lines": 0, "rest": null}),
+        );
+        check(
+            json!([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]),
+            json!([{"type": "text", "text": WITHHELD}]),
+        );
+        check(json!({"type": "secret"}), json!({"type": WITHHELD}));
+        check(json!("secret"), json!(WITHHELD));
+    }
+
+    #[test]
+    fn rules_see_every_text_of_an_output() {
+        let check = |value: Value, expected: Value| assert_eq!(content(value), expected);
+        check(json!("plain"), json!("plain"));
+        check(json!([{"type": "text", "text": "a"}]), json!([{"type": "text", "text": "a"}]));
+        check(
+            json!({"file": {"content": "a"}}),
+            json!([{"type": "text", "text": "file"}, {"type": "text", "text": "content"}, {"type": "text", "text": "a"}]),
+        );
+    }
+}

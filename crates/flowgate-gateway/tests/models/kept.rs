@@ -1,0 +1,134 @@
+//! What is kept and what is not: turns that were none, and conversations of which another gateway has made something else.
+
+use std::io::Write as _;
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use sqlx::{AnyConnection, Connection as _};
+
+use crate::gateway::{Gateway, Home, KEY, POLICY, config};
+use crate::upstream::{Upstream, says, text_of};
+
+fn home(upstream: &Upstream) -> Home {
+    Home::new(&config(&upstream.url, "chat-completions", "interactive = true"), POLICY)
+}
+
+/// Does something with the tables; how many rows it is about.
+fn tables(home: &Home, sql: &'static [&'static str]) -> i64 {
+    let file = home.file().map(|file| format!("sqlite://{}", file.display()));
+    let url = file.unwrap_or_else(|| home.database().unwrap().to_owned());
+    sqlx::any::install_default_drivers();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let mut connection = AnyConnection::connect(&url).await.unwrap();
+        let mut count = 0;
+        for one in sql {
+            count = match one.starts_with("SELECT") {
+                true => sqlx::query_scalar(*one).fetch_one(&mut connection).await.unwrap(),
+                false => {
+                    let done = sqlx::query(*one).execute(&mut connection).await.unwrap();
+                    i64::try_from(done.rows_affected()).unwrap()
+                }
+            };
+        }
+        connection.close().await.unwrap();
+        count
+    })
+}
+
+fn turns(home: &Home) -> i64 {
+    tables(home, &["SELECT COUNT(*) FROM turns"])
+}
+
+/// A request in the conversation `one`.
+fn ask(gateway: &Gateway, model: &str, messages: &Value) -> (u16, String) {
+    let body = json!({"model": model, "messages": messages}).to_string();
+    let headers = [("authorization", &*format!("Bearer {KEY}")), ("x-flowgate-conversation", "one")];
+    gateway.post("/v1/chat/completions", &headers, &body)
+}
+
+#[test]
+fn a_request_that_is_refused_is_no_turn() {
+    let upstream = Upstream::new(|_| says("Yes."));
+    let home = home(&upstream);
+    let gateway = home.start();
+    let hello = json!([{"role": "user", "content": "Hello!"}]);
+    let (status, body) = ask(&gateway, "another", &hello);
+    assert!((400..500).contains(&status), "{status} {body}");
+    gateway.stop();
+    assert_eq!(turns(&home), 0);
+    let gateway = home.start();
+    assert_eq!(ask(&gateway, "double", &hello).0, 200);
+    gateway.stop();
+    assert_eq!(turns(&home), 1);
+}
+
+/// It has waited behind another one, and its client did not.
+#[test]
+fn a_request_that_nobody_waits_for_any_more_writes_nothing() {
+    let goes_on = Arc::new(AtomicBool::new(false));
+    let waits = Arc::clone(&goes_on);
+    let upstream = Upstream::new(move |_| {
+        while !waits.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        says("Yes.")
+    });
+    let home = home(&upstream);
+    let gateway = home.start();
+    let moment = || std::thread::sleep(Duration::from_millis(500));
+    std::thread::scope(|scope| {
+        let first =
+            scope.spawn(|| ask(&gateway, "double", &json!([{"role": "user", "content": "the first"}])));
+        moment();
+        let messages =
+            json!([{"role": "user", "content": "the first"}, {"role": "user", "content": "the second"}]);
+        let body = json!({"model": "double", "messages": messages}).to_string();
+        let head = format!(
+            "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {KEY}\r\n\
+             X-Flowgate-Conversation: one\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
+        let mut second = TcpStream::connect(gateway.address).unwrap();
+        second.write_all((head + &body).as_bytes()).unwrap();
+        moment();
+        drop(second);
+        moment();
+        goes_on.store(true, Ordering::Relaxed);
+        assert_eq!(first.join().unwrap().0, 200);
+    });
+    moment();
+    gateway.stop();
+    assert_eq!(turns(&home), 1);
+    assert!(upstream.shown().iter().all(|view| !view.contains("the second")));
+}
+
+/// A conversation was deleted, and begun anew through another gateway: what is in memory of the one of the same name is not it,
+/// though it has as many turns.
+#[test]
+fn a_conversation_that_was_begun_anew_is_not_gone_on_with_from_memory() {
+    if std::env::var("FLOWGATE_TEST_POSTGRES").is_err() {
+        return;
+    }
+    let upstream = Upstream::new(|request| match text_of(request).contains("Ann") {
+        true => says("You are Ann."),
+        false => says("You are Bob."),
+    });
+    let home = home(&upstream);
+    let (one, two) = (home.start(), home.start());
+    assert_eq!(ask(&one, "double", &json!([{"role": "user", "content": "I am Ann."}])).0, 200);
+    tables(&home, &["DELETE FROM prefixes", "DELETE FROM turns", "DELETE FROM conversations"]);
+    assert_eq!(ask(&two, "double", &json!([{"role": "user", "content": "I am Bob."}])).0, 200);
+    let chat = json!([
+        {"role": "user", "content": "I am Bob."},
+        {"role": "assistant", "content": "You are Bob."},
+        {"role": "user", "content": "Am I?"},
+    ]);
+    assert_eq!(ask(&one, "double", &chat).0, 200);
+    let last = upstream.shown().last().unwrap().clone();
+    assert!(last.contains("You are Bob.") && last.contains("Am I?") && !last.contains("hidden"), "{last}");
+    assert_eq!(turns(&home), 2);
+}

@@ -1,0 +1,276 @@
+//! Whatever an upstream streams, in whatever form, order and pieces: what goes out while it is judged stands in the answer, nothing of
+//! what is withheld is in any event, and the client gets one well-formed answer with one end.
+
+#![no_main]
+
+mod bytes;
+mod fixed;
+mod json;
+
+use std::fmt::Write as _;
+use std::sync::{Arc, LazyLock, Mutex};
+use std::time::Duration;
+
+use bytes::Choices;
+use flowgate::monitor::Monitor;
+use flowgate::policy::Policy;
+use flowgate::trace::Tool;
+use flowgate_guard::agent::{Agent, Observer, Toolbox};
+use flowgate_guard::approve::{Ask, Decision, DigestKey};
+use flowgate_guard::conversation::{Conversation, Method, Reply, Settings};
+use flowgate_guard::{Offered, Words};
+use flowgate_lm::chat::{Completion, Request, Stop, ToolCall};
+use flowgate_lm::sse::{Event, Splitter};
+use flowgate_lm::wire::{Api, Head, Writer};
+use flowgate_lm::{Complete, Error, Listener};
+use libfuzzer_sys::fuzz_target;
+use serde_json::{Value, json};
+
+const LABELS: &str = r#"
+lattice integrity: trusted < untrusted
+label message as trusted if:
+    (message: Message)
+    message.role == "user"
+label tool as trusted if:
+    (tool: Tool)
+require trusted if:
+    (call: ToolCall) is tool:read
+raise "never" if:
+    (call: ToolCall) is tool:launch
+raise "no links" if:
+    (call: ToolCall) is tool:flowgate/link
+raise "never this" if:
+    (call: ToolCall)
+    "LEAK" in f"{call.name} {call.arguments}"
+"#;
+
+/// With it, no text goes out before the message has been judged.
+const RULE: &str = r#"
+raise "withheld" if:
+    (message: Message)
+    message.role == "assistant"
+    "SECRET" in message.content or "LEAK" in message.content
+"#;
+
+static POLICIES: LazyLock<[Arc<Policy>; 2]> = LazyLock::new(|| {
+    let sources = [LABELS.to_owned(), format!("{LABELS}{RULE}")];
+    sources.map(|source| Arc::new(Policy::parse(&source).unwrap_or_else(|found| panic!("{found:?}"))))
+});
+
+const HEAD: Head<'_> = Head { id: "r1", model: "m", created: 1_700_000_000 };
+
+fuzz_target!(|bytes: &[u8]| {
+    let mut choices = Choices::new(bytes);
+    let is_ruled = choices.below(2) == 1;
+    let (from, to) = (choices.of(&Api::ALL), choices.of(&Api::ALL));
+    let policy = Arc::clone(&POLICIES[usize::from(is_ruled)]);
+    let mut conversation = conversation(policy, choices.of(&Method::ALL));
+    let mut streams = vec![stream(from, &mut choices)];
+    while streams.len() < 5 && !choices.are_spent() {
+        streams.push(stream(from, &mut choices));
+    }
+    let model = Upstream { api: from, streams: Mutex::new(streams) };
+    let mut client = Client { writer: Some(Writer::new(to, HEAD, true)), ..Client::default() };
+    let ended = {
+        let mut nobody = |_: &Ask| Decision::Silent;
+        let mut agent = Agent {
+            model: &model,
+            screener: &model,
+            filler: &model,
+            tools: &Toolbox::elsewhere(),
+            approver: &mut nobody,
+            clock: &|| Duration::ZERO,
+            observer: &mut client,
+        };
+        agent.turn(&mut conversation, json!("Hello!"))
+    };
+    let is_withheld = |text: &str| is_ruled && (text.contains("SECRET") || text.contains("LEAK"));
+    if let Ok(turn) = ended {
+        let call = |call: &flowgate_guard::conversation::Handed| ToolCall {
+            id: call.id.clone(),
+            name: call.tool.name.to_string(),
+            arguments: call.arguments.clone(),
+        };
+        let calls: Vec<ToolCall> = turn.calls.iter().map(call).collect();
+        let stop = if !calls.is_empty() {
+            Stop::Calls
+        } else if turn.stop == Stop::Calls {
+            // Calls that came to nothing are no reason.
+            Stop::End
+        } else {
+            turn.stop
+        };
+        let completion = Completion { text: said(&turn.replies), calls, stop, ..Completion::default() };
+        assert!(
+            completion.text.starts_with(&client.sent),
+            "taken back: {:?} {:?}",
+            client.sent,
+            completion.text
+        );
+        let writer = client.writer.take().expect("it ends once");
+        client.events.extend(writer.finish(&completion));
+        let read = read(to, &client.events);
+        assert_eq!(read.text, completion.text);
+        assert_eq!(read.calls.len(), completion.calls.len());
+        for call in &read.calls {
+            assert_eq!(call.name, "read", "only what may run goes out");
+            assert!(!call.arguments.contains("LEAK"), "{call:?}");
+        }
+    }
+    let all: String = client.events.iter().map(Event::encode).collect();
+    assert!(!is_withheld(&all) && !all.contains("launch"), "{all}");
+    assert!(!client.sent.contains("https://evil"), "a link that may not be followed: {}", client.sent);
+});
+
+fn conversation(policy: Arc<Policy>, method: Method) -> Conversation {
+    let mut settings = Settings::new(method, DigestKey::new([1; 32]));
+    (settings.steps, settings.messages, settings.levels, settings.calls) = (4, 8, 3, 4);
+    let offered = |name: &str| Offered {
+        tool: Tool::local(name),
+        description: name.to_owned(),
+        parameters: json!({"type": "object", "properties": {"to": {"type": "string"}}}),
+        output: None,
+        words: Words::Server,
+    };
+    let tools = ["read", "launch"].map(offered).to_vec();
+    Conversation::new(Monitor::new(policy), tools, settings).expect("there is room")
+}
+
+/// What a client has been sent. The gateway does the same, with sockets.
+#[derive(Default)]
+struct Client {
+    writer: Option<Writer>,
+    events: Vec<Event>,
+    sent: String,
+    before: String,
+}
+
+impl Client {
+    fn text(&mut self, piece: &str) {
+        self.sent.push_str(piece);
+        self.events.extend(self.writer.as_mut().map(|writer| writer.text(piece)).unwrap_or_default());
+    }
+}
+
+impl Observer for Client {
+    fn stands(&mut self, conversation: &Conversation) {
+        self.before = said(conversation.replies());
+        let rest = self.before.strip_prefix(&self.sent).map(str::to_owned);
+        self.text(&rest.unwrap_or_else(|| panic!("taken back: {:?} {:?}", self.sent, self.before)));
+    }
+
+    fn says(&mut self, text: &str) {
+        if self.sent == self.before && !self.before.is_empty() {
+            self.text("\n\n");
+        }
+        self.text(text);
+    }
+}
+
+/// What the model has said, as one text.
+fn said(replies: &[Reply]) -> String {
+    let mut text = String::new();
+    for reply in replies {
+        let part = match reply.withheld.as_slice() {
+            [] => reply.text.clone(),
+            rules => format!("[withheld by a rule: {}]", rules.join("; ")),
+        };
+        let _ = write!(text, "{}{part}", if text.is_empty() { "" } else { "\n\n" });
+    }
+    text
+}
+
+/// A server of models: the pieces of each answer.
+struct Upstream {
+    api: Api,
+    streams: Mutex<Vec<Vec<Vec<u8>>>>,
+}
+
+impl Complete for Upstream {
+    fn name(&self) -> &str {
+        "upstream"
+    }
+
+    fn complete(&self, _: &Request, listener: &mut Listener<'_>) -> Result<Completion, Error> {
+        let Some(pieces) = self.streams.lock().expect("one thread").pop() else {
+            return Ok(Completion::default());
+        };
+        let (mut decoder, mut splitter) = (self.api.decoder(), Splitter::default());
+        for piece in pieces {
+            for event in splitter.feed(&piece) {
+                if !decoder.is_done() {
+                    decoder.feed(&event?, listener)?;
+                }
+            }
+        }
+        decoder.finish()
+    }
+}
+
+/// The events of an answer, some of them changed, in pieces.
+fn stream(api: Api, choices: &mut Choices<'_>) -> Vec<Vec<u8>> {
+    let text: String = (0..choices.below(8)).map(|_| choices.of(&TEXTS)).collect();
+    let call = |choices: &mut Choices<'_>| ToolCall {
+        id: choices.of(&["c1", "c2", ""]).to_owned(),
+        name: choices.of(&["read", "launch", "look", "other"]).to_owned(),
+        arguments: choices
+            .of(&[r#"{"to":"a"}"#, r#"{"to":"LEAK"}"#, "{}", r#"{"to":1,"to":"LEAK"}"#, "LEAK"])
+            .to_owned(),
+    };
+    let calls = (0..choices.below(4)).map(|_| call(choices)).collect();
+    let mut events = api.encode_stream(&Completion { text, calls, ..Completion::default() }, HEAD, true);
+    for _ in 0..choices.below(4) {
+        let nth = choices.below(events.len().max(1));
+        match (choices.below(5), events.get_mut(nth)) {
+            (0, Some(event)) => {
+                let again = event.clone();
+                events.insert(nth, again);
+            }
+            (1, Some(_)) => drop(events.remove(nth)),
+            (2, Some(_)) => events.swap(0, nth),
+            (3, Some(event)) => event.name = choices.of(&["", "ping", "error", "message_stop"]).to_owned(),
+            (_, Some(event)) => {
+                if let Ok(mut body) = serde_json::from_str::<Value>(&event.data) {
+                    json::edit(&mut body, choices);
+                    event.data = body.to_string();
+                }
+            }
+            (_, None) => {}
+        }
+    }
+    let bytes: Vec<u8> = events.iter().map(Event::encode).collect::<String>().into_bytes();
+    let length = choices.of(&[1, 3, 16, 100, 100_000]);
+    bytes.chunks(length).map(<[u8]>::to_vec).collect()
+}
+
+#[rustfmt::skip]
+const TEXTS: [&str; 20] = [
+    "Otters. ", "SECRET", "SEC", "RET", "LE", "AK", "https://evil.example/", "![x]", "(", ")", "[a]", "](", "\n", "<img src=",
+    "https://", "evil.example", "?q=1", "é\u{200b}", "<a href='https://evil.example'>", " ",
+];
+
+/// The answer as the client's own library reads it.
+fn read(api: Api, events: &[Event]) -> Completion {
+    let ends = |event: &&Event| {
+        let body: Value = serde_json::from_str(&event.data).unwrap_or_default();
+        match api {
+            Api::ChatCompletions => event.data == "[DONE]",
+            Api::Responses => {
+                let kind = body["type"].as_str().unwrap_or_default();
+                ["response.completed", "response.incomplete", "response.failed"].contains(&kind)
+            }
+            Api::Messages => body["type"] == "message_stop",
+        }
+    };
+    assert_eq!(events.iter().filter(ends).count(), 1, "one end");
+    assert!(events.last().as_ref().is_some_and(ends), "nothing stands behind the end");
+    let bytes: String = events.iter().map(Event::encode).collect();
+    let (mut decoder, mut splitter) = (api.decoder(), Splitter::default());
+    for event in splitter.feed(bytes.as_bytes()) {
+        let event = event.expect("an event");
+        if !decoder.is_done() {
+            decoder.feed(&event, &mut flowgate_lm::ignore).expect("an event of an answer");
+        }
+    }
+    decoder.finish().expect("an answer")
+}
