@@ -31,10 +31,10 @@ async function started(command, args, env, says, { quiet = false } = {}) {
   const log = { text: "" };
   child.stderr.setEncoding("utf8").on("data", (data) => (log.text += data));
   const over = once(child, "exit");
-  const stop = async () => {
-    child.kill("SIGTERM");
+  const stop = async (signal = "SIGTERM") => {
+    child.kill(signal);
     const [code] = await over;
-    assert.ok(quiet || code === 0, log.text);
+    assert.ok(quiet || signal !== "SIGTERM" || code === 0, log.text);
   };
   for (let tries = 0; tries < 400; tries += 1) {
     const found = says.exec(log.text);
@@ -64,14 +64,14 @@ export class Gateway {
     [this.address, this.listen, this.log, this.end] = [found[0], found[1], log, stop];
   }
 
-  async stop() {
+  async stop(signal) {
     const end = this.end;
     this.end = null;
-    await end?.();
+    await end?.(signal);
   }
 
-  async restart() {
-    await this.stop();
+  async restart(signal) {
+    await this.stop(signal);
     await this.begin();
   }
 
