@@ -122,7 +122,7 @@ export async function everything() {
 }
 
 /** A server over HTTP, made with the official SDK: `build` makes one for each connection. */
-export async function serve(build, options = {}) {
+export async function serve(build, options = () => ({})) {
   const transports = new Map();
   const http = createServer(async (request, response) => {
     let transport = transports.get(request.headers["mcp-session-id"]);
@@ -134,7 +134,7 @@ export async function serve(build, options = {}) {
       transport = new StreamableHTTPServerTransport({
         sessionIdGenerator: () => randomUUID(),
         onsessioninitialized: (id) => transports.set(id, transport),
-        ...options,
+        ...options(http.address().port),
       });
       await build().connect(transport);
     }
