@@ -110,18 +110,30 @@ fn each_client_has_its_own_servers() {
     let (web, bank) = (web(Form::Json), bank(Form::Json));
     let gateway = home("http://127.0.0.1:1/v1", [&web, &bank], "", POLICY).start();
     let ping = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"});
-    let check = |key: &'static str, server: &str, status: u16, says: &str| {
+    let asks = |key: &'static str, server: &str, headers: &[(&str, &str)], status: u16, says: &str| {
         let client = Client { gateway: &gateway, key, conversation: "one", next: 0 };
-        let (got, messages) = client.send(server, &ping, &[]);
+        let (got, messages) = client.send(server, &ping, headers);
         assert!(
             got == status && messages[0].to_string().contains(says),
             "{key} {server}: {got} {messages:?}"
         );
     };
+    let check = |key, server, status, says| asks(key, server, &[], status, says);
     check(KEY, "web", 200, "result");
     check(KEY, "mail", 404, "it has: web, bank");
     check(OTHER_KEY, "web", 404, "no server of this name");
     check("nobody", "web", 401, "does not know the key");
+    // A page that a browser shows may come to a key by whatever adds one: only those of this machine may ask.
+    for (origin, status, says) in [
+        ("http://localhost:3000", 200, "result"),
+        ("http://[::1]:8000", 200, "result"),
+        ("https://evil.example", 403, "pages of other hosts"),
+        ("http://localhost.evil.example", 403, "pages of other hosts"),
+        ("null", 403, "pages of other hosts"),
+        ("", 403, "pages of other hosts"),
+    ] {
+        asks(KEY, "web", &[("origin", origin)], status, says);
+    }
 }
 
 /// Two programs of one client count their requests alike, and each gets its own answers; what comes before an answer says nothing in

@@ -12,7 +12,7 @@ use axum::http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::Sender;
 
-use super::headers::Beside;
+use super::headers::{Beside, is_of_a_page};
 use super::upstream::{Body, SESSION};
 use super::{Put, Told};
 use crate::approvals::{Answered, Asked, Asker};
@@ -63,6 +63,10 @@ pub(crate) type Waiters = std::collections::HashMap<(String, String, String), Sy
 impl ModelRoutes {
     /// Who asks which server, before anything of the body is read.
     pub(crate) fn receive_for(&self, server: &str, headers: &HeaderMap) -> Result<Request, Reply> {
+        if is_of_a_page(headers) {
+            let why = "pages of other hosts may not ask: send no header `origin`";
+            return Err(refusal(StatusCode::FORBIDDEN, why));
+        }
         let (client, _) =
             self.clients.find_by_key(headers).map_err(|why| refusal(StatusCode::UNAUTHORIZED, why))?;
         let server = client.spec.server(server).map(Arc::clone).ok_or_else(|| {

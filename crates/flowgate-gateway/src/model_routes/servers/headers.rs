@@ -3,7 +3,7 @@
 //! Whoever stands in between may go by these headers, so they must say what the message says. They are made anew from what is
 //! sent; what a client claims is compared with its message, and refused if it says something else.
 
-use axum::http::{HeaderMap, HeaderName};
+use axum::http::{HeaderMap, HeaderName, Uri, header};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
@@ -94,6 +94,17 @@ impl Beside {
         }
         headers
     }
+}
+
+/// Whether a page of somebody else's asks: a browser says in whose name. Such a page may have no key, but something between it and us may
+/// add one.
+pub(super) fn is_of_a_page(headers: &HeaderMap) -> bool {
+    let is_local = |origin: &str| {
+        let uri = origin.parse::<Uri>().ok();
+        uri.and_then(|uri| uri.host().map(|host| matches!(host, "localhost" | "127.0.0.1" | "[::1]")))
+            .unwrap_or(false)
+    };
+    headers.get_all(header::ORIGIN).iter().any(|origin| !origin.to_str().is_ok_and(is_local))
 }
 
 /// What a request is about, by name.
