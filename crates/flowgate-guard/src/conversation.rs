@@ -19,7 +19,7 @@ mod sent;
 mod settings;
 mod turn;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use flowgate::label::Label;
@@ -177,8 +177,10 @@ pub struct Conversation {
     /// Which tools are on offer in this turn, if not all.
     roster: Option<Vec<String>>,
     clearance: Clearance,
+    /// Calls that the caller has got in the last message, and that have not run beside the chat.
+    delivered: HashSet<String>,
     /// Calls that ran beside the chat, and what they answered.
-    beside: HashMap<String, Option<EventId>>,
+    beside: HashMap<String, EventId>,
     /// What was offered last, if all of it could be taken in.
     offered: Option<Vec<Offered>>,
     /// What was put in since it was last taken out, if that is kept.
@@ -219,6 +221,7 @@ impl Conversation {
             traced: draft::Traced::default(),
             roster: None,
             clearance,
+            delivered: HashSet::new(),
             beside: HashMap::new(),
             offered: None,
             inputs: None,
@@ -257,10 +260,14 @@ impl Conversation {
     }
 
     /// The consents on these lines of the policy are withdrawn from now on, and no others.
-    pub fn withdraw(&mut self, lines: &BTreeSet<usize>) {
-        if self.monitor.withdraw_consents(lines) {
+    /// Whether that is another set than before: then no call may run any more that was permitted and has not.
+    pub fn withdraw(&mut self, lines: &BTreeSet<usize>) -> bool {
+        let has_changed = self.monitor.withdraw_consents(lines);
+        if has_changed {
             self.put(|| Input::Withdrawn(lines.clone()));
+            self.delivered.clear();
         }
+        has_changed
     }
 
     /// How the model's tokens are chosen from now on.
@@ -297,6 +304,7 @@ impl Conversation {
     }
 
     fn begin(&mut self) {
+        self.delivered.clear();
         self.base = self.lowest.join(&self.floor);
         self.start();
         self.turn = Turn::default();

@@ -195,6 +195,13 @@ impl Monitor {
         self.version += 1;
     }
 
+    /// What an output answers may be answered once more: it was seen by somebody who passes it on, and may say it in other words.
+    pub fn reopen(&mut self, output: EventId) {
+        if let Some(call) = self.trace.event(output).and_then(|event| event.call) {
+            self.answered.remove(&call);
+        }
+    }
+
     /// Says who answers the predicates that the policy declares `extern`, and what has been answered before.
     ///
     /// An answer holds as long as the session. With the record of another run, that run is judged again as it was.

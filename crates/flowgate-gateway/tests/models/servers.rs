@@ -185,7 +185,7 @@ fn run(gateway: &Gateway, conversation: &'static str) -> (Vec<String>, String) {
     let mut tools = client(gateway, conversation);
     tools.begin("web");
     tools.begin("bank");
-    let offered = ["mcp__web__read", "mcp__bank__pay"].map(
+    let offered = ["mcp__web__read", "mcp__bank__pay", "mcp__bank__balance"].map(
         |name| json!({"type": "function", "function": {"name": name, "parameters": {"type": "object"}}}),
     );
     let mut chat = vec![json!({"role": "user", "content": "Read the page, and pay Bob."})];

@@ -102,7 +102,7 @@ impl Conversation {
             Input::Offer(tools) => drop(self.offer(tools.clone())),
             Input::Sampling(sampling) => self.set_sampling(sampling.clone()),
             Input::Recall(record) => drop(self.recall(record)),
-            Input::Withdrawn(lines) => self.withdraw(lines),
+            Input::Withdrawn(lines) => drop(self.withdraw(lines)),
             Input::Stamped(stamp) => self.stamp(stamp),
             Input::Sent { kept, rest, seen } => drop(self.sent_again(client, history, *kept, rest, seen)),
             Input::AnsweredTo(message) => self.answered_again(history, message),

@@ -2,9 +2,14 @@
 //!
 //! It is labelled and judged by the same monitor, so what one way in has shown counts for the other. Nothing of it is in the
 //! [journal](crate::journal): whoever does it keeps it, and does it again in the same place when the conversation is made again.
+//!
+//! A call that the caller was handed by the last message of the chat may run here as it was judged there: once, until the caller says
+//! anything else in the chat, and while all that it was permitted by still holds.
 
+use flowgate::label::Label;
 use flowgate::monitor::Monitor;
 use flowgate::trace::{Body, Call, EventId, Tool};
+use flowgate_lm::chat::{Message, Part};
 use serde_json::{Map, Value};
 
 use super::Conversation;
@@ -22,26 +27,60 @@ impl Conversation {
         self.settings.key.digest_of(call)
     }
 
-    /// The id of a call that was handed over to be run and has neither run nor been answered: with this tool and exactly these
-    /// arguments. It is used up: who asks again is told of another one, or of none.
+    /// A word that no other conversation has for a text.
+    pub fn nonce_of(&self, text: &str) -> String {
+        self.settings.key.nonce_of(text)
+    }
+
+    /// The calls of a message that the caller has got may run.
+    pub(super) fn deliver(&mut self, message: &Message) {
+        let Message::Assistant { calls, .. } = message else { return };
+        self.delivered = calls.iter().map(|call| call.id.clone()).collect();
+    }
+
+    /// The id of a call that the caller was handed in the last message and that has neither run nor been answered: with this tool and
+    /// exactly these arguments. It is used up: who asks again is told of another one, or of none.
     pub fn take_handed(&mut self, tool: &Tool, arguments: &Map<String, Value>) -> Option<String> {
         let trace = self.monitor.trace();
         let is_it = |answer: &Answer| {
             let Answer::Handed(event) = answer else { return None };
             let Some(Body::Call(call)) = trace.event(*event).map(|event| &event.body) else { return None };
             let is_same = call.tool == *tool && call.arguments.as_ref() == Ok(arguments);
-            (is_same && !self.beside.contains_key(&call.id)).then(|| call.id.clone())
+            (is_same && self.delivered.contains(&call.id)).then(|| call.id.clone())
         };
-        let id = self.items.iter().rev().find_map(|item| match item {
-            Item::Step(step) => step.calls.iter().find_map(|made| is_it(&made.answer)),
-            _ => None,
-        })?;
-        self.beside.insert(id.clone(), None);
+        let Some(Item::Step(step)) = self.items.last() else { return None };
+        let id = step.calls.iter().find_map(|made| is_it(&made.answer))?;
+        self.delivered.remove(&id);
         Some(id)
     }
 
     /// What a call that was taken answered, as an event. What the caller says of it later carries that.
     pub fn ran_beside(&mut self, id: &str, output: EventId) {
-        self.beside.insert(id.to_owned(), Some(output));
+        self.monitor.reopen(output);
+        self.beside.insert(id.to_owned(), output);
+    }
+
+    /// How a call ran beside the chat, if it did: the answer that was seen, what it carries, and whether it said just this.
+    pub(super) fn seen_beside(&self, id: &str, content: &[Part]) -> Option<(EventId, Label, bool)> {
+        let ran = *self.beside.get(id)?;
+        let event = self.monitor.trace().event(ran)?;
+        let said = match &event.body {
+            Body::Output(output) => plain(&output.content),
+            _ => None,
+        };
+        let is_same = matches!(content, [Part::Text(text)] if said == Some(text.as_str()));
+        Some((ran, event.label, is_same))
+    }
+}
+
+/// The text of a content that is one.
+fn plain(content: &Value) -> Option<&str> {
+    match content {
+        Value::String(text) => Some(text),
+        Value::Array(blocks) => match blocks.as_slice() {
+            [block] => block.get("text")?.as_str(),
+            _ => None,
+        },
+        _ => None,
     }
 }

@@ -83,18 +83,21 @@ impl Conversation {
         floor: Label,
     ) -> Result<Option<Label>, PushError> {
         let Some((item, index, event)) = self.handed(id) else { return Ok(None) };
+        let floor = match self.seen_beside(id, content) {
+            Some((ran, label, true)) if floor.flows_to(&label) => {
+                self.set_answer(item, index, Answer::Output(ran));
+                return Ok(Some(label));
+            }
+            // It was seen how the call ran: whatever the caller says of that, it carries as much.
+            Some((_, label, _)) => floor.join(&label),
+            None => floor,
+        };
         let content = match content {
             [Part::Text(text)] => Value::String(text.clone()),
             parts => parts.iter().map(super::sent::block).collect(),
         };
         let tool = self.monitor.trace().event(event).and_then(|call| call.tool());
         let floor = tool.map_or(floor, |tool| floor.join(&self.monitor.answer_floor(tool)));
-        let floor = match self.beside.get(id).copied().flatten().and_then(|at| self.monitor.trace().event(at))
-        {
-            // It was seen how the call ran: whatever the caller says of that, it carries as much.
-            Some(ran) => floor.join(&ran.label),
-            None => floor,
-        };
         let output = Output { call_id: id.to_owned(), tool: None, content, structured: None, is_error };
         let (event, findings) = self.monitor.push_raised(Entry::from(Body::Output(output)), &floor.into())?;
         let label = self.monitor.trace().event(event).map_or(Label::BOTTOM, |event| event.label);

@@ -46,7 +46,8 @@ impl Conversation {
         true
     }
 
-    pub(crate) fn resume_again(&self, history: &mut History, kept: usize, new: Option<&Message>) {
+    pub(crate) fn resume_again(&mut self, history: &mut History, kept: usize, new: Option<&Message>) {
+        self.delivered.clear();
         let mut known: Vec<Known> = history.known().iter().take(kept).cloned().collect();
         // It asks for nothing but to go on, and the model is not shown it.
         known.extend(new.map(|message| Known::new(message, self.base, self.items.len())));

@@ -80,6 +80,7 @@ impl Conversation {
         rest: &[chat::Message],
     ) -> Result<Sent, PushError> {
         self.tell_memory(memory, history);
+        self.delivered.clear();
         // Answers to calls of the last message go on with the turn; everything else begins one.
         let mut is_resumed = self.waits_for_answers() && !self.waits_for_decision();
         let known = history.known().to_vec();
@@ -163,7 +164,8 @@ impl Conversation {
         self.tell(client, history);
     }
 
-    pub(crate) fn answered_again(&self, history: &mut History, message: &chat::Message) {
+    pub(crate) fn answered_again(&mut self, history: &mut History, message: &chat::Message) {
+        self.deliver(message);
         history.push(Known::new(message, self.said, self.items.len()).written());
     }
 
