@@ -108,7 +108,10 @@ mod tests {
         }
         store.keep_alone(&Kept { forgotten: &p, ..kept("one", 1, &q) }).await.unwrap();
         assert_eq!(turns(&store, "one").await, 2);
-        assert_eq!((of_chat(&store, "p").await, of_chat(&store, "\"r").await.as_deref()), (None, Some("one")));
+        assert_eq!(
+            (of_chat(&store, "p").await, of_chat(&store, "\"r").await.as_deref()),
+            (None, Some("one"))
+        );
     }
 
     #[tokio::test]
@@ -122,7 +125,10 @@ mod tests {
         let mut tx = store.begin().await.unwrap();
         keep_turn(&store, &mut tx, &kept("one", 0, &p)).await.unwrap();
         tx.commit().await.unwrap();
-        assert_eq!((store.of_known_chat("c", "p"), of_chat(&store, "p").await.as_deref()), (None, Some("one")));
+        assert_eq!(
+            (store.of_known_chat("c", "p"), of_chat(&store, "p").await.as_deref()),
+            (None, Some("one"))
+        );
         // Of two that begin so, neither is known.
         store.keep_alone(&kept("two", 0, &p)).await.unwrap();
         assert_eq!((store.of_known_chat("c", "p"), of_chat(&store, "p").await), (None, None));

@@ -273,7 +273,9 @@ fn an_offer_is_put_in_when_it_is_another() {
         output: None,
         words: Words::Server,
     };
-    for (description, expected) in [("Reads.", 1), ("Reads.", 0), ("Reads all.", 1), ("Reads.", 1), ("Reads.", 0)] {
+    for (description, expected) in
+        [("Reads.", 1), ("Reads.", 0), ("Reads all.", 1), ("Reads.", 1), ("Reads.", 0)]
+    {
         agent.run.conversation.offer(vec![tool(description)]).unwrap();
         agent.run.conversation.set_sampling(Sampling::default());
         assert_eq!(offers(&mut agent), expected, "{description}");
