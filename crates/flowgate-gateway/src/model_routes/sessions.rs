@@ -342,7 +342,8 @@ impl Sessions {
             return Ok(false);
         }
         session.recall(&before).map_err(|_| StoreError::Damaged("a tenant's stores"))?;
-        Ok(session.conversation.remember().to_string() == before)
+        let written = session.conversation.remember().to_string();
+        Ok(written == before)
     }
 
     /// Begins to keep a turn with what follows from it for questions and for the stores of its tenant.

@@ -142,7 +142,8 @@ mod tests {
         check("p", Some("one"));
         // Goes on.
         cache.set_chat("c", "one", "q");
-        (check("p", None), check("q", Some("one")));
+        check("p", None);
+        check("q", Some("one"));
         // Another conversation of the same client says the same.
         cache.forget_prefixes("c", "two", &["q".to_owned()]);
         check("q", None);
