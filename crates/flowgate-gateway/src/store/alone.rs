@@ -143,6 +143,26 @@ mod tests {
         assert_eq!((store.of_known_chat("c", "r"), of_chat(&store, "r").await), (None, None));
     }
 
+    /// Who keeps turns without a pause keeps nobody else from it.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn turns_wait_for_turns_and_no_longer() {
+        let store = Arc::new(Store::open(&Place::Memory).await.unwrap());
+        let begun = std::time::Instant::now();
+        let tasks = ["one", "two", "three"].map(|name| {
+            let store = Arc::clone(&store);
+            tokio::spawn(async move {
+                store.open_conversation(("c", name), "basis", "key", 0).await.unwrap();
+                for number in 0..300 {
+                    store.keep_alone(&kept(name, number, &[])).await.unwrap();
+                }
+            })
+        });
+        for task in tasks {
+            task.await.unwrap();
+        }
+        assert!(begun.elapsed() < super::super::PATIENCE, "{:?}", begun.elapsed());
+    }
+
     /// The connection is handed on, however many want it at the same time, and for whatever.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn turns_and_everything_else_share_the_connection() {

@@ -278,7 +278,8 @@ impl Store {
         let insert = insert.bind(kept.longest.unwrap_or_default());
         let mut connection = match self.alone.take() {
             Some(connection) => connection,
-            None => self.pool.acquire().await?,
+            // Whoever has it gives it back to the pool, since it is wanted there.
+            None => self.pool().pool.acquire().await?,
         };
         // All of it is read: what is left halfway may not have come to an end.
         let rows = match insert.fetch_all(&mut *connection).await {
