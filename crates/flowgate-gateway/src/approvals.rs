@@ -17,17 +17,20 @@ use std::time::{Duration, Instant};
 use axum::http::StatusCode;
 use flowgate_guard::approve::{Ask, Decision};
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 
 use crate::audit::Event;
 use crate::model_routes::{Client, Failure, Waiting};
 use crate::random;
 use crate::recorder::{self, Recorder};
-use crate::store::{Freeze, NewQuestion, Offer, Question, State, Store, StoreError, wait};
+use crate::store::{Freeze, NewQuestion, OFFERED, Offer, Question, State, Store, StoreError, wait};
 use people::People;
 use routes::Kind;
 use webhook::Webhook;
 
+/// The most bytes that a server may say of a tool for people to be asked about it: nobody reads more.
+const MOST_SAID: usize = 64 << 10;
 /// How often is looked whether somebody has decided in another gateway.
 const LOOK: Duration = Duration::from_millis(500);
 
@@ -54,7 +57,7 @@ pub(crate) struct Approvals {
     recorder: Recorder,
     asking: Asking,
     webhook: Option<Webhook>,
-    /// The consents of all policies, as `CLIENT:LINE`.
+    /// What the consents of all policies are called.
     consents: Vec<String>,
     /// Rings when something happened to a question here.
     bell: watch::Sender<()>,
@@ -147,7 +150,7 @@ impl Approvals {
     /// Asks whether a tool may be on offer that a server has described so. Nobody waits for the answer: who allows it approves of the tool for all
     /// conversations of the tenant.
     pub(crate) fn propose(&self, client: &Client, offer: &Offer, said: &Value) -> Result<(), StoreError> {
-        if !self.people.can_decide_for(client) {
+        if !self.people.can_decide_for(client) || said.to_string().len() > MOST_SAID {
             return Ok(());
         }
         let id = random::name().map_err(|_| StoreError::Damaged("the system gives no random bytes"))?;
@@ -166,7 +169,7 @@ impl Approvals {
             digest: &offer.digest,
             content: &content.to_string(),
             stands: i64::try_from(self.asking.stands.as_millis()).unwrap_or(i64::MAX / 4),
-            turn: -1,
+            turn: OFFERED,
             used: &[],
         };
         if let Some((id, true)) = wait(self.store.ask(&new))? {
@@ -227,13 +230,22 @@ impl Approvals {
         }
     }
 
-    /// The lines of a client's policy whose consent is withdrawn.
+    /// The lines of a client's policy whose consent is withdrawn, wherever they stood when it was.
     pub(crate) fn withdrawn(&self, client: &Client) -> Result<BTreeSet<usize>, StoreError> {
         let freezes = wait(self.store.freezes())?;
-        let consents = freezes.iter().filter(|freeze| freeze.kind == Kind::Consent.name());
-        let lines = consents
-            .filter_map(|freeze| freeze.what.rsplit_once(':').filter(|(name, _)| *name == client.name));
-        Ok(lines.filter_map(|(_, line)| line.parse().ok()).collect())
+        let digest = |what: &str| what.rsplit_once('-').map(|(_, digest)| digest.to_owned());
+        let of = |freeze: &&Freeze| {
+            freeze.kind == Kind::Consent.name()
+                && freeze.what.rsplit_once(':').is_some_and(|(name, _)| name == client.name)
+        };
+        let frozen: BTreeSet<String> =
+            freezes.iter().filter(of).filter_map(|freeze| digest(&freeze.what)).collect();
+        if frozen.is_empty() {
+            return Ok(BTreeSet::new());
+        }
+        let stopped =
+            |(name, _): &(String, usize)| digest(name).is_some_and(|digest| frozen.contains(&digest));
+        Ok(consents_of(client).filter(stopped).map(|(_, line)| line).collect())
     }
 
     /// Whether a call may not run, since somebody has stopped it: why.
@@ -279,6 +291,14 @@ impl Approvals {
     pub(crate) async fn clean(&self, retention: Duration) -> Result<(), StoreError> {
         self.store.expire(i64::try_from(retention.as_millis()).unwrap_or(i64::MAX / 4)).await
     }
+}
+
+/// The consents of a client's policy, as they are called, with their lines: `CLIENT:LINE-DIGEST`. The digest is of what the statement says.
+pub(crate) fn consents_of(client: &Client) -> impl Iterator<Item = (String, usize)> + '_ {
+    client.policy.consents().map(|(line, text)| {
+        let digest = random::hex(&Sha256::digest(text));
+        (format!("{}:{line}-{}", client.name, digest.get(..8).unwrap_or_default()), line)
+    })
 }
 
 /// What a person is shown of a question: all that the decision is about.

@@ -66,8 +66,9 @@ pub struct Settings {
     pub pins: Option<Pins>,
     /// What the first list has is approved of.
     pub accept_new: bool,
-    /// Several clients may speak at the same time: each request gets an id of ours, under which the server knows it.
-    pub renames: bool,
+    /// Several clients may speak at the same time: each request gets an id of ours, under which the server knows it, with this word in it
+    /// that no other conversation has.
+    pub names: Option<String>,
     /// People decide elsewhere what the policy asks: the caller is told of it.
     pub asks_elsewhere: bool,
     /// What the session may take.
@@ -83,7 +84,7 @@ impl Settings {
             is_interactive: false,
             pins: None,
             accept_new: false,
-            renames: false,
+            names: None,
             asks_elsewhere: false,
             limits,
         }

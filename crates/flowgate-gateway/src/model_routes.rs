@@ -34,9 +34,9 @@ use flowgate_lm::wire::{Api, Asked, Head};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::Sender;
 
-use crate::approvals::Approvals;
 use crate::approvals::people::People;
 use crate::approvals::webhook::Webhook;
+use crate::approvals::{self, Approvals};
 use crate::recorder::Recorder;
 use crate::reply::Reply;
 use crate::store::{Store, StoreError};
@@ -114,9 +114,7 @@ impl ModelRoutes {
         let webhook = webhook.map(|(url, secret)| Webhook::new(url, secret.into_bytes())).transpose();
         let webhook = webhook.map_err(|_| StoreError::Damaged("no thread can be started for the webhook"))?;
         let people = People::new(people, &clients);
-        let consents = clients.iter().flat_map(|client| {
-            client.policy.consents().map(|line| format!("{}:{line}", client.name)).collect::<Vec<_>>()
-        });
+        let consents = clients.iter().flat_map(approvals::consents_of).map(|(name, _)| name);
         let approvals =
             Approvals::new(Arc::clone(&open), people, recorder.clone(), asking, webhook, consents.collect());
         let approvals = Arc::new(approvals);

@@ -30,7 +30,7 @@ pub(crate) use conversations::{
     Kept, Opened, Past, Seen, forget_seen, keep_seen, keep_tenant, keep_turn, take_tenant,
 };
 pub use place::{Place, PlaceError};
-pub(crate) use questions::{Freeze, NewQuestion, Question, State, Undecided, use_question};
+pub(crate) use questions::{BESIDE, Freeze, NewQuestion, OFFERED, Question, State, Undecided, use_question};
 pub(crate) use tools::Offer;
 
 /// A transaction. Dropped without a commit, it leaves nothing behind.

@@ -132,9 +132,9 @@ impl Policy {
         line.split("  #").next().unwrap_or(line).trim_end()
     }
 
-    /// The lines, from 1, on which it says what is consented to.
-    pub fn consents(&self) -> impl Iterator<Item = usize> + '_ {
-        self.plan.consents.iter().map(|consent| self.line(&consent.span))
+    /// What it consents to: the lines, from 1, and the statements as they begin there.
+    pub fn consents(&self) -> impl Iterator<Item = (usize, &str)> {
+        self.plan.consents.iter().map(|consent| (self.line(&consent.span), self.excerpt(&consent.span)))
     }
 
     /// The line, from 1, on which `span` begins.

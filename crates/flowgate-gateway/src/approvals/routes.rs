@@ -49,7 +49,7 @@ enum SaidDecision {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Switch {
     kind: Kind,
-    /// The client, the conversation as `CLIENT/NAME`, the tool, the server, or the consent as `CLIENT:LINE` of its policy.
+    /// The client, the conversation as `CLIENT/NAME`, the tool, the server, or the consent as it is listed where there is no such.
     what: String,
     frozen: bool,
 }
@@ -242,7 +242,7 @@ impl Approvals {
         if switch.kind == Kind::Consent && switch.frozen && !self.consents.iter().any(|known| known == what) {
             let known = if self.consents.is_empty() { "none".to_owned() } else { self.consents.join(", ") };
             let message =
-                format!("there is no such consent; there are, as CLIENT:LINE of its policy: {known}");
+                format!("there is no such consent; there are, as CLIENT:LINE-DIGEST of its policy: {known}");
             return Err(Reply::detail(StatusCode::NOT_FOUND, &message));
         }
         self.recorder

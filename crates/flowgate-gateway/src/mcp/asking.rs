@@ -51,7 +51,7 @@ impl Proxy {
             let refusal = self.refused(monitor, "nobody was asked", question.judgement());
             return vec![refusal::answer(&id, pending.kind, &refusal)];
         }
-        let own = Id::own(self.next());
+        let own = self.own_id();
         let out = match asks_client {
             true => Out::Client(request(&own, ELICIT, &elicitation(&pending, &shown, &question))),
             false => Out::Ask(own.value().as_str().unwrap_or_default().to_owned()),
@@ -63,7 +63,7 @@ impl Proxy {
 
     /// Asks in the answer to a call, as the revisions without connections do: the call comes again with what the person said.
     fn ask_in_answer(&mut self, id: &Id, question: Box<Question>, pending: Pending, shown: &str) -> Out {
-        let name = Id::own(self.next()).value().as_str().unwrap_or_default().to_owned();
+        let name = self.own_id().value().as_str().unwrap_or_default().to_owned();
         let asked = json!({
             "resultType": "input_required",
             "inputRequests": {&name: {"method": ELICIT, "params": elicitation(&pending, shown, &question)}},
@@ -111,7 +111,7 @@ impl Proxy {
     pub fn question(&self, name: &str) -> Option<&Question> {
         match self.asking.get(&Id::named(name)) {
             Some(Asking::Person { question, .. }) => Some(question),
-            _ => None,
+            _ => self.retries.iter().find(|retry| retry.name == name).map(|retry| &*retry.question),
         }
     }
 

@@ -1,7 +1,7 @@
 //! What a client says.
 
 use flowgate::json::Numbers;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::message::{self, Id, Message, Unreadable, error};
 use super::refusal::{self, unjudged};
@@ -49,6 +49,7 @@ impl Proxy {
         match message {
             Message::Request { id, method, params } => {
                 let id = self.renamed(id);
+                self.make_room();
                 if self.asked.contains_key(&id) || self.abandoned.contains(&id) {
                     let why = "the id belongs to another request; use each id once";
                     return vec![Out::Client(error(None, INVALID, why, None))];
@@ -72,7 +73,7 @@ impl Proxy {
     fn not_read(&self, unreadable: &Unreadable) -> Vec<Out> {
         let free = |id: &&Id| !self.asked.contains_key(id) && !self.abandoned.contains(id);
         // Ids of several clients say nothing here.
-        let found = unreadable.ids.iter().filter(|_| !self.settings.renames);
+        let found = unreadable.ids.iter().filter(|_| self.settings.names.is_none());
         let ids: Vec<Option<&Id>> = match found.filter(free).collect::<Vec<_>>() {
             ids if ids.is_empty() => vec![None],
             ids => ids.into_iter().map(Some).collect(),
@@ -153,7 +154,8 @@ impl Proxy {
         if pending.kind == Kind::Tool
             && let Some(call_id) = session.take_handed(&pending.tool, &arguments)
         {
-            // It was judged in the chat, by what influenced it there, and it runs once.
+            // It was judged in the chat, by what influenced it there, and it runs once. What else stands in the request was not.
+            let pending = Pending { params: judged_alone(&pending), ..pending };
             return self.run(id, Permitted { call_id, arguments }, pending);
         }
         match self.judge(session, &pending.tool, arguments, pending.params.clone()) {
@@ -193,6 +195,16 @@ impl Proxy {
         );
         vec![Out::Server(sent)]
     }
+}
+
+/// The name of a tool, and by what its progress is told.
+fn judged_alone(pending: &Pending) -> Map<String, Value> {
+    let mut params = Map::new();
+    params.insert("name".to_owned(), Value::from(&*pending.tool.name));
+    if let Some(token) = pending.progress.as_ref().filter(|token| token.is_u64() || token.is_string()) {
+        params.insert("_meta".to_owned(), json!({"progressToken": token}));
+    }
+    params
 }
 
 fn progress(params: &Map<String, Value>) -> Option<Value> {

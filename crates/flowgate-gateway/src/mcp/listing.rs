@@ -101,7 +101,7 @@ impl Listing {
         let verdict = match (&mut self.pins, before) {
             (_, None) if self.known.len() >= MAX_TOOLS => return Err("there are too many tools"),
             (Some(pins), _) if pins.has(name, digest) => Ok(()),
-            (Some(pins), None) if accept_new && is_first => {
+            (Some(pins), None) if accept_new && is_first && !pins.names(name) => {
                 pins.insert(name, digest);
                 Ok(())
             }
@@ -135,8 +135,9 @@ impl Listing {
 impl Proxy {
     /// The tools that were approved of by now. With `accept_new`, the first list that is asked for is approved of as well.
     pub fn pin(&mut self, pins: &Pins, accept_new: bool) {
-        if self.listing.pins.is_none() {
-            self.settings.accept_new = accept_new;
+        self.settings.accept_new = accept_new;
+        for (name, known) in &mut self.listing.known {
+            known.is_shown &= pins.has(name, &known.digest);
         }
         self.listing.pins = Some(pins.clone());
     }

@@ -19,18 +19,13 @@ impl Id {
     }
 
     /// An id of our own.
-    pub(super) fn own(count: u64) -> Self {
-        Self(format!("\"{OWN}{count}\""))
+    pub(super) fn own(word: &str, count: u64) -> Self {
+        Self::named(&format!("{OWN}{word}{}{count}", if word.is_empty() { "" } else { "-" }))
     }
 
     /// A text as an id.
     pub(super) fn named(name: &str) -> Self {
         Self(Value::from(name).to_string())
-    }
-
-    /// A number as an id.
-    pub(super) fn number(count: u64) -> Self {
-        Self(count.to_string())
     }
 
     /// Whether it looks like one of ours.

@@ -6,22 +6,41 @@
 use serde_json::Value;
 
 use super::message::Id;
-use super::{Out, Proxy};
+use super::{Asked, Out, Proxy};
 
 impl Proxy {
+    /// An id for a question of ours.
+    pub(super) fn own_id(&mut self) -> Id {
+        let count = self.next();
+        Id::own(self.settings.names.as_deref().unwrap_or_default(), count)
+    }
+
+    /// Of requests that have waited for answers for ever, such as those of a gateway that has ended, nobody waits any more.
+    pub(super) fn make_room(&mut self) {
+        if self.settings.names.is_none() || self.asked.len() < self.settings.limits.outstanding {
+            return;
+        }
+        let waiting = |asked: &Asked| matches!(asked, Asked::Waiting);
+        let old: Vec<Id> =
+            self.asked.iter().filter(|(_, asked)| !waiting(asked)).map(|(id, _)| id.clone()).collect();
+        old.into_iter().for_each(|id| self.abandon(id));
+    }
+
     /// The id of a request as the server is to know it.
     pub(super) fn renamed(&mut self, theirs: Id) -> Id {
-        if !self.settings.renames {
+        if self.settings.names.is_none() {
             return theirs;
         }
-        let ours = Id::number(self.next());
+        let count = self.next();
+        let word = self.settings.names.as_deref().unwrap_or_default();
+        let ours = Id::named(&format!("{word}-{count}"));
         self.names.insert(ours.clone(), theirs);
         ours
     }
 
     /// The request that a client means, if it is clear which.
     pub(super) fn meant(&self, theirs: Id) -> Option<Id> {
-        if !self.settings.renames {
+        if self.settings.names.is_none() {
             return Some(theirs);
         }
         let mut waiting =
@@ -34,7 +53,7 @@ impl Proxy {
 
     /// Messages as clients are to get them: answers under the ids that they gave.
     pub(super) fn under_their_names(&mut self, out: Vec<Out>) -> Vec<Out> {
-        if !self.settings.renames {
+        if self.settings.names.is_none() {
             return out;
         }
         out.into_iter()

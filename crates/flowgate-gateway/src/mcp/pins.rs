@@ -59,7 +59,12 @@ impl Pins {
         Ok(format!("{:#}\n", json!({"pins": servers})))
     }
 
-    pub(super) fn has(&self, name: &str, digest: &str) -> bool {
+    pub(super) fn names(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
+    /// Whether a tool was approved of as it is described by this digest.
+    pub fn has(&self, name: &str, digest: &str) -> bool {
         self.0.get(name).is_some_and(|pinned| pinned == digest)
     }
 

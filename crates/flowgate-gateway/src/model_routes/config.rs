@@ -121,6 +121,8 @@ pub struct Client {
     pub method: Method,
     /// Whether a person types what it sends as the user's.
     pub interactive: bool,
+    /// Whether that person is asked what the policy asks about calls of servers: if nobody else decides for the client.
+    pub asks_in_front: bool,
     /// Messages that the operator knows.
     pub pinned: Vec<Template>,
     /// How many requests it may make in a minute.
@@ -255,7 +257,13 @@ pub fn read(
     }
     let (asking, webhook) =
         reader.approvals(file.approvals).map_err(|why| ConfigError(format!("approvals: {why}")))?;
-    clients.iter_mut().for_each(|client| client.stands = asking.stands);
+    for client in &mut clients {
+        client.stands = asking.stands;
+        let decides = |person: &Person| person.decides_for(&client.tenant, client.owner.as_deref());
+        client.asks_in_front = client.interactive && !people.iter().any(decides);
+        let basis = serde_json::json!([client.basis, client.asks_in_front]);
+        client.basis = random::hex(&Sha256::digest(basis.to_string()));
+    }
     let store = reader.store(file.store).map_err(|why| ConfigError(format!("store: {why}")))?;
     let audit = file.audit.map(|AuditTable { file, key_file }| {
         let key = key_file.unwrap_or_else(|| file.with_extension("key"));
@@ -378,6 +386,14 @@ impl Reader<'_> {
         let upstream = spec.upstream.as_ref().map(|name| known("upstream", name, upstreams)).transpose()?;
         let servers =
             spec.mcp.iter().map(|name| known("server", name, servers)).collect::<Result<Vec<_>, _>>()?;
+        let prefixes: Vec<&str> = servers.iter().filter_map(|server| server.prefix.as_deref()).collect();
+        for (at, one) in prefixes.iter().enumerate() {
+            if prefixes.iter().skip(at + 1).any(|other| one.starts_with(other) || other.starts_with(one)) {
+                return Err(format!(
+                    "the prefixes of two servers begin alike, so that nobody knows whose a tool is: `{one}`"
+                ));
+            }
+        }
         if upstream.is_none() && servers.is_empty() {
             return Err("it may ask nobody: write upstream = \"NAME\", or mcp = [\"NAME\"]".to_owned());
         }
@@ -417,6 +433,7 @@ impl Reader<'_> {
             small_model: spec.small_model,
             method,
             interactive: spec.interactive,
+            asks_in_front: false,
             pinned: spec.pinned.iter().map(|form| Template::new(form)).collect(),
             requests_per_minute: spec.requests_per_minute.max(1),
             parallel: usize::try_from(spec.parallel).unwrap_or(usize::MAX).max(1),

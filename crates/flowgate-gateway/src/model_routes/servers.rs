@@ -75,8 +75,10 @@ impl Machines {
     /// Hands something to the machine of a server; nothing comes of it if the client has no such server.
     fn put(&mut self, conversation: &mut Conversation, client: &Client, put: &Put) -> Vec<Out> {
         let Some(server) = client.server(&put.server) else { return Vec::new() };
-        let machine =
-            self.machines.entry(put.server.clone()).or_insert_with(|| Proxy::new(settings(client, server)));
+        let machine = self
+            .machines
+            .entry(put.server.clone())
+            .or_insert_with(|| Proxy::new(settings(client, server, conversation)));
         match &put.what {
             Told::Client { text, labels } => {
                 machine.tell_labels(*labels);
@@ -102,10 +104,10 @@ impl Machines {
     }
 }
 
-fn settings(client: &Client, server: &Server) -> Settings {
+fn settings(client: &Client, server: &Server, conversation: &Conversation) -> Settings {
     Settings {
-        is_interactive: client.interactive,
-        renames: true,
+        is_interactive: client.asks_in_front,
+        names: Some(conversation.nonce_of(&server.name)),
         asks_elsewhere: true,
         // How much is put in is bounded for all of the conversation.
         limits: Limits { session: usize::MAX, ..Limits::default() },

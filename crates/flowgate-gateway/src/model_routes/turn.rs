@@ -112,7 +112,8 @@ pub(crate) fn run(
     let small = remote.asked_for(client.spec.small_model.as_deref().unwrap_or(&asked.model));
 
     let withdrawn = approvals.withdrawn(&client.spec)?;
-    session.conversation.withdraw(&withdrawn);
+    let has_changed = session.conversation.withdraw(&withdrawn);
+    let mut is_resumed = false;
     let asker = Asker { client: &client.spec, conversation: name, turns: session.turns(), waiting };
     let (mut question, mut used): (Option<Asked>, Vec<Asked>) = (None, Vec::new());
     if session.conversation.resume(&mut session.history, chat) {
@@ -128,6 +129,7 @@ pub(crate) fn run(
             Decision::Refuse | Decision::Silent => {}
         }
         session.conversation.decided(decision);
+        is_resumed = true;
     } else {
         if session.conversation.waits_for_decision() {
             approvals.give_up(&client.spec, name)?;
@@ -178,7 +180,9 @@ pub(crate) fn run(
         if let Some(why) = stopped {
             return Err(Failure::new(StatusCode::FORBIDDEN, why));
         }
-        if !turn.calls.is_empty() && approvals.withdrawn(&client.spec)? != withdrawn {
+        // Calls that were permitted before a person was asked rest on what was consented to then.
+        let is_other = is_resumed && has_changed || approvals.withdrawn(&client.spec)? != withdrawn;
+        if !turn.calls.is_empty() && is_other {
             let why = "what the policy consents to has changed meanwhile: try again";
             return Err(Failure::new(StatusCode::CONFLICT, why));
         }

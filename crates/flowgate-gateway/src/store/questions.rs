@@ -107,6 +107,12 @@ pub(crate) struct Freeze {
 
 /// Questions of a client that may be open at the same time.
 const MOST_OPEN: i64 = 100;
+/// Tools of a server that a client's people may be asked about at the same time.
+const MOST_OFFERED: i64 = 20;
+/// The turn of a question beside the chat: it stands across the turns of its conversation, for the same call and the same reasons.
+pub(crate) const BESIDE: i64 = -1;
+/// The turn of a question about a tool that a server offers.
+pub(crate) const OFFERED: i64 = -2;
 /// The columns of a question. One that is over and was not noticed is shown as it is.
 const COLUMNS: &str = "id, client, name, tenant, digest, content, \
     CASE WHEN state IN ('open', 'allowed') AND {over} THEN 'expired' ELSE state END, \
@@ -128,9 +134,18 @@ impl Store {
                     return Ok(Some((id, false)));
                 }
             }
-            let sql = "SELECT COUNT(*) FROM questions WHERE client = $1 AND state = 'open' AND {stands}";
-            let open = sqlx::query(self.timed(sql)).bind(new.client).fetch_one(&mut *tx).await?;
-            if open.try_get::<i64, _>(0)? >= MOST_OPEN {
+            // Whoever offers tools takes no room from who calls them.
+            let (of, most) = match new.turn {
+                OFFERED => ("AND turn = $2 AND name = $3", MOST_OFFERED),
+                _ => ("AND turn > $2", MOST_OPEN),
+            };
+            let sql = format!(
+                "SELECT COUNT(*) FROM questions WHERE client = $1 {of} AND state = 'open' AND {{stands}}"
+            );
+            let open = sqlx::query(self.timed(&sql)).bind(new.client).bind(OFFERED);
+            let open = if new.turn == OFFERED { open.bind(new.name) } else { open };
+            let open = open.fetch_one(&mut *tx).await?;
+            if open.try_get::<i64, _>(0)? >= most {
                 return Ok(None);
             }
             let sql = "INSERT INTO questions (id, client, name, tenant, digest, content, state, asked, expires, \
@@ -256,7 +271,7 @@ impl Store {
             let mut tx = self.begin().await?;
             let change = next_change(&mut tx).await?;
             let sql = "UPDATE questions SET state = 'void', change = $1 \
-                       WHERE client = $2 AND name = $3 AND state IN ('open', 'allowed')";
+                       WHERE client = $2 AND name = $3 AND turn >= 0 AND state IN ('open', 'allowed')";
             sqlx::query(sql).bind(change).bind(client).bind(name).execute(&mut *tx).await?;
             Ok(tx.commit().await?)
         })

@@ -8,6 +8,7 @@ mod gateway;
 mod kept;
 mod mcp;
 mod servers;
+mod servers_attacked;
 mod stores;
 mod upstream;
 

@@ -48,7 +48,8 @@ consent private for call.arguments.card if:
     #[test]
     fn what_rests_on_a_withdrawn_consent_is_judged_again() {
         let policy = Arc::new(Policy::parse(POLICY).unwrap());
-        assert_eq!(policy.consents().collect::<Vec<_>>(), [8]);
+        let consents: Vec<(usize, &str)> = policy.consents().collect();
+        assert!(matches!(consents[..], [(8, text)] if text.starts_with("consent private")), "{consents:?}");
         let mut monitor = Monitor::new(policy);
         let content = json!("My card is 4111.");
         let message = Message { role: "user".to_owned(), content };

@@ -13,11 +13,11 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc::Sender;
 
 use super::headers::{Beside, is_of_a_page};
-use super::upstream::{Body, SESSION};
+use super::upstream::{Body, Events, SESSION};
 use super::{Put, Told};
 use crate::approvals::{Answered, Asked, Asker};
-use crate::audit::Event;
-use crate::mcp::{Out, Pins, Said};
+use crate::audit::{Answer, Event};
+use crate::mcp::{Limits, Out, Pins, Said};
 use crate::model_routes::clients::{AtWork, Known};
 use crate::model_routes::config::Server;
 use crate::model_routes::sessions::Session;
@@ -26,14 +26,16 @@ use crate::model_routes::turn::Failure;
 use crate::model_routes::{CONVERSATION, ModelRoutes, Waiting, conversation_of};
 use crate::recorder;
 use crate::reply::Reply;
-use crate::store::{Offer, StoreError, wait};
+use crate::store::{BESIDE, Offer, StoreError, wait};
 use flowgate_guard::approve::Decision;
 
-/// The conversation of a client that names none: whatever it was shown, in any of its chats, counts.
+/// The conversation of a client that names none and has no chats: whatever it was ever shown counts.
 const UNNAMED: &str = "mcp";
 /// The header and the word by which a client asks what answers carry.
 const FEATURES: &str = "x-mcp-features";
 const LABELS: &str = "ifc_labels";
+/// How many messages of a server one request may bring about.
+const MOST_HEARD: usize = 1_000;
 /// How many tools of one list people are asked about.
 const MOST_PROPOSED: usize = 20;
 /// How long a person in front of a client may take to answer.
@@ -83,7 +85,17 @@ impl ModelRoutes {
             return Err(refusal(StatusCode::TOO_MANY_REQUESTS, why));
         };
         let bad = |why: String| refusal(StatusCode::BAD_REQUEST, &why);
-        let conversation = conversation_of(headers).map_err(bad)?.unwrap_or_else(|| UNNAMED.to_owned());
+        let conversation = match conversation_of(headers).map_err(bad)? {
+            Some(name) => name,
+            // Its chats are found by what they begin with: nobody knows which of them this belongs to.
+            None if client.spec.upstream.is_some() => {
+                let why = format!(
+                    "a client that has chats as well says which conversation this is: send `{CONVERSATION}`"
+                );
+                return Err(bad(why));
+            }
+            None => UNNAMED.to_owned(),
+        };
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
         let streams = text("accept").is_some_and(|kinds| kinds.contains("text/event-stream"));
         let labels = text(FEATURES).is_some_and(|list| list.split(',').any(|one| one.trim() == LABELS));
@@ -93,6 +105,10 @@ impl ModelRoutes {
 
     /// The client ends a connection: what was shown in it is known all the same.
     pub(crate) fn end_connection(&self, request: &Request) -> Reply {
+        let (client, place) = (&request.client.spec, format!("{}/", request.server.name));
+        if let Some(why) = self.approvals.stops(client, &request.conversation, &place) {
+            return refusal(StatusCode::FORBIDDEN, &why);
+        }
         if let Some(session) = &request.session {
             request.server.upstream.end(session);
         }
@@ -116,26 +132,35 @@ impl ModelRoutes {
         if let Err(why) = request.beside.check(&message) {
             return Some(refusal(StatusCode::BAD_REQUEST, &why));
         }
-        if message.get("method").is_none() && self.is_awaited(request, &message, text) {
+        if message.get("method").is_none() && is_own(message.get("id")) {
+            // Where nobody waits for it, it comes too late, or to another gateway: that is no yes.
+            self.hand_to_waiter(request, &message, text);
             return Some(Reply::nothing(StatusCode::ACCEPTED));
         }
         let is_request = message.get("method").is_some() && message.get("id").is_some();
         let way = Way::new(parts, request.streams && is_request, &request.conversation);
-        let mut exchange = Exchange { routes: self, request, waiting, way };
+        let mut exchange = Exchange { routes: self, request, waiting, way, heard: 0 };
         let said = exchange.put(Told::Client { text: text.to_owned(), labels: request.labels });
         match said.and_then(|said| exchange.carry_out(said)) {
             Ok(()) => exchange.way.finish(is_request),
-            Err(failure) => exchange.way.fail(&failure),
+            Err(failure) => exchange.way.fail(&failure, message.get("id")),
         }
     }
 
-    /// Whether a request waits for this answer, and has got it.
-    fn is_awaited(&self, request: &Request, message: &Value, text: &str) -> bool {
-        let Some(id) = message.get("id") else { return false };
+    /// Hands an answer to the request that waits for it.
+    fn hand_to_waiter(&self, request: &Request, message: &Value, text: &str) {
+        let Some(id) = message.get("id") else { return };
         let key = (request.client.spec.name.clone(), request.conversation.clone(), id.to_string());
-        let waiter = self.waiters().remove(&key);
-        waiter.is_some_and(|waiter| waiter.try_send(text.to_owned()).is_ok())
+        if let Some(waiter) = self.waiters().remove(&key) {
+            // There is room for one.
+            let _ = waiter.try_send(text.to_owned());
+        }
     }
+}
+
+/// Whether an id is that of a question of ours.
+fn is_own(id: Option<&Value>) -> bool {
+    id.and_then(Value::as_str).is_some_and(|id| id.starts_with("flowgate-"))
 }
 
 /// A request that is being answered.
@@ -144,7 +169,12 @@ struct Exchange<'e> {
     request: &'e Request,
     waiting: &'e Waiting,
     way: Way,
+    /// How many messages the server has said.
+    heard: usize,
 }
+
+/// What is to be done for what a server has said, or why nothing is.
+type Heard = (Vec<Out>, Option<&'static str>);
 
 impl Exchange<'_> {
     /// Does what is to be done, until there is nothing left.
@@ -170,7 +200,7 @@ impl Exchange<'_> {
     fn tell_client(&mut self, text: String) -> Result<Vec<Out>, Failure> {
         let message: Value = serde_json::from_str(&text).unwrap_or_default();
         let own = message.get("id").filter(|_| message.get("method").is_some());
-        let Some(own) = own.filter(|id| id.as_str().is_some_and(|id| id.starts_with("flowgate-"))) else {
+        let Some(own) = own.filter(|id| is_own(Some(id))) else {
             self.way.send(text, message.get("method").is_none());
             return Ok(Vec::new());
         };
@@ -179,7 +209,11 @@ impl Exchange<'_> {
             false => None,
         };
         let silent = json!({"jsonrpc": "2.0", "id": own, "result": {"action": "cancel"}});
-        self.put(Told::Client { text: answer.unwrap_or_else(|| silent.to_string()), labels: false })
+        // It is over also if nobody waits any more.
+        self.put_for(
+            &Waiting::default(),
+            Told::Client { text: answer.unwrap_or_else(|| silent.to_string()), labels: false },
+        )
     }
 
     fn ask_client(&mut self, own: &Value, text: String) -> Option<String> {
@@ -212,56 +246,93 @@ impl Exchange<'_> {
         if let Some(session) = &self.request.session {
             headers.push((SESSION.to_owned(), session.clone()));
         }
-        let id = message.get("id").filter(|_| message.get("method").is_some());
-        let mut told = Vec::new();
-        let problem = match self.request.server.upstream.send(text, &headers) {
-            Err(why) => Some(why),
+        let sent = self.request.server.upstream.send(text, &headers);
+        // What answers nothing has no answer: whatever comes is not read.
+        let Some(id) = message.get("id").filter(|_| message.get("method").is_some()) else {
+            return Ok(Vec::new());
+        };
+        let (told, problem) = match sent {
+            Err(why) => (Vec::new(), Some(why)),
             Ok(answer) => {
                 self.way.connection(answer.session);
                 match answer.body {
-                    Body::Nothing => None,
-                    Body::Message(answer) => {
-                        told = self.put(Told::Server(answer))?;
-                        None
-                    }
+                    Body::Nothing => (Vec::new(), None),
+                    Body::Message(answer) => self.heard(id, answer)?,
                     Body::Unknown => {
                         self.way.status = StatusCode::NOT_FOUND;
-                        Some("the server does not know the connection any more; begin a new one")
+                        let why = "the server does not know the connection any more; begin a new one";
+                        (Vec::new(), Some(why))
                     }
-                    Body::Stream(mut events) => loop {
-                        match events.next() {
-                            Err(why) => break Some(why),
-                            Ok(None) => break None,
-                            Ok(Some(event)) => {
-                                let answers = id.is_some_and(|id| is_answer(&event, id));
-                                let said = self.put(Told::Server(event))?;
-                                if answers {
-                                    told = said;
-                                    break None;
-                                }
-                                self.carry_out(said)?;
-                            }
-                        }
-                    },
+                    Body::Stream(mut events) => self.listen(id, &mut events)?,
                 }
             }
         };
+        let is_answered = told.iter().any(|out| matches!(out, Out::Client(_)));
+        let mut all = told;
         // Whoever still waits for an answer gets none.
-        if let Some(id) = id.filter(|_| told.is_empty()) {
+        if !is_answered {
             let why = problem.unwrap_or("the server does not answer").to_owned();
-            told = self.put(Told::Failed { id: id.clone(), why })?;
+            all.extend(self.put(Told::Failed { id: id.clone(), why })?);
         }
-        Ok(told)
+        Ok(all)
+    }
+
+    /// Reads a stream up to the answer to a request, and passes on what comes before it.
+    fn listen(&mut self, id: &Value, events: &mut Events) -> Result<Heard, Failure> {
+        loop {
+            let event = match events.next() {
+                Err(why) => return Ok((Vec::new(), Some(why))),
+                Ok(None) => return Ok((Vec::new(), None)),
+                Ok(Some(event)) => event,
+            };
+            let message: Value = serde_json::from_str(&event).unwrap_or_default();
+            let is_answer = message.get("method").is_none();
+            if is_answer && message.get("id") != Some(id) {
+                // Somebody else's answer is not heard here.
+                continue;
+            }
+            let (told, problem) = self.heard(id, event)?;
+            if is_answer || problem.is_some() {
+                return Ok((told, problem));
+            }
+            self.carry_out(told)?;
+            if self.waiting.has_gone() || self.way.is_lost {
+                return Ok((Vec::new(), Some("nobody waits for the answer any more")));
+            }
+        }
+    }
+
+    /// Labels what a server says to a request, unless it has been stopped meanwhile or says too much.
+    fn heard(&mut self, id: &Value, text: String) -> Result<Heard, Failure> {
+        let Request { client, server, conversation, .. } = self.request;
+        self.heard += 1;
+        if self.heard > MOST_HEARD || text.len() > Limits::default().message {
+            return Ok((Vec::new(), Some("the server says more than one answer may take")));
+        }
+        let message: Value = serde_json::from_str(&text).unwrap_or_default();
+        if message.get("method").is_none() && message.get("id") != Some(id) {
+            return Ok((Vec::new(), Some("the server does not answer the request")));
+        }
+        let place = format!("{}/", server.name);
+        if self.routes.approvals.stops(&client.spec, conversation, &place).is_some() {
+            return Ok((Vec::new(), Some("this server is stopped by its operator")));
+        }
+        Ok((self.put(Told::Server(text))?, None))
     }
 
     /// Hands something to the machine, asks what is to be asked, and keeps all of it before anything goes out.
     fn put(&self, what: Told) -> Result<Vec<Out>, Failure> {
+        // What a server has said is taken in also if nobody waits for it any more.
+        match what {
+            Told::Client { .. } => self.put_for(self.waiting, what),
+            _ => self.put_for(&Waiting::default(), what),
+        }
+    }
+
+    fn put_for(&self, waiting: &Waiting, what: Told) -> Result<Vec<Out>, Failure> {
         let Request { client, conversation, .. } = self.request;
         let routes = self.routes;
         let found = routes.sessions.named(client, conversation);
-        // What a server has said is taken in also if nobody waits for it any more.
-        let nobody_else = Waiting::default();
-        let waiting = if matches!(what, Told::Client { .. }) { self.waiting } else { &nobody_else };
         let mut held = routes.sessions.lock(client, &found, waiting)?;
         let done = held.get().map(|session| {
             if !routes.sessions.has_room(session) {
@@ -273,7 +344,7 @@ impl Exchange<'_> {
             session.conversation.withdraw(&routes.approvals.withdrawn(&client.spec)?);
             self.pin(session, &what)?;
             let mut said = self.tell(session, what);
-            self.note_tools(&mut said)?;
+            self.note_tools(session, &mut said)?;
             while let Some(at) = said.iter().position(|out| matches!(out, Out::Ask(_))) {
                 let Out::Ask(question) = said.remove(at) else { continue };
                 let answer = self.decide(session, &question);
@@ -300,11 +371,63 @@ impl Exchange<'_> {
 
     fn tell(&self, session: &mut Session, what: Told) -> Vec<Out> {
         let spec = &self.request.client.spec;
+        if let Told::Client { text, .. } = &what {
+            self.note_answer(session, text);
+        }
         let put = Put { server: self.request.server.name.clone(), what };
         let (said, judged) = session.put(spec, put);
         let events = judged.iter().map(|call| recorder::judged(spec, &self.request.conversation, call));
         session.events.extend(events);
+        for out in &said {
+            if let Out::Client(text) = out {
+                self.note_question(session, text);
+            }
+        }
         said
+    }
+
+    /// Records that the person in front of the client is asked.
+    fn note_question(&self, session: &mut Session, text: &str) {
+        let message: Value = serde_json::from_str(text).unwrap_or_default();
+        let in_answer = message.pointer("/result/requestState");
+        let name = message.get("id").filter(|id| is_own(Some(id))).or(in_answer).and_then(Value::as_str);
+        let Request { client, server, conversation, .. } = self.request;
+        let found = name.and_then(|name| session.question(&server.name, name));
+        let Some(ask) = found.map(|question| session.conversation.ask(question)) else { return };
+        session.events.push(Event::Asked {
+            conversation: conversation.clone(),
+            tool: ask.tool.to_string(),
+            digest: ask.digest,
+            reasons: recorder::reasons(&client.spec, &ask.reasons),
+        });
+    }
+
+    /// Records what the person in front of the client says.
+    fn note_answer(&self, session: &mut Session, text: &str) {
+        let message: Value = serde_json::from_str(text).unwrap_or_default();
+        let (name, action) = match message.pointer("/params/requestState") {
+            Some(name) => {
+                let said = message.pointer("/params/inputResponses");
+                let action = name.as_str().and_then(|name| said?.get(name)?.get("action"));
+                (Some(name), action)
+            }
+            None => (message.get("id").filter(|id| is_own(Some(id))), message.pointer("/result/action")),
+        };
+        let Request { client, server, conversation, .. } = self.request;
+        let found = name.and_then(Value::as_str).and_then(|name| session.question(&server.name, name));
+        let Some(ask) = found.map(|question| session.conversation.ask(question)) else { return };
+        let is_yes = action == Some(&json!("accept"));
+        session.events.push(Event::Decided {
+            conversation: conversation.clone(),
+            digest: ask.digest.clone(),
+            who: client.spec.name.clone(),
+            role: "in front of the client".to_owned(),
+            answer: if is_yes { Answer::Allow } else { Answer::Deny },
+        });
+        if is_yes {
+            let (conversation, tool, digest) = (conversation.clone(), ask.tool.to_string(), ask.digest);
+            session.events.push(Event::ApprovalUsed { conversation, tool, digest });
+        }
     }
 
     /// Before tools are listed: which were approved of. The first list that a tenant is shown of a server is, unless the operator
@@ -312,7 +435,8 @@ impl Exchange<'_> {
     fn pin(&self, session: &mut Session, what: &Told) -> Result<(), StoreError> {
         let Told::Client { text, .. } = what else { return Ok(()) };
         let message: Value = serde_json::from_str(text).unwrap_or_default();
-        if message.get("method").and_then(Value::as_str) != Some("tools/list") {
+        let is_page = message.pointer("/params/cursor").is_some_and(|cursor| !cursor.is_null());
+        if message.get("method").and_then(Value::as_str) != Some("tools/list") || is_page {
             return Ok(());
         }
         let Request { client, server, .. } = self.request;
@@ -326,18 +450,23 @@ impl Exchange<'_> {
     }
 
     /// Keeps which tools count as approved of, and asks about those that do not.
-    fn note_tools(&self, said: &mut Vec<Out>) -> Result<(), StoreError> {
+    fn note_tools(&self, session: &mut Session, said: &mut Vec<Out>) -> Result<(), Failure> {
         let Request { client, server, .. } = self.request;
         let offer = |tool: &str, digest: &str| {
             let (server, tool, digest) = (server.name.clone(), tool.to_owned(), digest.to_owned());
             Offer { server, tool, digest }
         };
-        let mut proposed = 0;
+        let (mut proposed, mut pinned) = (0, None);
         for out in said.iter() {
             match out {
                 Out::Pins(pins) => {
                     let offers: Vec<Offer> = pins.tools().map(|(tool, digest)| offer(tool, digest)).collect();
-                    wait(self.routes.approvals.store.approve_first(&client.spec.tenant, &offers))?;
+                    let (store, tenant) = (&self.routes.approvals.store, &client.spec.tenant);
+                    wait(store.approve_first(tenant, &offers))?;
+                    let known = Pins::from(wait(store.approved(tenant, &server.name))?);
+                    if pins.tools().any(|(tool, digest)| !known.has(tool, digest)) {
+                        pinned = Some(known);
+                    }
                 }
                 Out::Unapproved { name, digest, said } if proposed < MOST_PROPOSED => {
                     proposed += 1;
@@ -347,6 +476,12 @@ impl Exchange<'_> {
             }
         }
         said.retain(|out| !matches!(out, Out::Pins(_) | Out::Unapproved { .. }));
+        // Others of the tenant were shown other words at the same time, and those stand.
+        if let Some(pins) = pinned {
+            self.tell(session, Told::Pinned { pins, accept_new: false });
+            let why = "the tools were listed elsewhere at the same time: list them again";
+            return Err(Failure::new(StatusCode::CONFLICT, why));
+        }
         Ok(())
     }
 
@@ -384,7 +519,7 @@ impl Exchange<'_> {
             {
                 (Some("tools/call"), Some(Value::String(name))) => format!("{}/{name}", server.name),
                 (Some(method), _) => format!("{}/{method}", server.name),
-                (None, _) => server.name.clone(),
+                (None, _) => format!("{}/", server.name),
             };
             match self.routes.approvals.stops(&client.spec, conversation, &tool) {
                 None => kept.push(out),
@@ -397,14 +532,6 @@ impl Exchange<'_> {
         }
         *said = kept;
     }
-}
-
-/// Questions beside the chat stand across its turns: the same call, for the same reasons, is the same question.
-const BESIDE: i64 = -1;
-
-fn is_answer(event: &str, id: &Value) -> bool {
-    let event: Value = serde_json::from_str(event).unwrap_or_default();
-    event.get("method").is_none() && event.get("id") == Some(id)
 }
 
 /// The way back to the client: one message, or a stream of them.
@@ -466,7 +593,14 @@ impl Way {
                 self.stream(&answer);
                 None
             }
-            Some(answer) => Some(self.dressed(Reply::json_text(self.status, answer))),
+            Some(answer) => {
+                // What nobody has asked for can only be about what was sent.
+                let message: Value = serde_json::from_str(&answer).unwrap_or_default();
+                if message.get("error").is_some() && message.get("id").is_none_or(Value::is_null) {
+                    self.status = StatusCode::BAD_REQUEST;
+                }
+                Some(self.dressed(Reply::json_text(self.status, answer)))
+            }
             None if self.has_begun => None,
             None if is_request => {
                 Some(self.dressed(refusal(StatusCode::INTERNAL_SERVER_ERROR, "there is no answer")))
@@ -475,9 +609,13 @@ impl Way {
         }
     }
 
-    fn fail(mut self, failure: &Failure) -> Option<Reply> {
+    fn fail(mut self, failure: &Failure, id: Option<&Value>) -> Option<Reply> {
         if self.has_begun {
-            self.stream(&error(&failure.message).to_string());
+            let mut error = error(&failure.message);
+            if let (Some(error), Some(id)) = (error.as_object_mut(), id) {
+                error.insert("id".to_owned(), id.clone());
+            }
+            self.stream(&error.to_string());
             return None;
         }
         Some(self.dressed(refusal(failure.status, &failure.message)))
