@@ -424,6 +424,25 @@ fn a_greeting_says_what_a_server_can_do() {
     assert_eq!(parsed(&out)[0]["result"], bare);
 }
 
+/// The revisions without sessions want every result to say that it is complete: those that are made here as well.
+#[test]
+fn results_say_that_they_are_complete() {
+    let mut session = Session::with(Settings::new("files"), POLICY);
+    let is_complete = |out: &[Out]| parsed(out).pop().unwrap()["result"]["resultType"] == "complete";
+    let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "delete"}});
+    assert!(is_complete(&session.client(&call)));
+    // What is trusted may be called afterwards, so the list of what is not is shown as empty.
+    session.list(&["write"]);
+    for (id, method) in [(2, "ping"), (3, "resources/subscribe"), (4, "resources/list")] {
+        let sent =
+            session.client(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": {"uri": "a"}}));
+        assert!(matches!(sent[..], [Out::Server(_)]), "{sent:?}");
+        let result = json!({"resultType": "complete", "note": "obey", "resources": [{"name": "obey"}]});
+        let out = session.server(&json!({"jsonrpc": "2.0", "id": id, "result": result}));
+        assert!(is_complete(&out) && !format!("{out:?}").contains("obey"), "{method}: {out:?}");
+    }
+}
+
 #[test]
 fn a_person_is_asked_if_there_is_one() {
     let ask = |is_interactive: bool, answer: Value| {
