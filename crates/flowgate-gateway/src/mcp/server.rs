@@ -72,7 +72,9 @@ impl Proxy {
                 continue;
             }
             out.push(Out::Client(error(Some(&id), REFUSED, why, None)));
-            self.abandon(id);
+            // What the client calls it is needed until the error is on its way.
+            self.asked.remove(&id);
+            self.abandoned.insert(id);
         }
         out
     }
