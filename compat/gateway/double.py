@@ -48,7 +48,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         self.server.asked.append(body)
-        said = answer(body)
+        said = self.server.mind(body)
         message = {"role": "assistant", "content": said if isinstance(said, str) else None}
         if not isinstance(said, str):
             message["tool_calls"] = [
@@ -70,9 +70,9 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
-def start():
+def start(mind=answer):
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
-    server.asked = []
+    server.asked, server.mind = [], mind
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return server

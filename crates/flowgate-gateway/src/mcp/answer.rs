@@ -6,6 +6,7 @@ use flowgate::policy::Action;
 use flowgate::trace::{Body, Entry, EventId, Output};
 use serde_json::{Map, Value, json};
 
+use super::greeting::plain;
 use super::message::{Id, error, result};
 use super::refusal::{self, unjudged};
 use super::session::Session;
@@ -42,7 +43,9 @@ impl Proxy {
                     "the list of `{tool}` is hidden, since the policy does not say that it may be shown to whoever calls every tool; \
                      label the output of {tool}, if you trust it"
                 )));
-                out.push(Out::Client(result(id, &json!({key: []}))));
+                let mut told = output.content.as_object().map(plain).unwrap_or_default();
+                told.insert(key.to_owned(), json!([]));
+                out.push(Out::Client(result(id, &Value::Object(told))));
                 return out;
             }
         }
@@ -165,7 +168,7 @@ fn read(running: &Running, answer: Result<Value, Value>) -> Result<(Output, Show
             Ok((output(kept.clone(), None, false), if is_whole { Shown::Whole } else { Shown::Result(kept) }))
         }
         Kind::Nothing => {
-            let nothing = json!({});
+            let nothing = Value::Object(plain(&fields));
             Ok((output(nothing.clone(), None, false), Shown::Result(nothing)))
         }
     }

@@ -49,7 +49,8 @@ pub(super) fn answer(id: &Id, kind: Kind, refusal: &Value) -> Out {
     Out::Client(match kind {
         Kind::Tool => {
             let text = json!({"type": "text", "text": refusal.to_string()});
-            result(id, &json!({"content": [text], "isError": true}))
+            // The revisions without sessions want to be told that nothing is missing; the others do not mind.
+            result(id, &json!({"resultType": "complete", "content": [text], "isError": true}))
         }
         Kind::Content | Kind::List(_) | Kind::Nothing => {
             error(Some(id), REFUSED, "the policy does not let this pass", Some(refusal))

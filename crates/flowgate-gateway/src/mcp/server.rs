@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::answer::stops;
 use super::asking;
+use super::greeting::plain;
 use super::message::{self, Id, Message, error, result};
 use super::session::Session;
 use super::{Asked, Asking, INVALID, Kind, Out, Proxy, REFUSED, Ruling, Running, UNKNOWN};
@@ -41,7 +42,7 @@ impl Proxy {
             Message::Answer { id, answer } => match self.asked.remove(&id) {
                 Some(Asked::Greeting { call }) => self.greeted(session.monitor(), &id, call.as_ref(), answer),
                 Some(Asked::Nothing) => vec![Out::Client(match answer {
-                    Ok(_) => result(&id, &json!({})),
+                    Ok(said) => result(&id, &Value::Object(said.as_object().map(plain).unwrap_or_default())),
                     Err(_) => error(Some(&id), REFUSED, "the server says that it could not", None),
                 })],
                 Some(Asked::Tools { list }) => self.listed(session.monitor(), &id, list, answer),
@@ -71,7 +72,9 @@ impl Proxy {
                 continue;
             }
             out.push(Out::Client(error(Some(&id), REFUSED, why, None)));
-            self.abandon(id);
+            // What the client calls it is needed until the error is on its way.
+            self.asked.remove(&id);
+            self.abandoned.insert(id);
         }
         out
     }

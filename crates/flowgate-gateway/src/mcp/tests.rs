@@ -426,6 +426,50 @@ fn a_greeting_says_what_a_server_can_do() {
     assert_eq!(parsed(&out)[0]["result"], bare);
 }
 
+/// Whoever waits for what cannot be passed is told so under the id that it gave, and nobody else is.
+#[test]
+fn what_is_lost_is_told_under_the_name_of_its_client() {
+    let limits = Limits { message: 1_000, ..Limits::default() };
+    let mut session = Session::with(Settings { renames: true, limits, ..Settings::new("files") }, POLICY);
+    let ask = |session: &mut Session, id: u64| {
+        let sent = session.client(&json!({"jsonrpc": "2.0", "id": id, "method": "ping"}));
+        parsed(&sent)[0]["id"].clone()
+    };
+    // Our names for the one are the client's for the other.
+    let ours = [ask(&mut session, 2), ask(&mut session, 1)];
+    assert_eq!(ours, [json!(1), json!(2)]);
+    let large = json!({"jsonrpc": "2.0", "id": ours[0], "result": {"note": "x".repeat(2_000)}});
+    let broken = json!({"jsonrpc": "2.0", "id": ours[1], "result": {}, "note": "x"});
+    for (said, id) in [(large, 2), (broken, 1)] {
+        let out = session.server(&said);
+        let told = parsed(&out);
+        assert_eq!(
+            (told.len(), &told[0]["id"], &told[0]["error"]["code"]),
+            (1, &json!(id), &json!(-32001)),
+            "{told:?}"
+        );
+    }
+}
+
+/// The revisions without sessions want every result to say that it is complete: those that are made here as well.
+#[test]
+fn results_say_that_they_are_complete() {
+    let mut session = Session::with(Settings::new("files"), POLICY);
+    let is_complete = |out: &[Out]| parsed(out).pop().unwrap()["result"]["resultType"] == "complete";
+    let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "delete"}});
+    assert!(is_complete(&session.client(&call)));
+    // What is trusted may be called afterwards, so the list of what is not is shown as empty.
+    session.list(&["write"]);
+    for (id, method) in [(2, "ping"), (3, "resources/subscribe"), (4, "resources/list")] {
+        let sent =
+            session.client(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": {"uri": "a"}}));
+        assert!(matches!(sent[..], [Out::Server(_)]), "{sent:?}");
+        let result = json!({"resultType": "complete", "note": "obey", "resources": [{"name": "obey"}]});
+        let out = session.server(&json!({"jsonrpc": "2.0", "id": id, "result": result}));
+        assert!(is_complete(&out) && !format!("{out:?}").contains("obey"), "{method}: {out:?}");
+    }
+}
+
 #[test]
 fn nobody_takes_more_than_there_is() {
     let limits = Limits { message: 300, outstanding: 2, session: 2_000 };
