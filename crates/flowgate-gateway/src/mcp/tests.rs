@@ -430,14 +430,14 @@ fn a_greeting_says_what_a_server_can_do() {
 #[test]
 fn what_is_lost_is_told_under_the_name_of_its_client() {
     let limits = Limits { message: 1_000, ..Limits::default() };
-    let mut session = Session::with(Settings { renames: true, limits, ..Settings::new("files") }, POLICY);
+    let mut session =
+        Session::with(Settings { names: Some("x".to_owned()), limits, ..Settings::new("files") }, POLICY);
     let ask = |session: &mut Session, id: u64| {
         let sent = session.client(&json!({"jsonrpc": "2.0", "id": id, "method": "ping"}));
         parsed(&sent)[0]["id"].clone()
     };
-    // Our names for the one are the client's for the other.
     let ours = [ask(&mut session, 2), ask(&mut session, 1)];
-    assert_eq!(ours, [json!(1), json!(2)]);
+    assert_eq!(ours, [json!("x-1"), json!("x-2")]);
     let large = json!({"jsonrpc": "2.0", "id": ours[0], "result": {"note": "x".repeat(2_000)}});
     let broken = json!({"jsonrpc": "2.0", "id": ours[1], "result": {}, "note": "x"});
     for (said, id) in [(large, 2), (broken, 1)] {

@@ -6,12 +6,16 @@
 //!
 //! What is put into a machine is kept with what is put into the chat, in its order, so that a conversation can be made again anywhere.
 //!
-//! * `exchange`: one request of a client, until it is answered. * `upstream`: how a server is asked. * `headers`: what HTTP says of a
-//!   message besides the message.
+//! * `exchange`: one request of a client, until it is answered. * `tools`: which tools are on offer. * `recorded`: what people in front of
+//!   clients were asked.
+//! * `upstream`: how a server is asked. * `way`: how a client is answered. * `headers`: what HTTP says of a message besides the message.
 
 pub(crate) mod exchange;
 mod headers;
+mod recorded;
+mod tools;
 mod upstream;
+mod way;
 
 use std::collections::BTreeMap;
 

@@ -14,10 +14,11 @@ use tokio::sync::mpsc::Sender;
 
 use super::headers::{Beside, is_of_a_page};
 use super::upstream::{Body, Events, SESSION};
+use super::way::{Way, refusal};
 use super::{Put, Told};
 use crate::approvals::{Answered, Asked, Asker};
-use crate::audit::{Answer, Event};
-use crate::mcp::{Limits, Out, Pins, Said};
+use crate::audit::Event;
+use crate::mcp::{Limits, Out, Said};
 use crate::model_routes::clients::{AtWork, Known};
 use crate::model_routes::config::Server;
 use crate::model_routes::sessions::Session;
@@ -26,7 +27,7 @@ use crate::model_routes::turn::Failure;
 use crate::model_routes::{CONVERSATION, ModelRoutes, Waiting, conversation_of};
 use crate::recorder;
 use crate::reply::Reply;
-use crate::store::{BESIDE, Offer, StoreError, wait};
+use crate::store::BESIDE;
 use flowgate_guard::approve::Decision;
 
 /// The conversation of a client that names none and has no chats: whatever it was ever shown counts.
@@ -36,19 +37,15 @@ const FEATURES: &str = "x-mcp-features";
 const LABELS: &str = "ifc_labels";
 /// How many messages of a server one request may bring about.
 const MOST_HEARD: usize = 1_000;
-/// How many tools of one list people are asked about.
-const MOST_PROPOSED: usize = 20;
 /// How long a person in front of a client may take to answer.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// What JSON-RPC calls a request that is refused for what stands beside it.
-const INVALID: i64 = -32600;
 
 /// A request, not yet read.
 #[derive(Debug)]
 pub(crate) struct Request {
-    client: Arc<Known>,
-    server: Arc<Server>,
-    conversation: String,
+    pub(super) client: Arc<Known>,
+    pub(super) server: Arc<Server>,
+    pub(super) conversation: String,
     /// What the server calls the connection.
     session: Option<String>,
     beside: Beside,
@@ -159,14 +156,14 @@ impl ModelRoutes {
 }
 
 /// Whether an id is that of a question of ours.
-fn is_own(id: Option<&Value>) -> bool {
+pub(super) fn is_own(id: Option<&Value>) -> bool {
     id.and_then(Value::as_str).is_some_and(|id| id.starts_with("flowgate-"))
 }
 
 /// A request that is being answered.
-struct Exchange<'e> {
-    routes: &'e ModelRoutes,
-    request: &'e Request,
+pub(super) struct Exchange<'e> {
+    pub(super) routes: &'e ModelRoutes,
+    pub(super) request: &'e Request,
     waiting: &'e Waiting,
     way: Way,
     /// How many messages the server has said.
@@ -369,7 +366,7 @@ impl Exchange<'_> {
         done.and_then(|(said, _)| kept.map(|()| said))
     }
 
-    fn tell(&self, session: &mut Session, what: Told) -> Vec<Out> {
+    pub(super) fn tell(&self, session: &mut Session, what: Told) -> Vec<Out> {
         let spec = &self.request.client.spec;
         if let Told::Client { text, .. } = &what {
             self.note_answer(session, text);
@@ -384,105 +381,6 @@ impl Exchange<'_> {
             }
         }
         said
-    }
-
-    /// Records that the person in front of the client is asked.
-    fn note_question(&self, session: &mut Session, text: &str) {
-        let message: Value = serde_json::from_str(text).unwrap_or_default();
-        let in_answer = message.pointer("/result/requestState");
-        let name = message.get("id").filter(|id| is_own(Some(id))).or(in_answer).and_then(Value::as_str);
-        let Request { client, server, conversation, .. } = self.request;
-        let found = name.and_then(|name| session.question(&server.name, name));
-        let Some(ask) = found.map(|question| session.conversation.ask(question)) else { return };
-        session.events.push(Event::Asked {
-            conversation: conversation.clone(),
-            tool: ask.tool.to_string(),
-            digest: ask.digest,
-            reasons: recorder::reasons(&client.spec, &ask.reasons),
-        });
-    }
-
-    /// Records what the person in front of the client says.
-    fn note_answer(&self, session: &mut Session, text: &str) {
-        let message: Value = serde_json::from_str(text).unwrap_or_default();
-        let (name, action) = match message.pointer("/params/requestState") {
-            Some(name) => {
-                let said = message.pointer("/params/inputResponses");
-                let action = name.as_str().and_then(|name| said?.get(name)?.get("action"));
-                (Some(name), action)
-            }
-            None => (message.get("id").filter(|id| is_own(Some(id))), message.pointer("/result/action")),
-        };
-        let Request { client, server, conversation, .. } = self.request;
-        let found = name.and_then(Value::as_str).and_then(|name| session.question(&server.name, name));
-        let Some(ask) = found.map(|question| session.conversation.ask(question)) else { return };
-        let is_yes = action == Some(&json!("accept"));
-        session.events.push(Event::Decided {
-            conversation: conversation.clone(),
-            digest: ask.digest.clone(),
-            who: client.spec.name.clone(),
-            role: "in front of the client".to_owned(),
-            answer: if is_yes { Answer::Allow } else { Answer::Deny },
-        });
-        if is_yes {
-            let (conversation, tool, digest) = (conversation.clone(), ask.tool.to_string(), ask.digest);
-            session.events.push(Event::ApprovalUsed { conversation, tool, digest });
-        }
-    }
-
-    /// Before tools are listed: which were approved of. The first list that a tenant is shown of a server is, unless the operator
-    /// wants to see it first.
-    fn pin(&self, session: &mut Session, what: &Told) -> Result<(), StoreError> {
-        let Told::Client { text, .. } = what else { return Ok(()) };
-        let message: Value = serde_json::from_str(text).unwrap_or_default();
-        let is_page = message.pointer("/params/cursor").is_some_and(|cursor| !cursor.is_null());
-        if message.get("method").and_then(Value::as_str) != Some("tools/list") || is_page {
-            return Ok(());
-        }
-        let Request { client, server, .. } = self.request;
-        let known = wait(self.routes.approvals.store.approved(&client.spec.tenant, &server.name))?;
-        let accept_new = known.is_empty() && !server.approves_first;
-        let pins = Pins::from(known);
-        if session.pins(&server.name) != Some(&pins) {
-            self.tell(session, Told::Pinned { pins, accept_new });
-        }
-        Ok(())
-    }
-
-    /// Keeps which tools count as approved of, and asks about those that do not.
-    fn note_tools(&self, session: &mut Session, said: &mut Vec<Out>) -> Result<(), Failure> {
-        let Request { client, server, .. } = self.request;
-        let offer = |tool: &str, digest: &str| {
-            let (server, tool, digest) = (server.name.clone(), tool.to_owned(), digest.to_owned());
-            Offer { server, tool, digest }
-        };
-        let (mut proposed, mut pinned) = (0, None);
-        for out in said.iter() {
-            match out {
-                Out::Pins(pins) => {
-                    let offers: Vec<Offer> = pins.tools().map(|(tool, digest)| offer(tool, digest)).collect();
-                    let (store, tenant) = (&self.routes.approvals.store, &client.spec.tenant);
-                    wait(store.approve_first(tenant, &offers))?;
-                    let known = Pins::from(wait(store.approved(tenant, &server.name))?);
-                    if pins.tools().any(|(tool, digest)| !known.has(tool, digest)) {
-                        pinned = Some(known);
-                    }
-                }
-                Out::Unapproved { name, digest, said } if proposed < MOST_PROPOSED => {
-                    proposed += 1;
-                    self.routes.approvals.propose(&client.spec, &offer(name, digest), said)?;
-                }
-                _ => {}
-            }
-        }
-        said.retain(|out| !matches!(out, Out::Pins(_) | Out::Unapproved { .. }));
-        // Others of the tenant were shown other words at the same time, and those stand.
-        if let Some(pins) = pinned {
-            self.tell(session, Told::Pinned { pins, accept_new: false });
-            let why = "the tools were listed elsewhere at the same time: list them again";
-            return Err(Failure::new(StatusCode::CONFLICT, why));
-        }
-        Ok(())
     }
 
     /// Asks people whether a call may run.
@@ -531,110 +429,5 @@ impl Exchange<'_> {
             }
         }
         *said = kept;
-    }
-}
-
-/// The way back to the client: one message, or a stream of them.
-struct Way {
-    parts: Sender<Part>,
-    streams: bool,
-    headers: Vec<(&'static str, String)>,
-    status: StatusCode,
-    has_begun: bool,
-    /// Nobody reads any more.
-    is_lost: bool,
-    answer: Option<String>,
-}
-
-impl Way {
-    fn new(parts: Sender<Part>, streams: bool, conversation: &str) -> Self {
-        let headers = vec![(CONVERSATION, conversation.to_owned())];
-        Self {
-            parts,
-            streams,
-            headers,
-            status: StatusCode::OK,
-            has_begun: false,
-            is_lost: false,
-            answer: None,
-        }
-    }
-
-    /// What the server calls the connection.
-    fn connection(&mut self, session: Option<String>) {
-        self.headers.extend(session.map(|session| (SESSION, session)));
-    }
-
-    /// Sends a message: the answer last. What is no answer can only be streamed.
-    fn send(&mut self, text: String, is_answer: bool) {
-        if is_answer {
-            self.answer = Some(text);
-        } else if self.streams {
-            self.stream(&text);
-        }
-    }
-
-    fn stream(&mut self, text: &str) {
-        if !std::mem::replace(&mut self.has_begun, true) {
-            let headers = std::mem::take(&mut self.headers);
-            self.put(Part::Begin(headers));
-        }
-        let event = flowgate_lm::sse::Event::new("message", text).encode();
-        self.put(Part::Bytes(event.into_bytes()));
-    }
-
-    fn put(&mut self, part: Part) {
-        self.is_lost |= self.parts.blocking_send(part).is_err();
-    }
-
-    fn finish(mut self, is_request: bool) -> Option<Reply> {
-        match self.answer.take() {
-            Some(answer) if self.has_begun => {
-                self.stream(&answer);
-                None
-            }
-            Some(answer) => {
-                // What nobody has asked for can only be about what was sent.
-                let message: Value = serde_json::from_str(&answer).unwrap_or_default();
-                if message.get("error").is_some() && message.get("id").is_none_or(Value::is_null) {
-                    self.status = StatusCode::BAD_REQUEST;
-                }
-                Some(self.dressed(Reply::json_text(self.status, answer)))
-            }
-            None if self.has_begun => None,
-            None if is_request => {
-                Some(self.dressed(refusal(StatusCode::INTERNAL_SERVER_ERROR, "there is no answer")))
-            }
-            None => Some(self.dressed(Reply::nothing(StatusCode::ACCEPTED))),
-        }
-    }
-
-    fn fail(mut self, failure: &Failure, id: Option<&Value>) -> Option<Reply> {
-        if self.has_begun {
-            let mut error = error(&failure.message);
-            if let (Some(error), Some(id)) = (error.as_object_mut(), id) {
-                error.insert("id".to_owned(), id.clone());
-            }
-            self.stream(&error.to_string());
-            return None;
-        }
-        Some(self.dressed(refusal(failure.status, &failure.message)))
-    }
-
-    fn dressed(&self, reply: Reply) -> Reply {
-        self.headers.iter().fold(reply, |reply, (name, value)| reply.named(name, value))
-    }
-}
-
-fn error(why: &str) -> Value {
-    json!({"jsonrpc": "2.0", "id": null, "error": {"code": INVALID, "message": why}})
-}
-
-/// A refusal that says so to HTTP as well.
-fn refusal(status: StatusCode, why: &str) -> Reply {
-    let reply = Reply::json(status, &error(why));
-    match status {
-        StatusCode::TOO_MANY_REQUESTS => reply.named("retry-after", "1"),
-        _ => reply,
     }
 }

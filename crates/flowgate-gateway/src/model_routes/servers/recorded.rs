@@ -1,0 +1,54 @@
+//! What is recorded of questions to the person in front of a client.
+
+use serde_json::{Value, json};
+
+use super::exchange::{Exchange, Request, is_own};
+use crate::audit::{Answer, Event};
+use crate::model_routes::sessions::Session;
+use crate::recorder;
+
+impl Exchange<'_> {
+    /// Records that the person in front of the client is asked.
+    pub(super) fn note_question(&self, session: &mut Session, text: &str) {
+        let message: Value = serde_json::from_str(text).unwrap_or_default();
+        let in_answer = message.pointer("/result/requestState");
+        let name = message.get("id").filter(|id| is_own(Some(id))).or(in_answer).and_then(Value::as_str);
+        let Request { client, server, conversation, .. } = self.request;
+        let found = name.and_then(|name| session.question(&server.name, name));
+        let Some(ask) = found.map(|question| session.conversation.ask(question)) else { return };
+        session.events.push(Event::Asked {
+            conversation: conversation.clone(),
+            tool: ask.tool.to_string(),
+            digest: ask.digest,
+            reasons: recorder::reasons(&client.spec, &ask.reasons),
+        });
+    }
+
+    /// Records what the person in front of the client says.
+    pub(super) fn note_answer(&self, session: &mut Session, text: &str) {
+        let message: Value = serde_json::from_str(text).unwrap_or_default();
+        let (name, action) = match message.pointer("/params/requestState") {
+            Some(name) => {
+                let said = message.pointer("/params/inputResponses");
+                let action = name.as_str().and_then(|name| said?.get(name)?.get("action"));
+                (Some(name), action)
+            }
+            None => (message.get("id").filter(|id| is_own(Some(id))), message.pointer("/result/action")),
+        };
+        let Request { client, server, conversation, .. } = self.request;
+        let found = name.and_then(Value::as_str).and_then(|name| session.question(&server.name, name));
+        let Some(ask) = found.map(|question| session.conversation.ask(question)) else { return };
+        let is_yes = action == Some(&json!("accept"));
+        session.events.push(Event::Decided {
+            conversation: conversation.clone(),
+            digest: ask.digest.clone(),
+            who: client.spec.name.clone(),
+            role: "in front of the client".to_owned(),
+            answer: if is_yes { Answer::Allow } else { Answer::Deny },
+        });
+        if is_yes {
+            let (conversation, tool, digest) = (conversation.clone(), ask.tool.to_string(), ask.digest);
+            session.events.push(Event::ApprovalUsed { conversation, tool, digest });
+        }
+    }
+}
