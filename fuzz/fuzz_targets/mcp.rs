@@ -161,6 +161,7 @@ impl Run {
             Out::Server(line) => self.check_server(line),
             Out::Note(note) => assert!(note.len() < 100_000),
             Out::Pins(_) => {}
+            Out::Ask(_) | Out::Unapproved { .. } => panic!("nobody is asked elsewhere"),
         }
     }
 
