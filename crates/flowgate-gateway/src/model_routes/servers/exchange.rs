@@ -125,7 +125,8 @@ impl ModelRoutes {
         let said = exchange.put(Told::Client { text: text.to_owned(), labels: request.labels });
         match said.and_then(|said| exchange.carry_out(said)) {
             Ok(()) => exchange.way.finish(is_request),
-            Err(failure) => exchange.way.fail(&failure),
+            // In a stream, whoever waits knows its error by the id alone.
+            Err(failure) => exchange.way.fail(&failure, message.get("id").filter(|_| is_request)),
         }
     }
 
@@ -472,9 +473,9 @@ impl Way {
         }
     }
 
-    fn fail(mut self, failure: &Failure) -> Option<Reply> {
+    fn fail(mut self, failure: &Failure, id: Option<&Value>) -> Option<Reply> {
         if self.has_begun {
-            self.stream(&error(&failure.message).to_string());
+            self.stream(&error(id, &failure.message).to_string());
             return None;
         }
         Some(self.dressed(refusal(failure.status, &failure.message)))
@@ -485,13 +486,13 @@ impl Way {
     }
 }
 
-fn error(why: &str) -> Value {
-    json!({"jsonrpc": "2.0", "id": null, "error": {"code": INVALID, "message": why}})
+fn error(id: Option<&Value>, why: &str) -> Value {
+    json!({"jsonrpc": "2.0", "id": id, "error": {"code": INVALID, "message": why}})
 }
 
 /// A refusal that says so to HTTP as well.
 fn refusal(status: StatusCode, why: &str) -> Reply {
-    let reply = Reply::json(status, &error(why));
+    let reply = Reply::json(status, &error(None, why));
     match status {
         StatusCode::TOO_MANY_REQUESTS => reply.named("retry-after", "1"),
         _ => reply,
