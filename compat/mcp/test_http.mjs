@@ -274,6 +274,20 @@ test("a tool whose description changes is hidden until somebody approves", async
   assert.deepEqual(purse.paid, ["bob", "eve"]);
 });
 
+test("a conversation that is stopped while a tool runs says so at once", async () => {
+  const gateway = await start({ every: await everything() });
+  const client = await gateway.connect("every", "one");
+  await client.listTools();
+  const freeze = (frozen) => gateway.person("/api/v1/freezes", { kind: "conversation", what: "agent/one", frozen });
+  let stopped;
+  const onprogress = () => (stopped ??= freeze(true));
+  const long = { name: "trigger-long-running-operation", arguments: { duration: 1.5, steps: 3 } };
+  await assert.rejects(client.callTool(long, undefined, { onprogress, timeout: 10_000 }), /stopped by its operator/);
+  await stopped;
+  await freeze(false);
+  assert.match(text(await call(client, "get-sum", { a: 2, b: 3 })), /5/);
+});
+
 test("an answer that is too large is an error, and the next one is not", async () => {
   const gateway = await start({ purse: await bank() });
   const client = await gateway.connect("bank", "one");

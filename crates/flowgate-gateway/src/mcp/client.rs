@@ -152,10 +152,11 @@ impl Proxy {
         pending: Pending,
     ) -> Vec<Out> {
         if pending.kind == Kind::Tool
-            && let Some(call_id) = session.take_handed(&pending.tool, &arguments)
+            && let Some(call) = session.take_handed(&pending.tool, &arguments)
         {
             // It was judged in the chat, by what influenced it there, and it runs once. What else stands in the request was not.
             let pending = Pending { params: judged_alone(&pending), ..pending };
+            let (call_id, arguments) = (call.id, call.arguments.unwrap_or_default());
             return self.run(id, Permitted { call_id, arguments }, pending);
         }
         match self.judge(session, &pending.tool, arguments, pending.params.clone()) {

@@ -10,8 +10,8 @@ pub trait Session {
     /// What labels and judges.
     fn monitor(&mut self) -> &mut Monitor;
 
-    /// The id of a call that was judged already and handed over to be run, and has not run. It is used up.
-    fn take_handed(&mut self, _tool: &Tool, _arguments: &Map<String, Value>) -> Option<String> {
+    /// A call that was judged already and handed over to be run, and has not run. It is used up.
+    fn take_handed(&mut self, _tool: &Tool, _arguments: &Map<String, Value>) -> Option<Call> {
         None
     }
 
@@ -35,7 +35,7 @@ impl Session for Conversation {
         self.beside()
     }
 
-    fn take_handed(&mut self, tool: &Tool, arguments: &Map<String, Value>) -> Option<String> {
+    fn take_handed(&mut self, tool: &Tool, arguments: &Map<String, Value>) -> Option<Call> {
         Self::take_handed(self, tool, arguments)
     }
 

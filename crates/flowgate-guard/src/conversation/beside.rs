@@ -10,7 +10,7 @@ use flowgate::label::Label;
 use flowgate::monitor::Monitor;
 use flowgate::trace::{Body, Call, EventId, Tool};
 use flowgate_lm::chat::{Message, Part};
-use serde_json::{Map, Value};
+use serde_json::{Map, Number, Value};
 
 use super::Conversation;
 use crate::view::{Answer, Item};
@@ -38,20 +38,21 @@ impl Conversation {
         self.delivered = calls.iter().map(|call| call.id.clone()).collect();
     }
 
-    /// The id of a call that the caller was handed in the last message and that has neither run nor been answered: with this tool and
-    /// exactly these arguments. It is used up: who asks again is told of another one, or of none.
-    pub fn take_handed(&mut self, tool: &Tool, arguments: &Map<String, Value>) -> Option<String> {
+    /// A call that the caller was handed in the last message and that has neither run nor been answered: with this tool and exactly
+    /// these arguments, however their numbers are spelled. It is used up: who asks again is told of another one, or of none.
+    pub fn take_handed(&mut self, tool: &Tool, arguments: &Map<String, Value>) -> Option<Call> {
         let trace = self.monitor.trace();
         let is_it = |answer: &Answer| {
             let Answer::Handed(event) = answer else { return None };
             let Some(Body::Call(call)) = trace.event(*event).map(|event| &event.body) else { return None };
-            let is_same = call.tool == *tool && call.arguments.as_ref() == Ok(arguments);
-            (is_same && self.delivered.contains(&call.id)).then(|| call.id.clone())
+            let is_same =
+                call.tool == *tool && call.arguments.as_ref().is_ok_and(|judged| are_same(judged, arguments));
+            (is_same && self.delivered.contains(&call.id)).then(|| call.clone())
         };
         let Some(Item::Step(step)) = self.items.last() else { return None };
-        let id = step.calls.iter().find_map(|made| is_it(&made.answer))?;
-        self.delivered.remove(&id);
-        Some(id)
+        let call = step.calls.iter().find_map(|made| is_it(&made.answer))?;
+        self.delivered.remove(&call.id);
+        Some(call)
     }
 
     /// What a call that was taken answered, as an event. What the caller says of it later carries that.
@@ -82,5 +83,51 @@ fn plain(content: &Value) -> Option<&str> {
             _ => None,
         },
         _ => None,
+    }
+}
+
+/// Whether two lists of arguments say the same.
+fn are_same(judged: &Map<String, Value>, said: &Map<String, Value>) -> bool {
+    judged.len() == said.len()
+        && judged.iter().all(|(name, value)| said.get(name).is_some_and(|said| is_same(value, said)))
+}
+
+/// Whether two values are the same. Agents read numbers and write them again: to many of them, 20.0 is 20.
+fn is_same(judged: &Value, said: &Value) -> bool {
+    match (judged, said) {
+        (Value::Number(judged), Value::Number(said)) => number(judged) == number(said),
+        (Value::Array(judged), Value::Array(said)) => {
+            judged.len() == said.len() && judged.iter().zip(said).all(|(judged, said)| is_same(judged, said))
+        }
+        (Value::Object(judged), Value::Object(said)) => are_same(judged, said),
+        _ => judged == said,
+    }
+}
+
+fn number(number: &Number) -> String {
+    number.as_f64().filter(|_| number.is_f64()).map_or_else(|| number.to_string(), |float| float.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn numbers_may_be_spelled_anew_and_nothing_else() {
+        let check = |judged: Value, said: Value, expected: bool| {
+            assert_eq!(is_same(&judged, &said), expected, "{judged} {said}");
+        };
+        check(json!({"a": 20.0, "b": ["x"]}), json!({"b": ["x"], "a": 20}), true);
+        check(json!([1e3, {"a": 0.5}]), json!([1000, {"a": 0.50}]), true);
+        check(json!(20.5), json!(20), false);
+        check(json!(20), json!("20"), false);
+        check(json!(1), json!(true), false);
+        check(json!(u64::MAX), json!(u64::MAX - 1), false);
+        check(json!([1]), json!([1, 1]), false);
+        check(json!({"a": 1}), json!({"a": 1, "b": null}), false);
+        check(json!({"a": null}), json!({"b": null}), false);
+        check(json!("a"), json!("a "), false);
     }
 }

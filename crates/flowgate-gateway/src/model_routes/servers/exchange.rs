@@ -140,7 +140,7 @@ impl ModelRoutes {
         let said = exchange.put(Told::Client { text: text.to_owned(), labels: request.labels });
         match said.and_then(|said| exchange.carry_out(said)) {
             Ok(()) => exchange.way.finish(is_request),
-            Err(failure) => exchange.way.fail(&failure, message.get("id")),
+            Err(failure) => exchange.way.fail(&failure, message.get("id").filter(|_| is_request)),
         }
     }
 
