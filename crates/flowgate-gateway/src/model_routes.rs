@@ -62,6 +62,8 @@ pub(crate) struct ModelRoutes {
     recorder: Recorder,
     answers: AtomicU64,
     waiters: Mutex<Waiters>,
+    /// Requests to servers that nobody waits for any more, by the ids that the servers know.
+    cancelled: Mutex<std::collections::HashSet<String>>,
     remarks: Remarks,
 }
 
@@ -121,7 +123,8 @@ impl ModelRoutes {
         upkeep::begin(&open, &approvals, store.retention);
         let sessions = Sessions::new(open, store.memory, store.conversation);
         let (clients, answers) = (Clients::new(clients), AtomicU64::new(0));
-        Ok(Self { clients, sessions, approvals, recorder, answers, waiters: Mutex::default(), remarks })
+        let (waiters, cancelled) = (Mutex::default(), Mutex::default());
+        Ok(Self { clients, sessions, approvals, recorder, answers, waiters, cancelled, remarks })
     }
 
     fn waiters(&self) -> MutexGuard<'_, Waiters> {

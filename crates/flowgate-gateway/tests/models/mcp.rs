@@ -175,6 +175,21 @@ impl Client<'_> {
         (status, messages)
     }
 
+    /// Sends a message and goes away.
+    pub(crate) fn leave(&self, server: &str, message: &Value) {
+        let body = message.to_string();
+        let head = format!(
+            "POST /mcp/{server} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\nauthorization: Bearer {}\r\n\
+             x-flowgate-conversation: {}\r\ncontent-length: {}\r\n\r\n",
+            self.key,
+            self.conversation,
+            body.len()
+        );
+        let mut stream = TcpStream::connect(self.gateway.address).unwrap();
+        stream.write_all((head + &body).as_bytes()).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+
     /// Reads an answer message by message as it comes; `heard` gets those that ask something.
     pub(crate) fn listen(&self, server: &str, message: &Value, heard: &mut dyn FnMut(&Value)) -> Vec<Value> {
         let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();

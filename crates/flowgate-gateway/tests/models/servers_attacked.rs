@@ -69,6 +69,45 @@ fn a_server_that_says_too_much_is_cut_off() {
     }
 }
 
+/// A server that does not answer keeps nobody's place: not when the request is cancelled, and not when the client goes away.
+#[test]
+fn a_server_that_is_silent_keeps_no_place() {
+    let bank = Server::answering(|message| match listed(message) {
+        Some(result) => ("text/event-stream", answer(message, &result)),
+        None if message["params"]["name"] == "pay" => ("text/event-stream", answer(message, &text("paid"))),
+        None => {
+            std::thread::sleep(std::time::Duration::from_secs(20));
+            ("text/event-stream", answer(message, &text("100")))
+        }
+    });
+    let web = web(Form::Json);
+    let mut home = home(NOWHERE, [&web, &bank], "", POLICY);
+    home.edit("interactive = true\n", "interactive = true\nparallel = 3\n");
+    let gateway = home.start();
+    let mut one = client(&gateway, "one");
+    one.begin("bank");
+    let begun = std::time::Instant::now();
+    let balance =
+        |id: u64| json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": "balance"}});
+    for id in 100..106 {
+        let (cancelled, asker) = (client(&gateway, "one"), client(&gateway, "one"));
+        std::thread::scope(|scope| {
+            let asked = scope.spawn(|| asker.send("bank", &balance(id), &[]).1);
+            std::thread::sleep(std::time::Duration::from_millis(150));
+            let cancel =
+                json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}});
+            assert_eq!(cancelled.send("bank", &cancel, &[]).0, 202);
+            asked.join().unwrap();
+        });
+    }
+    for id in 200..206 {
+        one.leave("bank", &balance(id));
+        std::thread::sleep(std::time::Duration::from_millis(300));
+    }
+    assert_eq!(one.call("bank", "pay", &json!({"to": "bob"})), "paid");
+    assert!(begun.elapsed() < std::time::Duration::from_secs(15), "{:?}", begun.elapsed());
+}
+
 /// A first list that is empty approves of nothing that comes later, for anybody.
 #[test]
 fn an_empty_list_is_no_way_to_be_approved_of_later() {

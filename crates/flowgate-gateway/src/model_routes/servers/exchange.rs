@@ -4,8 +4,8 @@
 //! same time. A turn of its chat and a message of a server come one after the other.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::http::{HeaderMap, StatusCode};
@@ -35,6 +35,8 @@ const UNNAMED: &str = "mcp";
 /// The header and the word by which a client asks what answers carry.
 const FEATURES: &str = "x-mcp-features";
 const LABELS: &str = "ifc_labels";
+/// How many cancelled requests are remembered until they end.
+const MOST_CANCELLED: usize = 10_000;
 /// How many messages of a server one request may bring about.
 const MOST_HEARD: usize = 1_000;
 /// How long a person in front of a client may take to answer.
@@ -144,6 +146,20 @@ impl ModelRoutes {
         }
     }
 
+    /// Nobody waits any more for the answer of a server to the request that it knows by this id.
+    fn cancel(&self, id: &Value) {
+        let mut cancelled = self.cancelled.lock().unwrap_or_else(PoisonError::into_inner);
+        // Those that are over by now are of no interest.
+        if cancelled.len() >= MOST_CANCELLED {
+            cancelled.clear();
+        }
+        cancelled.insert(id.to_string());
+    }
+
+    fn is_cancelled(&self, id: &Value) -> bool {
+        self.cancelled.lock().unwrap_or_else(PoisonError::into_inner).remove(&id.to_string())
+    }
+
     /// Hands an answer to the request that waits for it.
     fn hand_to_waiter(&self, request: &Request, message: &Value, text: &str) {
         let Some(id) = message.get("id") else { return };
@@ -243,9 +259,15 @@ impl Exchange<'_> {
         if let Some(session) = &self.request.session {
             headers.push((SESSION.to_owned(), session.clone()));
         }
-        let sent = self.request.server.upstream.send(text, &headers);
+        let id = message.get("id").filter(|_| message.get("method").is_some());
+        if let Some(cancelled) = message.pointer("/params/requestId").filter(|_| id.is_none()) {
+            self.routes.cancel(cancelled);
+        }
+        let (routes, waiting) = (self.routes, self.waiting);
+        let stop = || id.is_some_and(|id| waiting.has_gone() || routes.is_cancelled(id));
+        let sent = self.request.server.upstream.send(text, &headers, &stop);
         // What answers nothing has no answer: whatever comes is not read.
-        let Some(id) = message.get("id").filter(|_| message.get("method").is_some()) else {
+        let Some(id) = id else {
             return Ok(Vec::new());
         };
         let (told, problem) = match sent {
@@ -260,7 +282,7 @@ impl Exchange<'_> {
                         let why = "the server does not know the connection any more; begin a new one";
                         (Vec::new(), Some(why))
                     }
-                    Body::Stream(mut events) => self.listen(id, &mut events)?,
+                    Body::Stream(mut events) => self.listen(id, &mut events, &stop)?,
                 }
             }
         };
@@ -275,9 +297,9 @@ impl Exchange<'_> {
     }
 
     /// Reads a stream up to the answer to a request, and passes on what comes before it.
-    fn listen(&mut self, id: &Value, events: &mut Events) -> Result<Heard, Failure> {
+    fn listen(&mut self, id: &Value, events: &mut Events, stop: &dyn Fn() -> bool) -> Result<Heard, Failure> {
         loop {
-            let event = match events.next() {
+            let event = match events.next(stop) {
                 Err(why) => return Ok((Vec::new(), Some(why))),
                 Ok(None) => return Ok((Vec::new(), None)),
                 Ok(Some(event)) => event,
@@ -293,7 +315,7 @@ impl Exchange<'_> {
                 return Ok((told, problem));
             }
             self.carry_out(told)?;
-            if self.waiting.has_gone() || self.way.is_lost {
+            if stop() || self.way.is_lost {
                 return Ok((Vec::new(), Some("nobody waits for the answer any more")));
             }
         }
