@@ -21,7 +21,7 @@ use args::Args;
 use output::Output;
 
 /// A request of a long chat is thousands of small texts, which threads hand to each other.
-#[cfg(feature = "gateway")]
+#[cfg(feature = "jemalloc")]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
