@@ -1,0 +1,106 @@
+//! `flowgate serve`.
+
+use std::path::PathBuf;
+
+use crate::answering::Answering;
+
+pub(super) const SERVE_HELP: &str = "\
+Examples:
+  flowgate serve --config gateway.toml              guards agents that ask for models here
+  OPENAI_BASE_URL=http://127.0.0.1:8000/v1 OPENAI_API_KEY=$AGENT_KEY python agent.py
+                                                    such an agent (ANTHROPIC_BASE_URL without /v1 does as well)
+  flowgate serve                                    the policy API on http://127.0.0.1:8000, for this machine
+  INVARIANT_API_ENDPOINT=http://127.0.0.1:8000 python agent.py
+                                                    a client of Invariant's library that asks it
+  flowgate serve --compat                           reads policies as invariant-ai 0.3.5 did
+  flowgate serve --listen 0.0.0.0:8000 --token-file token.txt
+                                                    for other machines; they set INVARIANT_API_KEY to the token
+  curl -H 'Content-Type: application/json' -d '{\"policy\": \"raise\"}' http://127.0.0.1:8000/api/v1/policy/load
+
+gateway.toml (docs/gateway.md says more):
+  [upstreams.local]
+  url = \"http://localhost:8080/v1\"
+  [clients.agent]
+  key-from = \"AGENT_KEY\"         # the variable that holds its key
+  upstream = \"local\"
+  policy = \"mail.flow\"
+  interactive = true             # a person types what it sends as the user's
+
+GET /api/openapi.json describes the routes, GET /metrics is for Prometheus, GET /health for whoever restarts it.
+Connections are not encrypted: beyond this machine, put it behind a proxy that speaks TLS.";
+
+/// How `serve` serves.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ServeArgs {
+    /// Where to listen; port 0 takes any that is free.
+    #[arg(long, default_value = "127.0.0.1:8000", value_name = "ADDRESS:PORT", value_parser = address)]
+    pub(crate) listen: std::net::SocketAddr,
+    /// The upstreams and clients of the model routes, in TOML; without it there are none.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Read policies as invariant-ai 0.3.5 did, and answer 400 or 500 if a rule cannot be evaluated.
+    #[arg(long)]
+    pub(crate) compat: bool,
+    /// A file with the token that clients must send; FLOWGATE_TOKEN in the environment does as well.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// Let everybody ask who can connect, though there is no token.
+    #[arg(long)]
+    pub(crate) allow_anonymous: bool,
+    #[command(flatten)]
+    pub(crate) answering: Answering,
+    /// The largest body, in MiB.
+    #[arg(long, default_value_t = 8, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..=512), help_heading = "Limits")]
+    pub(crate) max_body: u32,
+    /// All bodies that are read or evaluated at the same time, in MiB.
+    #[arg(long, default_value_t = 64, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..=16384), help_heading = "Limits")]
+    pub(crate) max_bodies: u32,
+    /// Open connections; more wait.
+    #[arg(long, default_value_t = 256, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=65536), help_heading = "Limits")]
+    pub(crate) max_connections: u32,
+    /// Evaluations at the same time; as many as there are processors by default.
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=1024), help_heading = "Limits")]
+    pub(crate) workers: Option<u32>,
+    /// Evaluations that wait for a worker; more are answered 503.
+    #[arg(long, default_value_t = 64, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(0..=65536), help_heading = "Limits")]
+    pub(crate) queue: u32,
+    /// Policies of one batch.
+    #[arg(long, default_value_t = 256, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=65536), help_heading = "Limits")]
+    pub(crate) max_batch: u32,
+    /// Steps of evaluation for one request.
+    #[arg(long, default_value_t = flowgate::analysis::Options::default().fuel, value_name = "STEPS", help_heading = "Limits")]
+    pub(crate) fuel: u64,
+    /// Compiled policies to keep.
+    #[arg(long, default_value_t = 256, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(0..=65536), help_heading = "Limits")]
+    pub(crate) cached_policies: u32,
+    /// Size of the compiled policies to keep, in MiB.
+    #[arg(long, default_value_t = 64, value_name = "MIB", value_parser = clap::value_parser!(u32).range(0..=4096), help_heading = "Limits")]
+    pub(crate) cached_size: u32,
+    /// Turns of agents at the same time.
+    #[arg(long, default_value_t = 256, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=500), help_heading = "Limits")]
+    pub(crate) max_turns: u32,
+    /// Seconds for a turn of an agent, with all that models take for it.
+    #[arg(long, default_value_t = 600, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86400), help_heading = "Limits")]
+    pub(crate) turn_time: u32,
+    /// Seconds for the head of a request, and between two requests of a connection.
+    #[arg(long, default_value_t = 10, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=3600), help_heading = "Limits")]
+    pub(crate) head_time: u32,
+    /// Seconds for a body to arrive.
+    #[arg(long, default_value_t = 20, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=3600), help_heading = "Limits")]
+    pub(crate) body_time: u32,
+    /// Seconds for an answer, from the moment when the body is there.
+    #[arg(long, default_value_t = 30, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=3600), help_heading = "Limits")]
+    pub(crate) answer_time: u32,
+    /// Seconds for a client to take a part of its answer.
+    #[arg(long, default_value_t = 20, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=3600), help_heading = "Limits")]
+    pub(crate) write_time: u32,
+    /// Seconds for requests to end when the server stops.
+    #[arg(long, default_value_t = 10, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=3600), help_heading = "Limits")]
+    pub(crate) drain_time: u32,
+}
+
+fn address(text: &str) -> Result<std::net::SocketAddr, String> {
+    let text =
+        text.strip_prefix("localhost:").map_or_else(|| text.to_owned(), |port| format!("127.0.0.1:{port}"));
+    text.parse().map_err(|_| "expected an address and a port, such as 127.0.0.1:8000 or [::1]:0".to_owned())
+}

@@ -1,0 +1,95 @@
+//! What is said to a conversation: by the operator, the user, another agent, or whatever is put into the context.
+
+use flowgate::label::Label;
+use flowgate::monitor::{Authorized, PushError};
+use flowgate::trace::{Body, Entry, EventId, Message};
+use serde_json::Value;
+
+use super::{Conversation, Level, Phase, Turn, stops};
+use crate::journal::Input;
+use crate::view::Item;
+
+impl Conversation {
+    /// The operator's instructions.
+    ///
+    /// # Errors
+    /// If the session has no room.
+    pub fn system(&mut self, content: Value) -> Result<EventId, PushError> {
+        self.put(|| Input::Note("system".to_owned(), content.clone()));
+        self.say("system", content)
+    }
+
+    /// The user's next message: the model may answer now. What was left undone of the turn before is given up.
+    ///
+    /// # Errors
+    /// If the session has no room.
+    pub fn user(&mut self, content: Value) -> Result<EventId, PushError> {
+        self.put(|| Input::User(content.clone()));
+        let event = self.say("user", content)?;
+        self.begin();
+        Ok(event)
+    }
+
+    pub(super) fn begin(&mut self) {
+        self.delivered.clear();
+        self.base = self.lowest.join(&self.floor);
+        self.start();
+        self.turn = Turn::default();
+        self.said = self.base;
+        self.roster = None;
+    }
+
+    pub(super) fn start(&mut self) {
+        self.levels = vec![Level { label: self.base, then_return: false, steps: 0 }];
+        self.phase = Phase::Generate;
+        (self.view, self.drafted, self.is_draft) = (None, None, false);
+    }
+
+    /// A task from another agent, which carries what that agent's call did, in names. Nothing in this conversation carries
+    /// less.
+    ///
+    /// # Errors
+    /// If the session has no room.
+    pub fn task(&mut self, content: Value, carries: &Value) -> Result<EventId, PushError> {
+        self.put(|| Input::Task { content: content.clone(), carries: carries.clone() });
+        let label = self.monitor.from_names(carries);
+        let message = Message { role: "user".to_owned(), content };
+        let (event, _) = self.monitor.push_raised(Entry::from(Body::Message(message)), &label.into())?;
+        self.items.push(Item::Said(event));
+        let below = self.base;
+        self.floor = self.floor.join(&label);
+        self.begin();
+        if self.base != below {
+            self.monitor.enter(&below, &self.base.clone());
+        }
+        Ok(event)
+    }
+
+    /// What the replies of the last turn carry, in names: what is answered to who set the task.
+    pub fn carried(&self) -> Value {
+        self.monitor.to_names(&self.said)
+    }
+
+    /// What a call carries that is about to run, in names: what an agent is told that runs as a tool.
+    pub fn carried_by(&self, call: &Authorized) -> Value {
+        let label = self.monitor.trace().event(call.event()).map_or(Label::BOTTOM, |event| event.label);
+        self.monitor.to_names(&label)
+    }
+
+    /// Something else that is put into the context, such as retrieved memory. The policy says what it carries.
+    ///
+    /// # Errors
+    /// If the session has no room.
+    pub fn note(&mut self, role: &str, content: Value) -> Result<EventId, PushError> {
+        self.put(|| Input::Note(role.to_owned(), content.clone()));
+        self.say(role, content)
+    }
+
+    pub(super) fn say(&mut self, role: &str, content: Value) -> Result<EventId, PushError> {
+        let message = Message { role: role.to_owned(), content };
+        let (event, findings) = self.monitor.push(Entry::from(Body::Message(message)))?;
+        self.found.extend(stops(findings));
+        self.items.push(Item::Said(event));
+        Ok(event)
+    }
+}
