@@ -1,7 +1,7 @@
 //! What a client says.
 
 use flowgate::json::Numbers;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::message::{self, Id, Message, Unreadable, error};
 use super::refusal::{self, unjudged};
@@ -198,12 +198,16 @@ impl Proxy {
     }
 }
 
-/// The name of a tool, and by what its progress is told.
+/// The name of a tool, and what the protocol wants beside it.
 fn judged_alone(pending: &Pending) -> Map<String, Value> {
     let mut params = Map::new();
     params.insert("name".to_owned(), Value::from(&*pending.tool.name));
+    let mut meta = pending.params.get("_meta").map(greeting::envelope).unwrap_or_default();
     if let Some(token) = pending.progress.as_ref().filter(|token| token.is_u64() || token.is_string()) {
-        params.insert("_meta".to_owned(), json!({"progressToken": token}));
+        meta.insert("progressToken".to_owned(), token.clone());
+    }
+    if !meta.is_empty() {
+        params.insert("_meta".to_owned(), Value::Object(meta));
     }
     params
 }

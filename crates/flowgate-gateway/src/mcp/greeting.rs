@@ -12,7 +12,9 @@ use super::server::ASKABLE;
 use super::session::Session;
 use super::{Asked, Kind, Out, Proxy, REFUSED, Ruling, Running};
 
-/// Where a client says what it can do, in the revisions without sessions.
+/// Where a client says which revision it speaks, in those without sessions.
+const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
+/// Where it says what it can do there.
 const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 
 /// What is passed of what a server can do.
@@ -164,6 +166,19 @@ fn limited(monitor: &Monitor, server: &str, capabilities: &Value) -> Value {
     };
     let kept = capabilities.as_object().into_iter().flatten().filter(|(name, _)| may(name));
     Value::Object(kept.map(|(name, value)| (name.clone(), value.clone())).collect())
+}
+
+/// What the revisions without sessions want beside each request: the version, and the names of what the client can do.
+pub(super) fn envelope(meta: &Value) -> Map<String, Value> {
+    let mut envelope = Map::new();
+    if let Some(version) = meta.get(VERSION).filter(|version| is_version(version)) {
+        envelope.insert(VERSION.to_owned(), version.clone());
+    }
+    if let Some(capabilities) = meta.get(CAPABILITIES).and_then(Value::as_object) {
+        let names = capabilities.keys().map(|name| (name.clone(), json!({})));
+        envelope.insert(CAPABILITIES.to_owned(), Value::Object(names.collect()));
+    }
+    envelope
 }
 
 /// Whether who sends a request says beside it that it can ask its person.
