@@ -38,7 +38,7 @@ async function bank() {
   return Object.assign(own, await serve(build));
 }
 
-async function start({ more = "", every = null, purse = null } = {}) {
+async function start({ more = "", every = null, purse = null, role = "admin" } = {}) {
   const config = `
 [mcp.every]
 url = "${every ?? "http://127.0.0.1:1/mcp"}"
@@ -58,7 +58,7 @@ mcp = ["every"]
 
 [people.ann]
 key-from = "ANN_KEY"
-role = "admin"
+role = "${role}"
 
 [approvals]
 wait-seconds = 0
@@ -111,11 +111,14 @@ test("a key is for its own servers", async () => {
   await assert.rejects(gateway.connect("every", "one", { key: "somebody-elses-key" }), /does not know the key/);
 });
 
-test("the person in front of the client is asked", async () => {
-  const gateway = await start({ every: await everything() });
-  for (const [action, key, runs] of [
-    ["accept", KEYS.AGENT_KEY, true], ["decline", KEYS.AGENT_KEY, false], ["accept", KEYS.OTHER_KEY, false],
+test("the person in front of the client is asked, if nobody else decides for it", async () => {
+  const every = await everything();
+  const gateways = { viewer: await start({ every, role: "viewer" }), admin: await start({ every }) };
+  for (const [action, key, role, runs] of [
+    ["accept", KEYS.AGENT_KEY, "viewer", true], ["decline", KEYS.AGENT_KEY, "viewer", false],
+    ["accept", KEYS.OTHER_KEY, "viewer", false], ["accept", KEYS.AGENT_KEY, "admin", false],
   ]) {
+    const gateway = gateways[role];
     let count = 0;
     const asked = (request) => {
       count += 1;
@@ -127,7 +130,8 @@ test("the person in front of the client is asked", async () => {
     await call(client, "echo", { message: "taints" });
     const answer = await call(client, "get-structured-content", { location: "New York" });
     assert.equal(!answer.isError, runs, text(answer));
-    assert.equal(count, key === KEYS.AGENT_KEY ? 1 : 0, "a client that is not interactive has nobody to ask");
+    const asks = key === KEYS.AGENT_KEY && role === "viewer";
+    assert.equal(count, asks ? 1 : 0, "a client that is not interactive has nobody to ask, nor has one for which somebody decides");
   }
 });
 
@@ -292,7 +296,7 @@ test("an answer that is too large is an error, and the next one is not", async (
   const gateway = await start({ purse: await bank() });
   const client = await gateway.connect("bank", "one");
   await client.listTools();
-  await assert.rejects(call(client, "statement"), /larger than 4194304 bytes/);
+  await assert.rejects(call(client, "statement"), /larger than 4 MiB/);
   assert.equal(text(await call(client, "balance")), "100");
 });
 

@@ -325,7 +325,10 @@ impl Exchange<'_> {
     fn heard(&mut self, id: &Value, text: String) -> Result<Heard, Failure> {
         let Request { client, server, conversation, .. } = self.request;
         self.heard += 1;
-        if self.heard > MOST_HEARD || text.len() > Limits::default().message {
+        if text.len() > Limits::default().message {
+            return Ok((Vec::new(), Some("the answer of the server is larger than 4 MiB")));
+        }
+        if self.heard > MOST_HEARD {
             return Ok((Vec::new(), Some("the server says more than one answer may take")));
         }
         let message: Value = serde_json::from_str(&text).unwrap_or_default();
