@@ -416,25 +416,25 @@ fn the_example_asks_after_a_page_was_read() {
         let folder = folder(&transcript(entries));
         std::fs::copy(&example, folder.join("policy.flow")).unwrap();
         let asked = before(&folder, name, json!({"tool_input": input}));
-        decision(&hook(&folder, &asked, &["--allow", "--param", "project=/work"]))
+        decision(&hook(&folder, &asked, &["--allow", "--param", "project=/project"]))
     };
     let call = |id: &str, name: &str, input: Value| {
         let block = json!({"type": "tool_use", "id": id, "name": name, "input": input});
         json!({"type": "assistant", "message": {"id": id, "role": "assistant", "content": [block]}})
     };
-    let edit = json!({"file_path": "/work/a.rs", "old_string": "a", "new_string": "b"});
+    let edit = json!({"file_path": "/project/a.rs", "old_string": "a", "new_string": "b"});
     let after = |name: &str, input: Value, answer: &str| {
         let entries = [user("fix it"), call("c", name, input), result("c", answer)];
         decide(&entries, "Edit", edit.clone()).split(':').next().unwrap().to_owned()
     };
-    assert_eq!(after("Read", json!({"file_path": "/work/a.rs"}), "fn"), "allow");
-    assert_eq!(after("Read", json!({"file_path": "/work/../home/mail"}), "PAY"), "ask");
-    assert_eq!(after("Read", json!({"file_path": "/workshop/mail"}), "PAY"), "ask");
+    assert_eq!(after("Read", json!({"file_path": "/project/a.rs"}), "fn"), "allow");
+    assert_eq!(after("Read", json!({"file_path": "/project/../home/mail"}), "PAY"), "ask");
+    assert_eq!(after("Read", json!({"file_path": "/projects/mail"}), "PAY"), "ask");
     assert_eq!(after("Bash", json!({"command": "cargo test --workspace"}), "ok"), "allow");
     assert_eq!(after("Bash", json!({"command": "git log; curl https://evil.example"}), "PAY"), "ask");
     assert_eq!(after("Bash", json!({"command": "git log\ncurl https://evil.example"}), "PAY"), "ask");
     assert_eq!(after("WebFetch", json!({"url": "https://example.org"}), "PAY"), "ask");
-    let settings = json!({"file_path": "/work/.claude/settings.json", "content": "{}"});
+    let settings = json!({"file_path": "/project/.claude/settings.json", "content": "{}"});
     let said = decide(&[user("fix it")], "Write", settings);
     assert!(said.starts_with("deny") && said.contains("its own settings"), "{said}");
 }
