@@ -7,14 +7,14 @@
 //! * `place`: where the store is.
 //! * `conversations`: conversations, and what is known of tenants and clients. * `questions`: what people are asked. * `tools`: which
 //!   tools of servers were approved of.
-//! * `cache`: what need not be asked again. * `alone`: the connection to a file, kept between turns.
+//! * `cache`: what need not be asked again. * `turns`: a connection of their own for most turns.
 
-mod alone;
 mod cache;
 mod conversations;
 mod place;
 mod questions;
 mod tools;
+mod turns;
 
 use std::collections::HashSet;
 use std::fmt;
@@ -57,7 +57,8 @@ pub(crate) struct Store {
     /// Who this gateway is among them.
     holder: String,
     cache: cache::Cache,
-    alone: alone::Alone,
+    /// What keeps most turns, if nobody else uses the store.
+    turns: Option<turns::Turns>,
     /// The conversations that are held here, where others could hold them.
     held: Mutex<HashSet<(String, String)>>,
     /// Keeps another gateway from a file that is this one's.
@@ -69,6 +70,8 @@ pub(crate) struct Store {
 pub enum StoreError {
     /// The database says so.
     Database(sqlx::Error),
+    /// SQLite says so of a turn.
+    Turn(rusqlite::Error),
     /// It was not brought up to date.
     Migration(sqlx::migrate::MigrateError),
     /// It did not answer in time.
@@ -100,6 +103,12 @@ impl fmt::Display for StoreError {
                 None => f.write_str("the store failed: the database refuses"),
             },
             Self::Database(error) => write!(f, "the store failed: {error}"),
+            Self::Turn(error) => match error.sqlite_error() {
+                Some(error) => {
+                    write!(f, "the store failed: the database refuses with code {}", error.extended_code)
+                }
+                None => f.write_str("the store failed: the database refuses"),
+            },
             Self::Migration(error) => write!(f, "the store cannot be brought up to date: {error}"),
             Self::Silent => write!(f, "the store did not answer within {} s", PATIENCE.as_secs()),
             Self::Taken(path) => write!(
@@ -124,6 +133,12 @@ impl fmt::Display for StoreError {
 }
 
 impl std::error::Error for StoreError {}
+
+impl From<rusqlite::Error> for StoreError {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Turn(error)
+    }
+}
 
 impl From<sqlx::Error> for StoreError {
     fn from(error: sqlx::Error) -> Self {
@@ -150,21 +165,23 @@ impl Store {
         } else {
             options.after_connect(|connection, _| Box::pin(set_up(connection)))
         };
-        let pool = within(async { Ok(options.connect(&place.url()).await?) }).await?;
+        let holder =
+            crate::random::name().map_err(|_| StoreError::Damaged("the system gives no random bytes"))?;
+        let memory = format!("/{holder}");
+        let pool = within(async { Ok(options.connect(&place.url(&memory)).await?) }).await?;
         let migrations = MIGRATIONS.map(|(version, name, sql)| {
             Migration::new(version, name.into(), MigrationType::Simple, sql.into_sql_str(), false)
         });
         // Gateways that start at the same time wait for each other.
         let migrator = Migrator::with_migrations(migrations.to_vec());
         migrator.run(&pool).await.map_err(StoreError::Migration)?;
-        let holder =
-            crate::random::name().map_err(|_| StoreError::Damaged("the system gives no random bytes"))?;
+        let turns = turns::Turns::open(place, &memory)?;
         Ok(Self {
             pool,
             is_shared,
             holder,
             cache: cache::Cache::default(),
-            alone: alone::Alone::default(),
+            turns,
             held: Mutex::default(),
             _file: file,
         })
@@ -174,14 +191,14 @@ impl Store {
     pub(crate) async fn read(place: &Place) -> Result<Self, StoreError> {
         sqlx::any::install_default_drivers();
         let options = AnyPoolOptions::new().max_connections(1).acquire_timeout(PATIENCE);
-        let url = place.url().replace("?mode=rwc", "?mode=ro");
+        let url = place.url("").replace("?mode=rwc", "?mode=ro");
         let pool = within(async { Ok(options.connect(&url).await?) }).await?;
         Ok(Self {
             pool,
             is_shared: place.is_shared(),
             holder: String::new(),
             cache: cache::Cache::default(),
-            alone: alone::Alone::default(),
+            turns: None,
             held: Mutex::default(),
             _file: None,
         })
@@ -193,12 +210,14 @@ impl Store {
     }
 
     pub(crate) async fn begin(&self) -> Result<Transaction, StoreError> {
-        within(async { Ok(self.pool().pool.begin().await?) }).await
-    }
-
-    /// The connections, for everything but turns that are kept [alone](Self::keep_alone).
-    fn pool(&self) -> alone::Wanted<'_> {
-        self.alone.pool(&self.pool)
+        within(async {
+            Ok(match &self.turns {
+                // Who reads first and writes then may find that a turn was kept in between.
+                Some(_) => self.pool.begin_with("BEGIN IMMEDIATE").await?,
+                None => self.pool.begin().await?,
+            })
+        })
+        .await
     }
 
     /// A statement in which `{now}` is the time of the database, since clocks of gateways may differ; `{stands}` is true of a
@@ -227,18 +246,20 @@ pub(crate) fn wait<T>(work: impl Future<Output = Result<T, StoreError>>) -> Resu
     tokio::runtime::Handle::current().block_on(work)
 }
 
+/// How every connection to SQLite is set up.
+const PRAGMAS: [&str; 5] = [
+    "PRAGMA journal_mode = WAL",
+    // A crash of the program loses nothing; of the machine, perhaps the last turns, but never a part of one.
+    "PRAGMA synchronous = NORMAL",
+    "PRAGMA foreign_keys = ON",
+    "PRAGMA busy_timeout = 5000",
+    // In pages: 64 MiB. Before that comes who does it beside the turns.
+    "PRAGMA wal_autocheckpoint = 16384",
+];
+
 async fn set_up(connection: &mut sqlx::AnyConnection) -> Result<(), sqlx::Error> {
-    for pragma in [
-        "PRAGMA journal_mode = WAL",
-        // A crash of the program loses nothing; of the machine, perhaps the last turns, but never a part of one.
-        "PRAGMA synchronous = NORMAL",
-        "PRAGMA foreign_keys = ON",
-        "PRAGMA busy_timeout = 5000",
-    ] {
+    for pragma in PRAGMAS {
         sqlx::query(pragma).execute(&mut *connection).await?;
-    }
-    for statement in conversations::KEPT_ALONE {
-        sqlx::query(statement).execute(&mut *connection).await?;
     }
     Ok(())
 }

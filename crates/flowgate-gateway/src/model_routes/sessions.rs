@@ -265,7 +265,7 @@ impl Sessions {
         let mut known = client.history.lock().unwrap_or_else(PoisonError::into_inner);
         session.conversation.tell(&mut known.client, &mut session.history);
         let learned = known.client.seen.learned();
-        let kept = wait(store::within(self.keep_turn(client, found, session, known.next, &learned)));
+        let kept = self.keep_turn(client, found, session, known.next, &learned);
         match kept {
             Ok((others, next)) => {
                 known.next = next;
@@ -289,7 +289,7 @@ impl Sessions {
         error.into()
     }
 
-    async fn keep_turn(
+    fn keep_turn(
         &self,
         client: &Known,
         found: &Found,
@@ -298,12 +298,12 @@ impl Sessions {
         learned: &history::Learned,
     ) -> Result<(Vec<Seen>, i64), StoreError> {
         let (spec, name) = (&client.spec, found.name());
-        // What follows from most turns is nothing: those are kept in one statement.
+        // What follows from most turns is nothing: those are kept at once.
         let is_alone = session.used.is_empty()
             && learned.texts.is_empty()
             && !learned.has_forgotten
             && self.leaves_stores(client, session)?;
-        let tx = if is_alone { None } else { Some(self.begin_turn(client, session).await?) };
+        let tx = if is_alone { None } else { Some(wait(store::within(self.begin_turn(client, session)))?) };
         let inputs = session.row().map_err(|_| StoreError::Damaged("an input has no JSON"))?;
         let prefixes = session.history.prefixes();
         let longest = prefixes.last().map(hex);
@@ -319,15 +319,15 @@ impl Sessions {
         };
         let (others, next) = match tx {
             None => {
-                self.store.keep_alone(&kept).await?;
+                self.store.keep_alone(&kept)?;
                 (Vec::new(), next)
             }
-            Some(mut tx) => {
+            Some(mut tx) => wait(store::within(async {
                 store::keep_turn(&self.store, &mut tx, &kept).await?;
                 let kept = keep_learned(&mut tx, client, next, learned).await?;
                 tx.commit().await?;
-                kept
-            }
+                Ok(kept)
+            }))?,
         };
         session.turns += 1;
         session.bytes = session.bytes.saturating_add(i64::try_from(inputs.len()).unwrap_or(i64::MAX));

@@ -74,10 +74,11 @@ impl Cache {
         self.known().chats.owners.get(&(client.to_owned(), prefix.to_owned())).cloned()
     }
 
-    /// From now on, chats that begin so belong to this conversation alone.
-    pub(super) fn set_chat(&self, client: &str, name: &str, prefix: &str) {
+    /// From now on, chats that begin with `prefix` belong to this conversation alone, and those that begin like the other
+    /// `prefixes` may belong to it.
+    pub(super) fn set_chat(&self, client: &str, name: &str, prefix: &str, prefixes: &[String]) {
+        self.forget_prefixes(client, name, prefixes);
         let chats = &mut self.known().chats;
-        chats.forget(client, name);
         if chats.prefixes.len() >= MOST_CHATS {
             *chats = Chats::default();
         }
@@ -137,18 +138,18 @@ mod tests {
         let check = |prefix: &str, expected: Option<&str>| {
             assert_eq!(cache.chat("c", prefix).as_deref(), expected, "{prefix}");
         };
-        cache.set_chat("c", "one", "p");
-        cache.set_chat("other", "two", "p");
+        cache.set_chat("c", "one", "p", &[]);
+        cache.set_chat("other", "two", "p", &[]);
         check("p", Some("one"));
         // Goes on.
-        cache.set_chat("c", "one", "q");
+        cache.set_chat("c", "one", "q", &[]);
         check("p", None);
         check("q", Some("one"));
         // Another conversation of the same client says the same.
         cache.forget_prefixes("c", "two", &["q".to_owned()]);
         check("q", None);
         assert_eq!(cache.chat("other", "p").as_deref(), Some("two"));
-        cache.set_chat("c", "one", "r");
+        cache.set_chat("c", "one", "r", &[]);
         cache.forget_chat("c", "one");
         check("r", None);
         cache.forget_chats();

@@ -6,7 +6,6 @@
 
 use std::sync::PoisonError;
 
-use serde_json::Value;
 use sqlx::{AssertSqlSafe, Row as _};
 
 use super::{Store, StoreError, Transaction, within};
@@ -17,24 +16,6 @@ const HELD: i64 = 30_000;
 const CHUNK: usize = 64;
 /// How many of the longest are looked up before the others: of a chat that goes on, one of these is known.
 const FIRST: usize = 4;
-
-/// Makes the keeping of a turn one statement for SQLite, which is done or not done as a whole: each statement is a way to the
-/// thread of the database and back. Nothing of this is in the file.
-pub(super) const KEPT_ALONE: [&str; 2] = [
-    "CREATE TEMP VIEW kept (client, name, turns, bytes, inputs, forgotten, prefixes) AS SELECT '', '', 0, 0, '', '', ''",
-    "CREATE TEMP TRIGGER keep INSTEAD OF INSERT ON kept BEGIN \
-     UPDATE conversations SET turns = turns + 1, bytes = NEW.bytes, used = CAST(unixepoch('subsec') * 1000 AS INTEGER), \
-     holder = '', held_until = 0 \
-     WHERE client = NEW.client AND name = NEW.name AND turns = NEW.turns AND holder = ''; \
-     SELECT RAISE(ABORT, 'overtaken') WHERE changes() <> 1; \
-     INSERT INTO turns (client, name, number, inputs) VALUES (NEW.client, NEW.name, NEW.turns, NEW.inputs); \
-     DELETE FROM prefixes WHERE client = NEW.client AND name = NEW.name \
-     AND prefix IN (SELECT value FROM json_each(NEW.forgotten)); \
-     INSERT INTO prefixes (client, prefix, name) SELECT NEW.client, value, NEW.name FROM json_each(NEW.prefixes) \
-     WHERE true ON CONFLICT DO NOTHING; END",
-];
-/// What the trigger says of a turn that was kept meanwhile.
-const OVERTAKEN: &str = "overtaken";
 
 /// A conversation as it is kept.
 #[derive(Debug)]
@@ -79,7 +60,7 @@ pub(crate) struct Kept<'a> {
 
 impl Kept<'_> {
     /// Bytes of all turns, with this one.
-    fn bytes(&self) -> i64 {
+    pub(super) fn bytes(&self) -> i64 {
         self.bytes.saturating_add(i64::try_from(self.inputs.len()).unwrap_or(i64::MAX))
     }
 }
@@ -115,7 +96,7 @@ impl Store {
             for prefix in chunk {
                 query = query.bind(prefix);
             }
-            let rows = within(async { Ok(query.fetch_all(self.pool().pool).await?) }).await?;
+            let rows = within(async { Ok(query.fetch_all(&self.pool).await?) }).await?;
             let mut known: Vec<(String, String)> = Vec::with_capacity(rows.len());
             for row in rows {
                 known.push((row.try_get(0)?, row.try_get(1)?));
@@ -196,7 +177,7 @@ impl Store {
         }
         let sql = "UPDATE conversations SET holder = '', held_until = 0 WHERE client = $1 AND name = $2 AND holder = $3";
         let query = sqlx::query(sql).bind(client).bind(name).bind(&self.holder);
-        within(async { Ok(query.execute(self.pool().pool).await?) }).await?;
+        within(async { Ok(query.execute(&self.pool).await?) }).await?;
         Ok(())
     }
 
@@ -225,7 +206,7 @@ impl Store {
             let sql = "UPDATE conversations SET held_until = {now} + $1 \
                        WHERE holder = $2 AND client = $3 AND name = $4 AND held_until > 0";
             let query = sqlx::query(self.timed(sql)).bind(HELD).bind(&self.holder).bind(client).bind(name);
-            within(async { Ok(query.execute(self.pool().pool).await?) }).await?;
+            within(async { Ok(query.execute(&self.pool).await?) }).await?;
         }
         Ok(())
     }
@@ -240,7 +221,7 @@ impl Store {
         let sql = "SELECT name FROM conversations WHERE client = $1 AND name <> $2 AND held_until < {now} \
                    ORDER BY used DESC LIMIT 1000 OFFSET $3";
         let query = sqlx::query(self.timed(sql)).bind(client).bind(newest).bind((most - 1).max(0));
-        let rows = within(async { Ok(query.fetch_all(self.pool().pool).await?) }).await?;
+        let rows = within(async { Ok(query.fetch_all(&self.pool).await?) }).await?;
         Ok(rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?)
     }
 
@@ -261,39 +242,20 @@ impl Store {
         let sql = "DELETE FROM conversations WHERE used < {now} - $1 AND held_until < {now}";
         let query = sqlx::query(self.timed(sql)).bind(age);
         self.cache.forget_chats();
-        within(async { Ok(query.execute(self.pool().pool).await?.rows_affected()) }).await
+        within(async { Ok(query.execute(&self.pool).await?.rows_affected()) }).await
     }
 
-    /// Keeps a turn from which nothing else follows, if none was kept since, in one statement: only in a store of one's own.
-    pub(crate) async fn keep_alone(&self, kept: &Kept<'_>) -> Result<(), StoreError> {
-        let list = |prefixes: &[String]| Value::from(prefixes.to_vec()).to_string();
-        // Until the end it is not known whom chats belong to.
-        self.cache.forget_prefixes(kept.client, kept.name, kept.prefixes);
-        let sql = "INSERT INTO kept (client, name, turns, bytes, inputs, forgotten, prefixes) \
-                   VALUES ($1, $2, $3, $4, $5, $6, $7) \
-                   RETURNING (SELECT count(*) FROM prefixes AS other \
-                   WHERE other.client = $1 AND other.prefix = $8 AND other.name <> $2)";
-        let insert = sqlx::query(sql).bind(kept.client).bind(kept.name).bind(kept.turns).bind(kept.bytes());
-        let insert = insert.bind(kept.inputs).bind(list(kept.forgotten)).bind(list(kept.prefixes));
-        let insert = insert.bind(kept.longest.unwrap_or_default());
-        let mut connection = match self.alone.take() {
-            Some(connection) => connection,
-            // Whoever has it gives it back to the pool, since it is wanted there.
-            None => self.pool().pool.acquire().await?,
-        };
-        // All of it is read: what is left halfway may not have come to an end.
-        let rows = match insert.fetch_all(&mut *connection).await {
-            Err(sqlx::Error::Database(error)) if error.message() == OVERTAKEN => {
-                return Err(StoreError::Overtaken);
-            }
-            rows => rows?,
-        };
-        self.alone.put(connection);
-        let others: Option<i64> = rows.first().map(|row| row.try_get(0)).transpose()?;
-        if let (Some(0), Some(longest)) = (others, kept.longest) {
-            self.cache.set_chat(kept.client, kept.name, longest);
+    /// Keeps a turn from which nothing else follows, if none was kept since. Only a store of one's own does.
+    pub(crate) fn keep_alone(&self, kept: &Kept<'_>) -> Result<(), StoreError> {
+        let Some(turns) = &self.turns else { return Err(StoreError::Damaged("it is not one's own")) };
+        let done = turns.keep(kept, |is_others| match kept.longest.filter(|_| !is_others) {
+            Some(longest) => self.cache.set_chat(kept.client, kept.name, longest, kept.prefixes),
+            None => self.cache.forget_prefixes(kept.client, kept.name, kept.prefixes),
+        });
+        if done.is_err() {
+            self.cache.forget_chat(kept.client, kept.name);
         }
-        Ok(())
+        done
     }
 
     /// What the stores of a tenant carry, if it is known without asking.
@@ -307,7 +269,7 @@ impl Store {
             return Ok(known);
         }
         let query = sqlx::query("SELECT record FROM tenants WHERE tenant = $1").bind(tenant);
-        let row = within(async { Ok(query.fetch_optional(self.pool().pool).await?) }).await?;
+        let row = within(async { Ok(query.fetch_optional(&self.pool).await?) }).await?;
         Ok(row.map(|row| row.try_get(0)).transpose()?.filter(|record: &String| !record.is_empty()))
     }
 

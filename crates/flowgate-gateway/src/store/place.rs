@@ -77,7 +77,8 @@ impl Place {
         }
     }
 
-    pub(super) fn url(&self) -> String {
+    /// Its address for sqlx; that of a memory is a path which nobody else has.
+    pub(super) fn url(&self, memory: &str) -> String {
         match self {
             Self::File(path) => {
                 let mut url = "sqlite://".to_owned();
@@ -91,7 +92,7 @@ impl Place {
                 }
                 url + "?mode=rwc"
             }
-            Self::Memory => "sqlite::memory:".to_owned(),
+            Self::Memory => format!("sqlite://{memory}?vfs=memdb&mode=rwc"),
             Self::Postgres(url) => url.clone(),
         }
     }
@@ -121,6 +122,6 @@ mod tests {
         check("sqlite::memory:", None);
         check("mysql://db/flowgate", None);
         check("flowgate.db", None);
-        assert_eq!(Place::File("/a b/ü?.db".into()).url(), "sqlite:///a%20b/%C3%BC%3F.db?mode=rwc");
+        assert_eq!(Place::File("/a b/ü?.db".into()).url(""), "sqlite:///a%20b/%C3%BC%3F.db?mode=rwc");
     }
 }

@@ -163,8 +163,7 @@ impl Store {
     /// A question.
     pub(crate) async fn question(&self, id: &str) -> Result<Option<Question>, StoreError> {
         let sql = self.timed(&format!("SELECT {COLUMNS} FROM questions WHERE id = $1"));
-        let row =
-            within(async { Ok(sqlx::query(sql).bind(id).fetch_optional(self.pool().pool).await?) }).await?;
+        let row = within(async { Ok(sqlx::query(sql).bind(id).fetch_optional(&self.pool).await?) }).await?;
         row.as_ref().map(read).transpose()
     }
 
@@ -180,7 +179,7 @@ impl Store {
              ORDER BY asked DESC, change DESC LIMIT 1"
         );
         let query = sqlx::query(self.timed(&sql)).bind(client).bind(name).bind(digest).bind(turns);
-        let row = within(async { Ok(query.fetch_optional(self.pool().pool).await?) }).await?;
+        let row = within(async { Ok(query.fetch_optional(&self.pool).await?) }).await?;
         row.as_ref().map(read).transpose()
     }
 
@@ -192,7 +191,7 @@ impl Store {
         loop {
             let query =
                 sqlx::query(self.timed(&sql)).bind(after).bind(i64::try_from(limit).unwrap_or(i64::MAX));
-            let rows = within(async { Ok(query.fetch_all(self.pool().pool).await?) }).await?;
+            let rows = within(async { Ok(query.fetch_all(&self.pool).await?) }).await?;
             let mut found = rows.iter().map(read).collect::<Result<Vec<_>, _>>()?;
             let last = found.last().map(|question| question.change);
             if found.len() < limit {
@@ -210,7 +209,7 @@ impl Store {
     /// The number of the last change.
     pub(crate) async fn last_change(&self) -> Result<i64, StoreError> {
         let query = sqlx::query("SELECT last FROM changes WHERE one = 1");
-        Ok(within(async { Ok(query.fetch_one(self.pool().pool).await?) }).await?.try_get(0)?)
+        Ok(within(async { Ok(query.fetch_one(&self.pool).await?) }).await?.try_get(0)?)
     }
 
     /// The questions of a state, of a tenant or of all, the newest first, and at most `most` of them.
@@ -225,7 +224,7 @@ impl Store {
              AND ($2 = '' OR tenant = $2) ORDER BY asked DESC LIMIT $3"
         );
         let query = sqlx::query(self.timed(&sql)).bind(state.name()).bind(tenant.unwrap_or("")).bind(most);
-        let rows = within(async { Ok(query.fetch_all(self.pool().pool).await?) }).await?;
+        let rows = within(async { Ok(query.fetch_all(&self.pool).await?) }).await?;
         rows.iter().map(read).collect()
     }
 
@@ -301,7 +300,7 @@ impl Store {
             Err(changes) => changes,
         };
         let query = sqlx::query("SELECT kind, what, who, since FROM freezes ORDER BY since");
-        let rows = within(async { Ok(query.fetch_all(self.pool().pool).await?) }).await?;
+        let rows = within(async { Ok(query.fetch_all(&self.pool).await?) }).await?;
         let freeze = |row: &AnyRow| {
             let (kind, what, who, since) =
                 (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?, row.try_get(3)?);
@@ -320,14 +319,14 @@ impl Store {
             "INSERT INTO freezes (kind, what, who, since) VALUES ($1, $2, $3, {now}) ON CONFLICT DO NOTHING";
         let query = sqlx::query(self.timed(sql)).bind(kind).bind(what).bind(who);
         let _changes = Changes(&self.cache);
-        within(async { Ok(query.execute(self.pool().pool).await?) }).await.map(drop)
+        within(async { Ok(query.execute(&self.pool).await?) }).await.map(drop)
     }
 
     /// Lets something go on; whether it was stopped.
     pub(crate) async fn thaw(&self, kind: &str, what: &str) -> Result<bool, StoreError> {
         let query = sqlx::query("DELETE FROM freezes WHERE kind = $1 AND what = $2").bind(kind).bind(what);
         let _changes = Changes(&self.cache);
-        Ok(within(async { Ok(query.execute(self.pool().pool).await?) }).await?.rows_affected() > 0)
+        Ok(within(async { Ok(query.execute(&self.pool).await?) }).await?.rows_affected() > 0)
     }
 }
 

@@ -24,7 +24,7 @@ impl Store {
     ) -> Result<BTreeMap<String, String>, StoreError> {
         let query = sqlx::query("SELECT tool, digest FROM tools WHERE tenant = $1 AND server = $2");
         let query = query.bind(tenant).bind(server);
-        let rows = within(async { Ok(query.fetch_all(self.pool().pool).await?) }).await?;
+        let rows = within(async { Ok(query.fetch_all(&self.pool).await?) }).await?;
         Ok(rows
             .iter()
             .map(|row| Ok((row.try_get(0)?, row.try_get(1)?)))
