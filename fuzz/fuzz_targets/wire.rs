@@ -12,6 +12,7 @@ use std::ops::ControlFlow;
 
 use bytes::Choices;
 use flowgate_lm::chat::{Completion, Message, Part, Request, ToolCall};
+use flowgate_lm::json::Json;
 use flowgate_lm::sse::{Event, Splitter};
 use flowgate_lm::wire::{Api, Head, messages::MAX_TOKENS};
 use flowgate_lm::{Delta, Error};
@@ -70,13 +71,13 @@ fn is_one_line(error: &impl Display) {
 }
 
 fn request(api: Api, body: &Value) {
-    let asked = match api.decode_request(body) {
+    let asked = match api.decode_request(&Json::from(body)) {
         Ok(asked) => asked,
         Err(error) => return is_one_line(&error),
     };
     for to in Api::ALL {
         let sent = to.encode_request(&asked.request, &asked.model, asked.stream);
-        let again = to.decode_request(&sent).unwrap_or_else(|error| panic!("{api:?} {to:?} {error}: {sent}"));
+        let again = to.decode_request(&Json::from(&sent)).unwrap_or_else(|error| panic!("{api:?} {to:?} {error}: {sent}"));
         assert_eq!((&again.model, again.stream), (&asked.model, asked.stream));
         let [read, meant] = [again.request, asked.request.clone()].map(|request| carried(to, request));
         assert_eq!(read, meant, "{api:?} {to:?}: {sent}");

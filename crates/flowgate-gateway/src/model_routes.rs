@@ -30,6 +30,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use axum::http::{HeaderMap, StatusCode, header};
 use flowgate_guard::history::Chat;
 use flowgate_lm::chat::Completion;
+use flowgate_lm::json::Json;
 use flowgate_lm::wire::{Api, Asked, Head};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::Sender;
@@ -169,8 +170,7 @@ impl ModelRoutes {
         let bad = |message: &str| refusal(api, StatusCode::BAD_REQUEST, message);
         let body = std::str::from_utf8(body).map_err(|_| bad("the body is no UTF-8"));
         let body = body.and_then(|body| {
-            flowgate::json::parse(body, flowgate::json::Numbers::Any)
-                .map_err(|error| bad(&format!("the body is no strict JSON: {error}")))
+            Json::parse(body).map_err(|error| bad(&format!("the body is no strict JSON: {error}")))
         });
         let body = match body {
             Ok(body) => body,

@@ -9,6 +9,7 @@ mod scenarios;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 
+use flowgate_lm::json::Json;
 use flowgate_lm::sse::Event;
 use flowgate_lm::wire::{Api, Head};
 use serde_json::Value;
@@ -79,11 +80,11 @@ fn answer(mut stream: TcpStream, path: &str, body: &[u8], without: Option<usize>
 /// The scenario that a request is of, if it asks what the scenario does.
 fn understood(api: Api, body: &[u8]) -> Result<(scenarios::Scenario, flowgate_lm::wire::Asked), String> {
     let body: Value = serde_json::from_slice(body).map_err(|error| error.to_string())?;
-    let asked = api.decode_request(&body).map_err(|error| error.to_string())?;
+    let asked = api.decode_request(&Json::from(&body)).map_err(|error| error.to_string())?;
     let scenario = scenarios::all().into_iter().find(|scenario| scenario.name == asked.model);
     let scenario = scenario.ok_or("there is no such scenario")?;
     let sent = api.encode_request(&scenario.request, scenario.name, asked.stream);
-    let expected = api.decode_request(&sent).map_err(|error| error.to_string())?;
+    let expected = api.decode_request(&Json::from(&sent)).map_err(|error| error.to_string())?;
     if asked.request == expected.request {
         Ok((scenario, asked))
     } else {

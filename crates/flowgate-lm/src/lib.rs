@@ -16,6 +16,7 @@
 
 pub mod chat;
 mod estimate;
+pub mod json;
 mod model;
 pub mod recorded;
 pub mod remote;

@@ -28,6 +28,7 @@ use std::fmt;
 use serde_json::{Map, Value};
 
 use crate::chat::{Completion, Message, Part, Request, Stop};
+use crate::json::Json;
 use crate::model::Listener;
 use crate::{Error, sse};
 
@@ -121,7 +122,7 @@ impl Api {
     ///
     /// # Errors
     /// If it asks for something that a [`Request`] cannot say.
-    pub fn decode_request(self, body: &Value) -> Result<Asked, WireError> {
+    pub fn decode_request(self, body: &Json<'_>) -> Result<Asked, WireError> {
         match self {
             Self::ChatCompletions => chat_completions::decode_request(body),
             Self::Responses => responses::decode_request(body),

@@ -6,6 +6,7 @@ mod scenarios;
 
 use std::path::{Path, PathBuf};
 
+use flowgate_lm::json::Json;
 use flowgate_lm::sse::{Event, Splitter};
 use flowgate_lm::wire::{Api, Head};
 use flowgate_lm::{Delta, ignore};
@@ -43,7 +44,7 @@ fn check(api: Api, scenario: &Scenario) {
         let sent = api.encode_request(&scenario.request, name, stream);
         let file = format!("{name}.{}.json", if stream { "request_stream" } else { "request" });
         let kept: Value = serde_json::from_str(&golden(api, &file, &pretty(&sent))).unwrap();
-        let asked = api.decode_request(&kept).unwrap();
+        let asked = api.decode_request(&Json::from(&kept)).unwrap();
         assert_eq!((asked.model.as_str(), asked.stream), (name, stream));
         // What was read is what was meant, as far as the form can say it; and it says it again in the same words.
         assert_eq!(api.encode_request(&asked.request, name, stream), sent);

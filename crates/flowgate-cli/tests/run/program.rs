@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use flowgate_lm::chat::{Completion, Message, Part, Stop, ToolCall, Usage};
+use flowgate_lm::json::Json;
 use flowgate_lm::wire::{Api, Asked, Head};
 use serde_json::Value;
 
@@ -76,7 +77,7 @@ fn serve(mut stream: TcpStream, script: &Mutex<VecDeque<String>>, log: &Mutex<Ve
     let mut body = vec![0_u8; length];
     reader.read_exact(&mut body).unwrap();
     let api = Api::ChatCompletions;
-    let asked = api.decode_request(&serde_json::from_slice(&body).unwrap()).unwrap();
+    let asked = api.decode_request(&Json::parse(std::str::from_utf8(&body).unwrap()).unwrap()).unwrap();
     let (stream_wanted, usage) = (asked.stream, asked.usage);
     log.lock().unwrap().push(asked);
     let said = script.lock().unwrap().pop_front().unwrap_or_else(|| "The script is over.".to_owned());

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use flowgate_lm::chat::{Completion, Message, Part, Request, Stop, ToolCall, Usage};
+use flowgate_lm::json::Json;
 use flowgate_lm::wire::{Api, Asked, Head};
 
 /// What the double makes of a request.
@@ -81,7 +82,7 @@ fn serve(mut stream: TcpStream, mind: &Mind, log: &Mutex<Vec<(Asked, String)>>, 
         let mut body = vec![0_u8; length];
         reader.read_exact(&mut body).unwrap();
         let api = Api::ALL.into_iter().find(|api| path.ends_with(api.path())).unwrap();
-        let asked = api.decode_request(&serde_json::from_slice(&body).unwrap()).unwrap();
+        let asked = api.decode_request(&Json::parse(std::str::from_utf8(&body).unwrap()).unwrap()).unwrap();
         let completion = mind(&asked.request);
         let (stream_wanted, usage) = (asked.stream, asked.usage);
         log.lock().unwrap().push((asked, key));

@@ -1,18 +1,20 @@
 //! Fields: of a request, where each is known, or refused by its name; of an answer, where what has another kind than it
 //! should says nothing.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::rc::Rc;
 
-use serde_json::{Map, Value};
+use serde_json::{Number, Value};
 
 use super::WireError;
 use crate::Error;
+use crate::json::Json;
 
 /// An object of a request, and where it stands.
 #[derive(Debug)]
 pub(super) struct Fields<'a> {
-    map: &'a Map<String, Value>,
+    entries: &'a [(Cow<'a, str>, Json<'a>)],
     place: Place,
 }
 
@@ -45,14 +47,14 @@ pub(super) struct Known {
 pub(super) const NOT_SUPPORTED: &str = "is not supported";
 
 impl<'a> Fields<'a> {
-    pub(super) fn of(value: &'a Value, place: &str) -> Result<Self, WireError> {
+    pub(super) fn of(value: &'a Json<'a>, place: &str) -> Result<Self, WireError> {
         Self::standing(value, Place { name: place.into(), index: None })
     }
 
-    fn standing(value: &'a Value, place: Place) -> Result<Self, WireError> {
-        match value.as_object() {
-            Some(map) => Ok(Self { map, place }),
-            None => Err(WireError { place: place.to_string(), problem: "is no object" }),
+    fn standing(value: &'a Json<'a>, place: Place) -> Result<Self, WireError> {
+        match value {
+            Json::Object(entries) => Ok(Self { entries, place }),
+            _ => Err(WireError { place: place.to_string(), problem: "is no object" }),
         }
     }
 
@@ -68,14 +70,15 @@ impl<'a> Fields<'a> {
     }
 
     /// A field that says something.
-    pub(super) fn get(&self, key: &str) -> Option<&'a Value> {
-        self.map.get(key).filter(|value| !value.is_null())
+    pub(super) fn get(&self, key: &str) -> Option<&'a Json<'a>> {
+        let (_, value) = self.entries.iter().find(|(known, _)| known == key)?;
+        Some(value).filter(|value| **value != Json::Null)
     }
 
     /// Refuses every field that is not known and says something.
     pub(super) fn only(&self, known: &Known) -> Result<(), WireError> {
-        for (key, value) in self.map.iter().filter(|(_, value)| !value.is_null()) {
-            let key = key.as_str();
+        for (key, value) in self.entries.iter().filter(|(_, value)| *value != Json::Null) {
+            let key = key.as_ref();
             if known.read.contains(&key) || known.dropped.contains(&key) {
                 continue;
             }
@@ -93,7 +96,7 @@ impl<'a> Fields<'a> {
     }
 
     pub(super) fn text(&self, key: &str) -> Result<&'a str, WireError> {
-        match self.get(key).map(Value::as_str) {
+        match self.get(key).map(Json::as_str) {
             Some(Some(text)) => Ok(text),
             Some(None) => self.wrong(key, "is no text"),
             None => self.wrong(key, "is missing"),
@@ -104,17 +107,17 @@ impl<'a> Fields<'a> {
         if self.get(key).is_none() { Ok(None) } else { self.text(key).map(Some) }
     }
 
-    pub(super) fn list(&self, key: &str) -> Result<&'a [Value], WireError> {
-        match self.get(key).map(Value::as_array) {
-            Some(Some(items)) => Ok(items),
-            Some(None) => self.wrong(key, "is no list"),
+    pub(super) fn list(&self, key: &str) -> Result<&'a [Json<'a>], WireError> {
+        match self.get(key) {
+            Some(Json::List(items)) => Ok(items),
+            Some(_) => self.wrong(key, "is no list"),
             None => Ok(&[]),
         }
     }
 
     /// The object under a key.
     pub(super) fn object(&self, key: &str) -> Result<Self, WireError> {
-        Self::of(self.get(key).unwrap_or(&Value::Null), &self.at(key))
+        Self::of(self.get(key).unwrap_or(&Json::Null), &self.at(key))
     }
 
     /// The objects of a list.
@@ -129,15 +132,15 @@ impl<'a> Fields<'a> {
     }
 
     pub(super) fn flag(&self, key: &str) -> Result<bool, WireError> {
-        match self.get(key).map(Value::as_bool) {
-            Some(Some(flag)) => Ok(flag),
-            Some(None) => self.wrong(key, "is neither true nor false"),
+        match self.get(key) {
+            Some(Json::Bool(flag)) => Ok(*flag),
+            Some(_) => self.wrong(key, "is neither true nor false"),
             None => Ok(false),
         }
     }
 
     pub(super) fn number(&self, key: &str) -> Result<Option<f64>, WireError> {
-        match self.get(key).map(Value::as_f64) {
+        match self.get(key).map(|value| number(value)?.as_f64()) {
             Some(Some(number)) => Ok(Some(number)),
             Some(None) => self.wrong(key, "is no number"),
             None => Ok(None),
@@ -145,7 +148,7 @@ impl<'a> Fields<'a> {
     }
 
     pub(super) fn whole(&self, key: &str) -> Result<Option<u64>, WireError> {
-        match self.get(key).map(Value::as_u64) {
+        match self.get(key).map(|value| number(value)?.as_u64()) {
             Some(Some(number)) => Ok(Some(number)),
             Some(None) => self.wrong(key, "is no whole number"),
             None => Ok(None),
@@ -164,8 +167,8 @@ impl<'a> Fields<'a> {
     pub(super) fn texts(&self, key: &str) -> Result<Vec<String>, WireError> {
         match self.get(key) {
             None => Ok(Vec::new()),
-            Some(Value::String(text)) => Ok(vec![text.clone()]),
-            Some(Value::Array(items)) => {
+            Some(Json::Text(text)) => Ok(vec![text.clone().into_owned()]),
+            Some(Json::List(items)) => {
                 let texts = items.iter().map(|item| item.as_str().map(str::to_owned));
                 texts
                     .collect::<Option<_>>()
@@ -179,10 +182,14 @@ impl<'a> Fields<'a> {
     pub(super) fn schema(&self, key: &str) -> Result<Value, WireError> {
         match self.get(key) {
             None => Ok(serde_json::json!({"type": "object", "properties": {}})),
-            Some(schema @ Value::Object(_)) => Ok(schema.clone()),
+            Some(schema @ Json::Object(_)) => Ok(schema.to_value()),
             Some(_) => self.wrong(key, "is no object"),
         }
     }
+}
+
+fn number<'v>(value: &'v Json<'_>) -> Option<&'v Number> {
+    if let Json::Number(number) = value { Some(number) } else { None }
 }
 
 /// What stands under a key, if it is not null.

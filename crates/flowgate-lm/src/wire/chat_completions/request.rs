@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::super::fields::{Fields, Known, NOT_SUPPORTED};
 use super::super::{Asked, WireError, image_at, image_url, only_text};
 use crate::chat::{Message, Part, Request, Sampling, ToolCall, ToolChoice, ToolSpec};
+use crate::json::Json;
 
 /// The body of a request.
 #[must_use]
@@ -189,7 +190,7 @@ const OPTIONS: Known = Known { read: &["include_usage"], dropped: &["include_obf
 ///
 /// # Errors
 /// If it asks for something that a [`Request`] cannot say.
-pub fn decode_request(body: &Value) -> Result<Asked, WireError> {
+pub fn decode_request(body: &Json<'_>) -> Result<Asked, WireError> {
     let body = Fields::of(body, "")?;
     body.only(&REQUEST)?;
     let mut usage = false;
@@ -285,8 +286,8 @@ const IMAGE_URL: Known = Known { read: &["url"], dropped: &[], fixed: &[("detail
 fn read_content(message: &Fields<'_>) -> Result<Vec<Part>, WireError> {
     match message.get("content") {
         None => return Ok(Vec::new()),
-        Some(Value::String(text)) if text.is_empty() => return Ok(Vec::new()),
-        Some(Value::String(text)) => return Ok(vec![Part::Text(text.clone())]),
+        Some(Json::Text(text)) if text.is_empty() => return Ok(Vec::new()),
+        Some(Json::Text(text)) => return Ok(vec![Part::Text(text.clone().into_owned())]),
         Some(_) => {}
     }
     let part = |part: Result<Fields<'_>, WireError>| {
@@ -337,7 +338,7 @@ const CHOSEN: Known = Known { read: &["name"], dropped: &[], fixed: &[] };
 fn read_choice(body: &Fields<'_>) -> Result<ToolChoice, WireError> {
     match body.get("tool_choice") {
         None => Ok(ToolChoice::Auto),
-        Some(Value::String(word)) => match word.as_str() {
+        Some(Json::Text(word)) => match word.as_ref() {
             "auto" => Ok(ToolChoice::Auto),
             "required" => Ok(ToolChoice::Any),
             "none" => Ok(ToolChoice::None),
@@ -359,7 +360,7 @@ mod tests {
 
     fn check(field: &str, expected: &str) {
         let text = format!(r#"{{"model":"m","messages":[],{field}}}"#);
-        let shown = match decode_request(&serde_json::from_str(&text).unwrap()) {
+        let shown = match decode_request(&Json::from(&serde_json::from_str(&text).unwrap())) {
             Ok(_) => "fine".to_owned(),
             Err(error) => error.to_string(),
         };

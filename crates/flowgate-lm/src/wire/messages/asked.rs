@@ -1,10 +1,9 @@
 //! Requests, as they are read.
 
-use serde_json::Value;
-
 use super::super::fields::{Fields, Known, NOT_SUPPORTED};
 use super::super::{Asked, WireError, image_at, is_plain};
 use crate::chat::{Message, Part, Request, Sampling, ToolCall, ToolChoice, ToolSpec};
+use crate::json::Json;
 
 const REQUEST: Known = Known {
     read: &[
@@ -27,7 +26,7 @@ const REQUEST: Known = Known {
 ///
 /// # Errors
 /// If it asks for something that a [`Request`] cannot say.
-pub fn decode_request(body: &Value) -> Result<Asked, WireError> {
+pub fn decode_request(body: &Json<'_>) -> Result<Asked, WireError> {
     let body = Fields::of(body, "")?;
     body.only(&REQUEST)?;
     if body.get("messages").is_none() {
@@ -81,8 +80,8 @@ fn blocks<'a>(of: &Fields<'a>, key: &str) -> Result<Vec<Fields<'a>>, WireError> 
 }
 
 fn read_texts(of: &Fields<'_>, key: &str) -> Result<Vec<Part>, WireError> {
-    if let Some(Value::String(text)) = of.get(key) {
-        return Ok(vec![Part::Text(text.clone())]);
+    if let Some(Json::Text(text)) = of.get(key) {
+        return Ok(vec![Part::Text(text.clone().into_owned())]);
     }
     let text = |block: &Fields<'_>| {
         if block.text("type")? == "text" { read_part(block) } else { block.wrong("type", NOT_SUPPORTED) }
@@ -91,8 +90,8 @@ fn read_texts(of: &Fields<'_>, key: &str) -> Result<Vec<Part>, WireError> {
 }
 
 fn read_parts(of: &Fields<'_>, key: &str) -> Result<Vec<Part>, WireError> {
-    if let Some(Value::String(text)) = of.get(key) {
-        return Ok(vec![Part::Text(text.clone())]);
+    if let Some(Json::Text(text)) = of.get(key) {
+        return Ok(vec![Part::Text(text.clone().into_owned())]);
     }
     blocks(of, key)?.iter().map(read_part).collect()
 }
@@ -134,8 +133,8 @@ fn read_message(message: &Fields<'_>, messages: &mut Vec<Message>) -> Result<(),
         "user" => read_user(message, messages),
         "assistant" => {
             let (mut text, mut calls) = (String::new(), Vec::new());
-            if let Some(Value::String(said)) = message.get("content") {
-                text.clone_from(said);
+            if let Some(Json::Text(said)) = message.get("content") {
+                said.as_ref().clone_into(&mut text);
             } else {
                 for block in blocks(message, "content")? {
                     if block.text("type")? == "tool_use" {
@@ -159,8 +158,8 @@ fn read_message(message: &Fields<'_>, messages: &mut Vec<Message>) -> Result<(),
 }
 
 fn read_user(message: &Fields<'_>, messages: &mut Vec<Message>) -> Result<(), WireError> {
-    if let Some(Value::String(text)) = message.get("content") {
-        messages.push(Message::User(vec![Part::Text(text.clone())]));
+    if let Some(Json::Text(text)) = message.get("content") {
+        messages.push(Message::User(vec![Part::Text(text.clone().into_owned())]));
         return Ok(());
     }
     let mut said = Vec::new();
@@ -188,7 +187,7 @@ fn read_user(message: &Fields<'_>, messages: &mut Vec<Message>) -> Result<(), Wi
 
 fn read_call(block: &Fields<'_>) -> Result<ToolCall, WireError> {
     block.only(&USE)?;
-    let input = block.get("input").filter(|input| input.is_object());
+    let input = block.get("input").filter(|input| matches!(input, Json::Object(_)));
     let Some(input) = input else { return block.wrong("input", "is no object") };
     Ok(ToolCall {
         id: block.text("id")?.to_owned(),
@@ -239,7 +238,7 @@ mod tests {
 
     fn check(field: &str, expected: &str) {
         let text = format!(r#"{{"model":"m","max_tokens":1,"messages":[],{field}}}"#);
-        let shown = match decode_request(&serde_json::from_str(&text).unwrap()) {
+        let shown = match decode_request(&Json::from(&serde_json::from_str(&text).unwrap())) {
             Ok(_) => "fine".to_owned(),
             Err(error) => error.to_string(),
         };

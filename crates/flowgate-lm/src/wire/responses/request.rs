@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::super::fields::{Fields, Known, NOT_SUPPORTED};
 use super::super::{Asked, WireError, add_call, image_at, image_url, only_text, put};
 use crate::chat::{Message, Part, Request, Sampling, ToolCall, ToolChoice, ToolSpec};
+use crate::json::Json;
 
 /// The body of a request.
 #[must_use]
@@ -103,7 +104,7 @@ const OPTIONS: Known = Known { read: &[], dropped: &["include_obfuscation"], fix
 ///
 /// # Errors
 /// If it asks for something that a [`Request`] cannot say.
-pub fn decode_request(body: &Value) -> Result<Asked, WireError> {
+pub fn decode_request(body: &Json<'_>) -> Result<Asked, WireError> {
     let body = Fields::of(body, "")?;
     body.only(&REQUEST)?;
     if let Some(options) = body.get("stream_options") {
@@ -115,7 +116,7 @@ pub fn decode_request(body: &Value) -> Result<Asked, WireError> {
     }
     match body.get("input") {
         None => return body.wrong("input", "is missing"),
-        Some(Value::String(text)) => messages.push(Message::User(vec![Part::Text(text.clone())])),
+        Some(Json::Text(text)) => messages.push(Message::User(vec![Part::Text(text.clone().into_owned())])),
         Some(_) => {
             for item in body.objects("input")? {
                 read_item(&item?, &mut messages)?;
@@ -200,8 +201,8 @@ const IMAGE: Known =
 fn read_content(item: &Fields<'_>, key: &str) -> Result<Vec<Part>, WireError> {
     match item.get(key) {
         None => return item.wrong(key, "is missing"),
-        Some(Value::String(text)) if text.is_empty() => return Ok(Vec::new()),
-        Some(Value::String(text)) => return Ok(vec![Part::Text(text.clone())]),
+        Some(Json::Text(text)) if text.is_empty() => return Ok(Vec::new()),
+        Some(Json::Text(text)) => return Ok(vec![Part::Text(text.clone().into_owned())]),
         Some(_) => {}
     }
     let part = |part: Result<Fields<'_>, WireError>| {
@@ -246,7 +247,7 @@ const CHOICE: Known = Known { read: &["name"], dropped: &[], fixed: &[("type", &
 fn read_choice(body: &Fields<'_>) -> Result<ToolChoice, WireError> {
     match body.get("tool_choice") {
         None => Ok(ToolChoice::Auto),
-        Some(Value::String(word)) => match word.as_str() {
+        Some(Json::Text(word)) => match word.as_ref() {
             "auto" => Ok(ToolChoice::Auto),
             "required" => Ok(ToolChoice::Any),
             "none" => Ok(ToolChoice::None),
@@ -266,7 +267,7 @@ mod tests {
 
     fn check(field: &str, expected: &str) {
         let text = format!(r#"{{"model":"m","input":"i",{field}}}"#);
-        let shown = match decode_request(&serde_json::from_str(&text).unwrap()) {
+        let shown = match decode_request(&Json::from(&serde_json::from_str(&text).unwrap())) {
             Ok(_) => "fine".to_owned(),
             Err(error) => error.to_string(),
         };

@@ -1,0 +1,300 @@
+//! Strict JSON whose texts are not copied.
+//!
+//! A chat is sent anew with each message, and most of what is read of it is read only to be compared. So its body is read
+//! without a copy of any text that has no escapes, and without a hash map for each object. What two readers could read
+//! differently, a key that stands twice, is an error.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::fmt;
+use std::hash::{BuildHasher as _, RandomState};
+
+use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::ser::{Serialize, SerializeMap as _, Serializer};
+use serde_json::{Map, Number, Value};
+
+/// A JSON value.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Json<'t> {
+    /// `null`.
+    Null,
+    /// `true` or `false`.
+    Bool(bool),
+    /// A number.
+    Number(Number),
+    /// A text.
+    Text(Cow<'t, str>),
+    /// Values in order.
+    List(Vec<Json<'t>>),
+    /// Values by their keys, in the order of the text; no key stands twice.
+    Object(Vec<(Cow<'t, str>, Json<'t>)>),
+}
+
+impl<'t> Json<'t> {
+    /// Reads one value that takes up the whole of `text`.
+    ///
+    /// # Errors
+    /// On anything that is not JSON, on a key that stands twice in an object, and on nesting deeper than 128; tells the place, never the content.
+    pub fn parse(text: &'t str) -> Result<Self, serde_json::Error> {
+        let mut reader = serde_json::Deserializer::from_str(text);
+        let value = Read.deserialize(&mut reader)?;
+        reader.end()?;
+        Ok(value)
+    }
+
+    /// What stands under a key of an object.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<&Self> {
+        let Self::Object(entries) = self else { return None };
+        entries.iter().find(|(known, _)| known == key).map(|(_, value)| value)
+    }
+
+    /// The text, if it is one.
+    #[must_use]
+    pub fn as_str(&self) -> Option<&str> {
+        if let Self::Text(text) = self { Some(text) } else { None }
+    }
+
+    /// Its copy, which borrows nothing.
+    #[must_use]
+    pub fn to_value(&self) -> Value {
+        match self {
+            Self::Null => Value::Null,
+            Self::Bool(flag) => Value::Bool(*flag),
+            Self::Number(number) => Value::Number(number.clone()),
+            Self::Text(text) => Value::String(text.clone().into_owned()),
+            Self::List(items) => Value::Array(items.iter().map(Self::to_value).collect()),
+            Self::Object(entries) => {
+                let entry =
+                    |(key, value): &(Cow<'_, str>, Self)| (key.clone().into_owned(), value.to_value());
+                Value::Object(entries.iter().map(entry).collect::<Map<_, _>>())
+            }
+        }
+    }
+}
+
+impl<'t> From<&'t Value> for Json<'t> {
+    fn from(value: &'t Value) -> Self {
+        match value {
+            Value::Null => Self::Null,
+            Value::Bool(flag) => Self::Bool(*flag),
+            Value::Number(number) => Self::Number(number.clone()),
+            Value::String(text) => Self::Text(Cow::Borrowed(text)),
+            Value::Array(items) => Self::List(items.iter().map(Self::from).collect()),
+            Value::Object(entries) => {
+                let entry =
+                    |(key, value): (&'t String, &'t Value)| (Cow::Borrowed(key.as_str()), value.into());
+                Self::Object(entries.iter().map(entry).collect())
+            }
+        }
+    }
+}
+
+impl Serialize for Json<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Null => serializer.serialize_unit(),
+            Self::Bool(flag) => serializer.serialize_bool(*flag),
+            Self::Number(number) => number.serialize(serializer),
+            Self::Text(text) => serializer.serialize_str(text),
+            Self::List(items) => serializer.collect_seq(items),
+            Self::Object(entries) => {
+                let mut map = serializer.serialize_map(Some(entries.len()))?;
+                for (key, value) in entries {
+                    map.serialize_entry(key, value)?;
+                }
+                map.end()
+            }
+        }
+    }
+}
+
+/// On one line, without blanks.
+impl fmt::Display for Json<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&serde_json::to_string(self).map_err(|_| fmt::Error)?)
+    }
+}
+
+struct Read;
+
+impl<'de> DeserializeSeed<'de> for Read {
+    type Value = Json<'de>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Json<'de>, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Read {
+    type Value = Json<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Json<'de>, E> {
+        Ok(Json::Null)
+    }
+
+    fn visit_bool<E>(self, flag: bool) -> Result<Json<'de>, E> {
+        Ok(Json::Bool(flag))
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<Json<'de>, E> {
+        Ok(Json::Number(number.into()))
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<Json<'de>, E> {
+        Ok(Json::Number(number.into()))
+    }
+
+    fn visit_f64<E: de::Error>(self, number: f64) -> Result<Json<'de>, E> {
+        Number::from_f64(number).map(Json::Number).ok_or_else(|| E::custom("number is not finite"))
+    }
+
+    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Json<'de>, E> {
+        Ok(Json::Text(Cow::Borrowed(text)))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Json<'de>, E> {
+        Ok(Json::Text(Cow::Owned(text.to_owned())))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Json<'de>, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element_seed(Self)? {
+            list.push(item);
+        }
+        Ok(Json::List(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut read: A) -> Result<Json<'de>, A::Error> {
+        let (mut entries, mut keys) = (Vec::new(), Keys::default());
+        while let Some(key) = read.next_key_seed(Key)? {
+            if !keys.add(&entries, &key) {
+                return Err(de::Error::custom("duplicate key"));
+            }
+            entries.push((key, read.next_value_seed(Self)?));
+        }
+        Ok(Json::Object(entries))
+    }
+}
+
+/// Reads a key.
+struct Key;
+
+impl<'de> DeserializeSeed<'de> for Key {
+    type Value = Cow<'de, str>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Key {
+    type Value = Cow<'de, str>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
+    }
+
+    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
+        Ok(Cow::Borrowed(text))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+        Ok(Cow::Owned(text.to_owned()))
+    }
+}
+
+/// An object has few keys, and they are compared with each other; with more than so many, their hashes are.
+const FEW: usize = 16;
+
+/// Finds the keys that an object has twice.
+#[derive(Default)]
+struct Keys {
+    hashes: HashSet<u64>,
+    state: Option<RandomState>,
+}
+
+impl Keys {
+    /// Whether a key is not there yet.
+    fn add(&mut self, entries: &[(Cow<'_, str>, Json<'_>)], key: &str) -> bool {
+        let is_new = || entries.iter().all(|(known, _)| known != key);
+        if entries.len() < FEW {
+            return is_new();
+        }
+        if self.state.is_none() {
+            let state = RandomState::new();
+            self.hashes = entries.iter().map(|(known, _)| state.hash_one(known.as_ref())).collect();
+            self.state = Some(state);
+        }
+        let Some(state) = &self.state else { return false };
+        self.hashes.insert(state.hash_one(key)) || is_new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn what_readers_could_disagree_on_is_refused() {
+        let check = |text: &str, expected: &str| {
+            let shown = Json::parse(text).map_or_else(|error| error.to_string(), |value| value.to_string());
+            assert_eq!(shown, expected, "{text}");
+        };
+        check(r#"{"b":1,"a":[true,null,"x",-1.5]}"#, r#"{"b":1,"a":[true,null,"x",-1.5]}"#);
+        check(r#" { "\u0061" : "\n" } "#, r#"{"a":"\n"}"#);
+        check(r#"{"to":"bob","to":"mallory"}"#, "duplicate key at line 1 column 16");
+        check(r#"{"to":"bob","\u0074o":"mallory"}"#, "duplicate key at line 1 column 21");
+        check("[{\"a\":1,\n\"a\":2}]", "duplicate key at line 2 column 3");
+        check("9007199254740993", "9007199254740993");
+        check("1e400", "number out of range at line 1 column 5");
+        check("{} {}", "trailing characters at line 1 column 4");
+        check("", "EOF while parsing a value at line 1 column 0");
+        check(&"[".repeat(1000), "recursion limit exceeded at line 1 column 128");
+        // Among many keys as well.
+        let many = (0..100).map(|number| format!(r#""k{number}":0"#)).collect::<Vec<_>>().join(",");
+        check(&format!("{{{many}}}"), &format!("{{{many}}}"));
+        for again in ["k0", "k15", "k16", "k99", r"\u006b50"] {
+            let text = format!(r#"{{{many},"{again}":0}}"#);
+            let error = Json::parse(&text).map_err(|error| error.to_string());
+            assert!(error.is_err_and(|error| error.starts_with("duplicate key")), "{again}");
+        }
+    }
+
+    fn value() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            any::<u64>().prop_map(Value::from),
+            (-1e9..1e9).prop_map(Value::from),
+            ".{0,8}".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(4, 64, 24, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..8).prop_map(Value::from),
+                prop::collection::vec((".{0,3}", inner), 0..24)
+                    .prop_map(|entries| Value::Object(entries.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        /// It is what any reader reads.
+        #[test]
+        fn texts_say_what_they_say_to_others(value in value()) {
+            let text = value.to_string();
+            let others: Value = serde_json::from_str(&text).unwrap();
+            let read = Json::parse(&text).unwrap();
+            prop_assert_eq!(&read.to_value(), &others);
+            prop_assert_eq!(&Json::from(&others), &read);
+            prop_assert_eq!(read.to_string(), others.to_string());
+        }
+    }
+}
