@@ -179,11 +179,13 @@ async fn connection(stream: TcpStream, router: Router, limits: Limits, mut closi
 /// # Errors
 /// If it cannot start.
 pub fn serve(config: Config, ready: impl FnOnce(SocketAddr)) -> Result<Ended, ServeError> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .max_blocking_threads(config.limits.workers.clamp(1, 1024) + config.limits.turns.clamp(1, 1024))
-        .build()
-        .map_err(ServeError::Runtime)?;
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    // Sockets take a small part of the time, and those who look after them wake each other. Turns have threads of their own.
+    if std::env::var_os("TOKIO_WORKER_THREADS").is_none() {
+        runtime
+            .worker_threads(std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2)));
+    }
+    let runtime = runtime.enable_all().build().map_err(ServeError::Runtime)?;
     let ended = runtime.block_on(async {
         // Before anybody is told the address: who knows it may also send the signal.
         let mut signals = Signals::new().map_err(ServeError::Runtime)?;

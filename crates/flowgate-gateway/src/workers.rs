@@ -1,8 +1,15 @@
 //! Evaluation beside the threads that read and write, so that a long one delays no connection.
 
-use std::sync::Arc;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use tokio::sync::Semaphore;
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+
+/// How long a thread waits for more work.
+const IDLE: Duration = Duration::from_secs(10);
 
 /// Why work was not done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,6 +25,7 @@ pub(crate) enum Refused {
 pub(crate) struct Workers {
     turns: Arc<Semaphore>,
     places: Arc<Semaphore>,
+    threads: Arc<Threads>,
 }
 
 impl Workers {
@@ -25,7 +33,8 @@ impl Workers {
     pub(crate) fn new(workers: usize, queue: usize) -> Self {
         let workers = workers.clamp(1, 1024);
         let places = workers.saturating_add(queue).min(Semaphore::MAX_PERMITS);
-        Self { turns: Arc::new(Semaphore::new(workers)), places: Arc::new(Semaphore::new(places)) }
+        let (turns, places) = (Arc::new(Semaphore::new(workers)), Arc::new(Semaphore::new(places)));
+        Self { turns, places, threads: Arc::default() }
     }
 
     /// Does `work` when it is its turn.
@@ -38,12 +47,84 @@ impl Workers {
     ) -> Result<T, Refused> {
         let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| Refused::Busy)?;
         let turn = Arc::clone(&self.turns).acquire_owned().await.map_err(|_| Refused::Broken)?;
-        let job = tokio::task::spawn_blocking(move || {
-            let done = work();
-            drop((turn, place));
-            done
+        let (tell, done) = oneshot::channel();
+        let work = Box::new(move || {
+            let _ = tell.send(work());
         });
-        job.await.map_err(|_| Refused::Broken)
+        self.threads.run(Job { work, _held: (turn, place) }).map_err(|_| Refused::Broken)?;
+        done.await.map_err(|_| Refused::Broken)
+    }
+}
+
+struct Job {
+    work: Box<dyn FnOnce() + Send>,
+    /// Given back when the work is done.
+    _held: (OwnedSemaphorePermit, OwnedSemaphorePermit),
+}
+
+/// Threads that wait for work. The one that worked last is asked first: what it needs is still near.
+#[derive(Debug, Default)]
+struct Threads(Mutex<Idle>);
+
+#[derive(Debug, Default)]
+struct Idle {
+    threads: Vec<(u64, Sender<Job>)>,
+    /// How many there have been.
+    count: u64,
+}
+
+impl Threads {
+    fn idle(&self) -> MutexGuard<'_, Idle> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(self: &Arc<Self>, mut job: Job) -> std::io::Result<()> {
+        let number = loop {
+            let mut idle = self.idle();
+            let Some((_, thread)) = idle.threads.pop() else {
+                idle.count += 1;
+                break idle.count;
+            };
+            drop(idle);
+            match thread.send(job) {
+                Ok(()) => return Ok(()),
+                Err(refused) => job = refused.0,
+            }
+        };
+        let (threads, runtime) = (Arc::clone(self), Handle::current());
+        let thread = std::thread::Builder::new().name("turn".to_owned());
+        thread.spawn(move || threads.work(number, &runtime, job)).map(drop)
+    }
+
+    /// One thread, from its first work on.
+    fn work(&self, number: u64, runtime: &Handle, mut job: Job) {
+        let _runtime = runtime.enter();
+        let (give, take) = channel();
+        loop {
+            let Job { work, _held } = job;
+            // Whoever waits is told by what is dropped.
+            let _ = catch_unwind(AssertUnwindSafe(work));
+            drop(_held);
+            self.idle().threads.push((number, give.clone()));
+            job = match take.recv_timeout(IDLE) {
+                Ok(job) => job,
+                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) => {
+                    let mut idle = self.idle();
+                    let found = idle.threads.iter().position(|(other, _)| *other == number);
+                    if let Some(found) = found {
+                        idle.threads.remove(found);
+                        return;
+                    }
+                    drop(idle);
+                    // Somebody is about to give it something.
+                    match take.recv() {
+                        Ok(job) => job,
+                        Err(_) => return,
+                    }
+                }
+            };
+        }
     }
 }
 

@@ -25,9 +25,9 @@ pub enum Json<'t> {
     /// A text.
     Text(Cow<'t, str>),
     /// Values in order.
-    List(Vec<Json<'t>>),
+    List(Vec<Self>),
     /// Values by their keys, in the order of the text; no key stands twice.
-    Object(Vec<(Cow<'t, str>, Json<'t>)>),
+    Object(Vec<(Cow<'t, str>, Self)>),
 }
 
 impl<'t> Json<'t> {

@@ -134,7 +134,13 @@ pub(crate) fn run(
         if session.conversation.waits_for_decision() {
             approvals.give_up(&client.spec, name)?;
         }
-        session.conversation.offer(request.tools.iter().map(|tool| offered(&client.spec, tool)).collect())?;
+        let tools = || request.tools.iter();
+        let spec = &client.spec;
+        let said =
+            tools().map(|tool| (spec.tool_of(&tool.name), tool.description.as_str(), &tool.parameters));
+        if !session.conversation.offers(said) {
+            session.conversation.offer(tools().map(|tool| offered(spec, tool)).collect())?;
+        }
         session.conversation.set_sampling(request.sampling.clone());
         let mut known = client.history.lock().unwrap_or_else(PoisonError::into_inner);
         session.conversation.sent_chat(&mut known.client, &mut session.history, chat)?;

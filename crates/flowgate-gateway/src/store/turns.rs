@@ -14,7 +14,7 @@ use super::{Kept, PRAGMAS, Place, StoreError};
 
 /// What is in the write-ahead log is brought into the file after so many turns, beside them: whoever brings it there waits for
 /// the disk. Only if that does not get anywhere, it is done [by a turn](super::PRAGMAS).
-const BETWEEN_CHECKPOINTS: u32 = 500;
+const BETWEEN_CHECKPOINTS: u32 = 64;
 
 /// The connection for turns.
 #[derive(Debug)]

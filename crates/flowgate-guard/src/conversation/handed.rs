@@ -11,7 +11,7 @@ use flowgate_lm::chat::Part;
 use serde_json::Value;
 
 use super::{Conversation, Phase, stops};
-use crate::catalogue::Offered;
+use crate::catalogue::{Offered, Words};
 use crate::journal::Input;
 use crate::view::{Answer, Item};
 
@@ -52,6 +52,19 @@ impl Conversation {
     pub(super) fn waits_for_answers(&self) -> bool {
         let is_handed = |answer: &Answer| matches!(answer, Answer::Handed(_));
         self.step().is_some_and(|step| step.calls.iter().any(|made| is_handed(&made.answer)))
+    }
+
+    /// Whether these very tools are on offer already: each with its description and the schema of its arguments, in a server's
+    /// words.
+    pub fn offers<'a>(&self, tools: impl ExactSizeIterator<Item = (Tool, &'a str, &'a Value)>) -> bool {
+        let Some(offered) = &self.offered else { return false };
+        offered.len() == tools.len()
+            && offered.iter().zip(tools).all(|(known, (tool, description, parameters))| {
+                (&known.tool, known.description.as_str(), &known.parameters)
+                    == (&tool, description, parameters)
+                    && known.output.is_none()
+                    && known.words == Words::Server
+            })
     }
 
     /// The tools that are on offer from the next turn on. What is said of a tool that has changed is another description,

@@ -1,7 +1,5 @@
 //! Histories that a caller sends, taken into a conversation.
 
-use std::ops::Range;
-
 use flowgate::label::Label;
 use flowgate::monitor::{Floors, PushError};
 use flowgate::trace::{Body, Content, Entry};
@@ -99,17 +97,27 @@ impl Conversation {
         };
         let top = self.monitor.policy().space().top();
 
-        let mut items: Vec<Option<Item>> = std::mem::take(&mut self.items).into_iter().map(Some).collect();
-        let before = *history.before.get_or_insert(items.len());
+        let before = *history.before.get_or_insert(self.items.len());
+        // Most chats only go on: then everything stays where it is.
+        let goes_on = found.kept == known.len() && !known.is_empty();
+        let mut now = if goes_on { known.clone() } else { Vec::new() };
+        if let Some(last) = now.last_mut() {
+            *last = last.moved(self.items.len());
+        }
+        sent.known += now.len();
+        let mut items: Vec<Option<Item>> = match goes_on {
+            true => Vec::new(),
+            false => std::mem::take(&mut self.items).into_iter().map(Some).collect(),
+        };
         let start =
             |index: usize| index.checked_sub(1).and_then(|i| known.get(i)).map_or(before, |k| k.until);
         // What was done after the last message that the caller holds belongs to it.
-        let end = |index: usize| if index + 1 == known.len() { items.len() } else { start(index + 1) };
-        let ranges: Vec<Range<usize>> = (0..known.len()).map(|index| start(index)..end(index)).collect();
+        let all = items.len();
+        let end = |index: usize| if index + 1 == known.len() { all } else { start(index + 1) };
         self.items.extend(items.get_mut(..before).into_iter().flatten().filter_map(Option::take));
 
         let behind = found.instead.end + found.retained.len();
-        let stands = (0..found.kept).map(Stands::Known);
+        let stands = (now.len()..found.kept).map(Stands::Known);
         let order = stands
             .chain(found.instead.map(|index| Stands::New(index, Some(floor))))
             .chain(found.retained.map(Stands::Known))
@@ -117,12 +125,11 @@ impl Conversation {
                 (behind..found.kept + rest.len())
                     .map(|index| Stands::New(index, (index < held_elsewhere).then_some(top))),
             );
-        let mut now: Vec<Known> = Vec::new();
         for stands in order {
             match stands {
                 Stands::Known(index) => {
-                    let range = ranges.get(index).cloned().unwrap_or_default();
-                    self.items.extend(items.get_mut(range).into_iter().flatten().filter_map(Option::take));
+                    let range = items.get_mut(start(index)..end(index));
+                    self.items.extend(range.into_iter().flatten().filter_map(Option::take));
                     now.extend(known.get(index).map(|known| known.moved(self.items.len())));
                     sent.known += 1;
                 }

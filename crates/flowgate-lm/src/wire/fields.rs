@@ -125,9 +125,12 @@ impl<'a> Fields<'a> {
         &self,
         key: &str,
     ) -> Result<impl Iterator<Item = Result<Self, WireError>> + use<'a>, WireError> {
-        let name: Rc<str> = self.at(key).into();
-        let items = self.list(key)?.iter().enumerate();
+        let items = self.list(key)?;
+        // Most messages call nothing.
+        let name: Rc<str> = if items.is_empty() { "".into() } else { self.at(key).into() };
         Ok(items
+            .iter()
+            .enumerate()
             .map(move |(at, item)| Self::standing(item, Place { name: Rc::clone(&name), index: Some(at) })))
     }
 
