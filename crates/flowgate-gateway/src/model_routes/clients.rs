@@ -20,6 +20,8 @@ pub(crate) struct Known {
     pub(crate) history: Mutex<Shown>,
     quota: Mutex<Quota>,
     at_work: AtomicUsize,
+    /// Conversations that were begun here.
+    begun: AtomicUsize,
 }
 
 /// What a client was shown, as far as it is known here.
@@ -47,6 +49,12 @@ impl Known {
             pinned: self.spec.pinned.clone(),
             ..history::Client::default()
         }
+    }
+
+    /// Another conversation has begun: whether it is time to see if there are too many. To look takes long where there are
+    /// many, and then a few too many are not much more.
+    pub(crate) fn begins_another(&self) -> bool {
+        self.begun.fetch_add(1, Ordering::Relaxed).is_multiple_of((self.spec.sessions / 64).max(1))
     }
 
     /// Takes one request from the quota.
@@ -103,7 +111,7 @@ impl Clients {
             let history = Shown { client, next: 0, is_loaded: false };
             let quota = Quota { left: f64::from(spec.requests_per_minute), since: Instant::now() };
             let (history, quota) = (Mutex::new(history), Mutex::new(quota));
-            Arc::new(Known { spec, history, quota, at_work: AtomicUsize::new(0) })
+            Arc::new(Known { spec, history, quota, at_work: AtomicUsize::new(0), begun: AtomicUsize::new(0) })
         });
         Self(known.collect())
     }

@@ -229,7 +229,7 @@ impl Sessions {
         };
         let new = opened.turns == 0;
         if let Some(session) = again(client, &opened)? {
-            if new {
+            if new && client.begins_another() {
                 self.make_room(client, found.name())?;
             }
             return Ok(session);

@@ -122,6 +122,11 @@ impl Store {
         key: &str,
         known: i64,
     ) -> Result<Opened, StoreError> {
+        if let Some(turns) = self.turns.as_ref().filter(|_| known == 0)
+            && turns.begin((client, name), basis, key)?
+        {
+            return Ok(Opened { key: key.to_owned(), turns: 0, bytes: 0, inputs: Vec::new() });
+        }
         within(async {
             let mut tx = self.begin().await?;
             let (holder, until) = if self.is_shared { (self.holder.as_str(), HELD) } else { ("", 0) };
@@ -220,7 +225,11 @@ impl Store {
     ) -> Result<Vec<String>, StoreError> {
         let sql = "SELECT name FROM conversations WHERE client = $1 AND name <> $2 AND held_until < {now} \
                    ORDER BY used DESC LIMIT 1000 OFFSET $3";
-        let query = sqlx::query(self.timed(sql)).bind(client).bind(newest).bind((most - 1).max(0));
+        let (sql, from) = (self.timed(sql), (most - 1).max(0));
+        if let Some(turns) = &self.turns {
+            return turns.names(sql.as_str(), (client, newest), from);
+        }
+        let query = sqlx::query(sql).bind(client).bind(newest).bind(from);
         let rows = within(async { Ok(query.fetch_all(&self.pool).await?) }).await?;
         Ok(rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?)
     }

@@ -45,6 +45,33 @@ impl Turns {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Begins a conversation; false if it is there.
+    pub(super) fn begin(
+        &self,
+        (client, name): (&str, &str),
+        basis: &str,
+        key: &str,
+    ) -> Result<bool, StoreError> {
+        let sql = "INSERT INTO conversations (client, name, basis, key, turns, bytes, used, holder, held_until) \
+                   VALUES (?1, ?2, ?3, ?4, 0, 0, CAST(unixepoch('subsec') * 1000 AS INTEGER), '', 0) ON CONFLICT DO NOTHING";
+        let state = self.state();
+        let mut insert = state.connection.prepare_cached(sql)?;
+        Ok(insert.execute(params![client, name, basis, key])? == 1)
+    }
+
+    /// The names that a query finds of a client's conversations.
+    pub(super) fn names(
+        &self,
+        sql: &str,
+        (client, newest): (&str, &str),
+        from: i64,
+    ) -> Result<Vec<String>, StoreError> {
+        let state = self.state();
+        let mut select = state.connection.prepare_cached(sql)?;
+        let names = select.query_map(params![client, newest, from], |row| row.get(0))?;
+        Ok(names.collect::<Result<_, _>>()?)
+    }
+
     /// Keeps a turn if none was kept since. Before anybody else can write, `noted` is told whether chats that begin like this
     /// one may belong elsewhere.
     pub(super) fn keep(&self, kept: &Kept<'_>, noted: impl FnOnce(bool)) -> Result<(), StoreError> {
