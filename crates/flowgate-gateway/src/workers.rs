@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{Semaphore, oneshot};
 
 /// How long a thread waits for more work.
 const IDLE: Duration = Duration::from_secs(10);
@@ -48,19 +48,21 @@ impl Workers {
         let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| Refused::Busy)?;
         let turn = Arc::clone(&self.turns).acquire_owned().await.map_err(|_| Refused::Broken)?;
         let (tell, done) = oneshot::channel();
-        let work = Box::new(move || {
-            let _ = tell.send(work());
-        });
-        self.threads.run(Job { work, _held: (turn, place) }).map_err(|_| Refused::Broken)?;
+        let job = move || {
+            let done = catch_unwind(AssertUnwindSafe(work));
+            // Who is told may ask for more at once.
+            drop((turn, place));
+            if let Ok(done) = done {
+                let _ = tell.send(done);
+            }
+        };
+        self.threads.run(Box::new(job)).map_err(|_| Refused::Broken)?;
         done.await.map_err(|_| Refused::Broken)
     }
 }
 
-struct Job {
-    work: Box<dyn FnOnce() + Send>,
-    /// Given back when the work is done.
-    _held: (OwnedSemaphorePermit, OwnedSemaphorePermit),
-}
+/// Work that does not panic.
+type Job = Box<dyn FnOnce() + Send>;
 
 /// Threads that wait for work. The one that worked last is asked first: what it needs is still near.
 #[derive(Debug, Default)]
@@ -101,10 +103,7 @@ impl Threads {
         let _runtime = runtime.enter();
         let (give, take) = channel();
         loop {
-            let Job { work, _held } = job;
-            // Whoever waits is told by what is dropped.
-            let _ = catch_unwind(AssertUnwindSafe(work));
-            drop(_held);
+            job();
             self.idle().threads.push((number, give.clone()));
             job = match take.recv_timeout(IDLE) {
                 Ok(job) => job,
