@@ -557,10 +557,12 @@ fn audit_log(folder: &str) -> (PathBuf, PathBuf) {
     let log = Log::open(&path, Key::load_or_create(&key).unwrap(), options, Time(0)).unwrap();
     for (conversation, said) in [("c1", "a secret"), ("c2\u{9b}31m", "another")] {
         let reasons = vec!["no secrets".to_owned()];
-        let event = Event::ReplyWithheld { conversation: conversation.to_owned(), reasons };
+        let (conversation, client, tenant) = (conversation.to_owned(), "agent".to_owned(), "acme".to_owned());
+        let event = Event::ReplyWithheld { conversation, client, tenant, reasons };
         log.append_with(Time(1000), &event, said).unwrap();
     }
-    log.forget(Time(2000), &Forget::Conversation("c1".to_owned())).unwrap();
+    let whose = Forget { conversation: Some("c1".to_owned()), ..Forget::default() };
+    log.forget(Time(2000), &whose, "ann").unwrap();
     let stop = Event::KillSwitch { what: "everything".to_owned(), who: "ann".to_owned(), state: Switch::Set };
     log.append(Time(3000), &stop).unwrap();
     log.close(Time(4000)).unwrap();
@@ -592,7 +594,8 @@ fn a_changed_audit_log_is_found() {
     let open = file("audit-open.jsonl", open.as_bytes());
     check(&["audit", "verify", name(&open)], 0, "  unsigned  1 line\n");
     check(&["audit", "verify", name(&open)], 0, "note: lines behind the last head are signed by nobody");
-    let changed = file("audit-changed.jsonl", lines.replace("\"who\":\"ann\"", "\"who\":\"bob\"").as_bytes());
+    let changed =
+        file("audit-changed.jsonl", lines.replace("\"ann\",\"state\"", "\"bob\",\"state\"").as_bytes());
     check(&["audit", "verify", name(&changed)], 1, "audit-changed.jsonl: line 8: it does not follow from");
     let other = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a";
     check(&["audit", "verify", path, "--key", other], 1, "line 1: the log was begun with another key");
@@ -600,6 +603,10 @@ fn a_changed_audit_log_is_found() {
     let kept = std::fs::read_to_string(&contents).unwrap();
     std::fs::write(&contents, kept.replace("another", "altered")).unwrap();
     check(&["audit", "verify", path], 1, "line 4: its content is not what was recorded: it was changed");
+    check(&["audit", "show", path, "--content"], 1, "line 4: its content is not what was recorded");
+    std::fs::remove_file(&contents).unwrap();
+    let missing = "0 kept, 1 forgotten, 1 missing that the log does not say were forgotten\n";
+    check(&["audit", "verify", path], 0, missing);
 
     check(&["audit", "verify", "no-such-file"], 2, "no-such-file: there is no such file");
     check(&["audit", "verify", path, "--key", "no-such-file"], 2, "no-such-file: there is no such file");
@@ -627,4 +634,42 @@ fn an_audit_log_is_listed() {
     check(&["audit", "show", name(&swapped)], 1, "line 4: `seq` is 4, and should be 3");
     check(&["audit", "show", "no-such-file"], 2, "no-such-file: there is no such file");
     check(&["audit", "show", "--help"], 0, "--json | jq 'select(.verdict == \"deny\")'");
+}
+
+#[cfg(feature = "gateway")]
+#[test]
+fn content_is_shown_and_deleted() {
+    let (log, _) = audit_log("audit-forget");
+    let path = name(&log);
+    let contents = log.with_file_name("audit.jsonl.content");
+    let before = std::fs::read_to_string(&contents).unwrap();
+    check(
+        &["audit", "show", path, "--content"],
+        0,
+        "reply-withheld        c1                                                                   agent\n    (gone)\n",
+    );
+    check(&["audit", "show", path, "--content"], 0, "agent\n    another\n");
+    check(&["audit", "show", path, "--content", "--json"], 0, "\"said\":null}\n");
+    check(&["audit", "show", path, "--content", "--json"], 0, "\"said\":\"another\"}\n");
+
+    check(&["audit", "forget", path], 2, "required");
+    check(
+        &["audit", "forget", "no-such-file", "--client", "agent"],
+        2,
+        "no-such-file: there is no such file",
+    );
+    let no_key = ["audit", "forget", path, "--client", "agent", "--key-file", "no-such-file"];
+    check(&no_key, 2, "no-such-file: there is no such file");
+    check(&["audit", "forget", path, "--client", "agent", "--tenant", "other"], 0, "0 contents were deleted");
+    let busy = std::fs::File::open(log.with_file_name("audit.jsonl.lock")).unwrap();
+    busy.lock().unwrap();
+    check(&["audit", "forget", path, "--client", "agent"], 2, "another process appends to this log: stop it");
+    drop(busy);
+    check(&["audit", "forget", path, "--client", "agent"], 0, "1 content was deleted; the log says so");
+    check(&["audit", "verify", path], 0, "  content   0 kept, 2 forgotten\n");
+    assert_eq!(std::fs::read_to_string(&contents).unwrap(), "");
+    // What was deleted comes back from somewhere.
+    std::fs::write(&contents, before).unwrap();
+    let again = "1 kept, 1 forgotten, 1 there again that the log says were forgotten\n";
+    check(&["audit", "verify", path], 0, again);
 }

@@ -110,8 +110,8 @@ impl ModelRoutes {
     /// # Errors
     /// If the store cannot be opened.
     pub(crate) async fn open(config: Config) -> Result<Self, StoreError> {
-        let Config { clients, store, people, asking, webhook, audit, remarks } = config;
-        let recorder = Recorder::open(audit.as_ref(), &clients)?;
+        let Config { clients, store, people, asking, webhook, audit, remarks, keys } = config;
+        let recorder = Recorder::open(audit.as_ref(), &clients, keys)?;
         let open = Arc::new(Store::open(&store.place).await?);
         let webhook = webhook.map(|(url, secret)| Webhook::new(url, secret.into_bytes())).transpose();
         let webhook = webhook.map_err(|_| StoreError::Damaged("no thread can be started for the webhook"))?;
@@ -120,7 +120,7 @@ impl ModelRoutes {
         let approvals =
             Approvals::new(Arc::clone(&open), people, recorder.clone(), asking, webhook, consents.collect());
         let approvals = Arc::new(approvals);
-        upkeep::begin(&open, &approvals, store.retention);
+        upkeep::begin(&open, &approvals, &recorder, store.retention);
         let sessions = Sessions::new(open, store.memory, store.conversation);
         let (clients, answers) = (Clients::new(clients), AtomicU64::new(0));
         let (waiters, cancelled) = (Mutex::default(), Mutex::default());
@@ -208,7 +208,7 @@ impl ModelRoutes {
         let done = self.guarded(received, found.name(), &mut held, (asked, &chat), waiting, &mut stream);
         // What goes out must be known, whatever happens next.
         let events = held.get().map(|session| std::mem::take(&mut session.events)).unwrap_or_default();
-        let kept = match self.recorder.record(&events) {
+        let kept = match self.recorder.record_without(&events, received.key.as_deref()) {
             Ok(()) => self.sessions.keep(client, &found, &mut held),
             Err(error) => Err(self.sessions.give_up(&found, &mut held, error)),
         };

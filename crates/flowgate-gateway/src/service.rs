@@ -48,6 +48,7 @@ pub(crate) enum Route {
     Decide,
     Frozen,
     Freeze,
+    Forget,
     Server,
     Listen,
     EndConnection,
@@ -59,7 +60,7 @@ impl Route {
         match self {
             Self::Health | Self::OpenApi | Self::Model(_) | Self::Models => true,
             Self::Questions | Self::QuestionEvents | Self::Question | Self::Decide => true,
-            Self::Frozen | Self::Freeze => true,
+            Self::Frozen | Self::Freeze | Self::Forget => true,
             Self::Server | Self::Listen | Self::EndConnection => true,
             Self::Load | Self::Check | Self::Batch | Self::Metrics => false,
         }
@@ -67,7 +68,7 @@ impl Route {
 }
 
 /// Every route: what is served, what the description describes, and what a lost client is told.
-pub(crate) const ROUTES: [(Method, &str, Route); 20] = [
+pub(crate) const ROUTES: [(Method, &str, Route); 21] = [
     (Method::POST, "/api/v1/policy/load", Route::Load),
     (Method::POST, "/api/v1/policy/check", Route::Check),
     (Method::POST, "/api/v1/policy/check/batch", Route::Batch),
@@ -85,6 +86,7 @@ pub(crate) const ROUTES: [(Method, &str, Route); 20] = [
     (Method::POST, "/api/v1/approvals/{id}", Route::Decide),
     (Method::GET, "/api/v1/freezes", Route::Frozen),
     (Method::POST, "/api/v1/freezes", Route::Freeze),
+    (Method::POST, "/api/v1/audit/forget", Route::Forget),
     (Method::POST, "/mcp/{server}", Route::Server),
     (Method::GET, "/mcp/{server}", Route::Listen),
     (Method::DELETE, "/mcp/{server}", Route::EndConnection),
@@ -215,7 +217,7 @@ impl Service {
             Route::Questions => self.approvals()?.list(request.headers(), request.uri().query()).await,
             Route::Question => self.approvals()?.get(request.headers(), last(request.uri())).await,
             Route::Frozen => self.approvals()?.freezes(request.headers()).await,
-            Route::Decide | Route::Freeze => self.say(route, request).await,
+            Route::Decide | Route::Freeze | Route::Forget => self.say(route, request).await,
             Route::Health => Ok(Reply::json(StatusCode::OK, &Health::now())),
             Route::OpenApi => Ok(Reply::json_document(openapi::DOCUMENT)),
             Route::Metrics => Ok(Reply::document("text/plain; version=0.0.4; charset=utf-8", self.figures())),
@@ -246,6 +248,7 @@ impl Service {
         let read = self.receive(&head.headers, body).await?;
         match route {
             Route::Decide => approvals.decide(&head.headers, last(&head.uri), &read.bytes).await,
+            Route::Forget => approvals.forget(&head.headers, &read.bytes).await,
             _ => approvals.switch(&head.headers, &read.bytes).await,
         }
     }

@@ -556,7 +556,7 @@ impl Conversation {
         let method = self.settings.method.name();
         let (mut text, disarmed) = links::disarm(&mut self.monitor, method, text, label, &mut self.judged);
         if !withheld.is_empty() {
-            text.clear();
+            self.turn.withheld.push(std::mem::take(&mut text));
         }
         self.said = self.said.join(&label);
         self.turn.replies.push(Reply { text, label: self.monitor.describe(&label), withheld, disarmed });

@@ -13,6 +13,10 @@ pub enum Event {
     Asked {
         /// The conversation.
         conversation: String,
+        /// The client.
+        client: String,
+        /// What the client belongs to.
+        tenant: String,
         /// The tool.
         tool: String,
         /// Stands for the call.
@@ -46,6 +50,10 @@ pub enum Event {
     ReplyWithheld {
         /// The conversation.
         conversation: String,
+        /// The client.
+        client: String,
+        /// What the client belongs to.
+        tenant: String,
         /// Names of the rules.
         reasons: Vec<String>,
     },
@@ -160,6 +168,29 @@ impl Event {
         }
     }
 
+    /// The client that it is of.
+    pub fn client(&self) -> Option<&str> {
+        self.whose().map(|(client, _)| client)
+    }
+
+    /// What its client belongs to.
+    pub fn tenant(&self) -> Option<&str> {
+        self.whose().map(|(_, tenant)| tenant)
+    }
+
+    fn whose(&self) -> Option<(&str, &str)> {
+        match self {
+            Self::Judged(Judged { client, tenant, .. })
+            | Self::Asked { client, tenant, .. }
+            | Self::ReplyWithheld { client, tenant, .. }
+            | Self::Session { client, tenant, .. } => Some((client, tenant)),
+            Self::Decided { .. }
+            | Self::ApprovalUsed { .. }
+            | Self::KillSwitch { .. }
+            | Self::ConfigurationLoaded { .. } => None,
+        }
+    }
+
     /// Whether somebody answers for it: it has to be on the disk before anything follows from it.
     pub(super) fn is_decision(&self) -> bool {
         matches!(self, Self::Decided { .. } | Self::ApprovalUsed { .. } | Self::KillSwitch { .. })
@@ -167,12 +198,13 @@ impl Event {
 
     pub(super) fn fields(&self) -> Fields {
         let mut fields = Fields::default();
-        fields.some("conversation", self.conversation());
+        fields
+            .some("conversation", self.conversation())
+            .some("client", self.client())
+            .some("tenant", self.tenant());
         match self {
             Self::Judged(judged) => {
                 fields
-                    .text("client", &judged.client)
-                    .text("tenant", &judged.tenant)
                     .text("policy", &judged.policy)
                     .text("tool", &judged.tool)
                     .text("verdict", judged.verdict.name())
@@ -204,9 +236,7 @@ impl Event {
                 };
                 fields.text("what", what).text("who", who).text("state", state);
             }
-            Self::Session { client, tenant, .. } => {
-                fields.text("client", client).text("tenant", tenant);
-            }
+            Self::Session { .. } => {}
             Self::ConfigurationLoaded { policies } => {
                 fields.list("policies", policies);
             }
@@ -248,11 +278,13 @@ mod tests {
         check(
             Event::Asked {
                 conversation: s("c1"),
+                client: s("agent"),
+                tenant: s("acme"),
                 tool: s("send"),
                 digest: s("d"),
                 reasons: vec![s("no secrets")],
             },
-            r#"{"kind":"asked","conversation":"c1","tool":"send","digest":"d","reasons":["no secrets"]}"#,
+            r#"{"kind":"asked","conversation":"c1","client":"agent","tenant":"acme","tool":"send","digest":"d","reasons":["no secrets"]}"#,
         );
         check(
             Event::Decided {
@@ -269,8 +301,13 @@ mod tests {
             r#"{"kind":"approval-used","conversation":"c1","tool":"send","digest":"d"}"#,
         );
         check(
-            Event::ReplyWithheld { conversation: s("c1"), reasons: vec![] },
-            r#"{"kind":"reply-withheld","conversation":"c1","reasons":[]}"#,
+            Event::ReplyWithheld {
+                conversation: s("c1"),
+                client: s("agent"),
+                tenant: s("acme"),
+                reasons: vec![],
+            },
+            r#"{"kind":"reply-withheld","conversation":"c1","client":"agent","tenant":"acme","reasons":[]}"#,
         );
         check(
             Event::KillSwitch { what: s("everything"), who: s("ann"), state: Switch::Set },

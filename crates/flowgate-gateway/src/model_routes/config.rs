@@ -18,6 +18,7 @@
 mod file;
 mod server;
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::hint::black_box;
@@ -61,6 +62,8 @@ pub struct Config {
     pub audit: Option<AuditSpec>,
     /// Who is told of what the operator may want to know.
     pub remarks: Remarks,
+    /// Every key that the file names, for what must not hold one.
+    pub keys: Vec<Secret>,
 }
 
 /// Where remarks to the operator go, such as that a tool is hidden. They hold names that others chose.
@@ -155,6 +158,11 @@ impl Secret {
         Self(text.into())
     }
 
+    /// The text without this key. What is so short that it stands in many texts is not looked for.
+    pub(crate) fn hidden_in(&self, text: &str) -> String {
+        if self.0.len() < MIN_HIDDEN { text.to_owned() } else { text.replace(&self.0, "[key]") }
+    }
+
     pub(crate) fn into_bytes(self) -> Vec<u8> {
         self.0.into_bytes()
     }
@@ -194,6 +202,9 @@ const FORMAT: u32 = 1;
 /// The shortest key of a client: what is shorter can be guessed.
 const MIN_KEY: usize = 16;
 
+/// The shortest key that is looked for where none may be.
+const MIN_HIDDEN: usize = 8;
+
 /// Reads the file. Paths in it start at `folder`, `environment` gives variables.
 ///
 /// # Errors
@@ -210,7 +221,7 @@ pub fn read(
         let message = error.message().lines().next().unwrap_or_default();
         ConfigError(format!("line {}: {message}", line + 1))
     })?;
-    let reader = Reader { folder, environment };
+    let reader = Reader { folder, environment, keys: RefCell::default() };
     let mut upstreams = BTreeMap::new();
     for (name, spec) in file.upstreams {
         let upstream =
@@ -265,11 +276,13 @@ pub fn read(
         client.basis = random::hex(&Sha256::digest(basis.to_string()));
     }
     let store = reader.store(file.store).map_err(|why| ConfigError(format!("store: {why}")))?;
-    let audit = file.audit.map(|AuditTable { file, key_file }| {
+    let audit = file.audit.map(|AuditTable { file, key_file, content_days }| {
         let key = key_file.unwrap_or_else(|| file.with_extension("key"));
-        AuditSpec { file: folder.join(file), key: folder.join(key) }
+        let content = content_days.map(|days| Duration::from_secs(u64::from(days.get()) * DAY));
+        AuditSpec { file: folder.join(file), key: folder.join(key), content }
     });
-    Ok(Config { clients, store, people, asking, webhook, audit, remarks: Remarks::default() })
+    let keys = reader.keys.into_inner();
+    Ok(Config { clients, store, people, asking, webhook, audit, remarks: Remarks::default(), keys })
 }
 
 /// What is called so.
@@ -283,6 +296,8 @@ fn known<T>(kind: &str, name: &str, all: &BTreeMap<String, Arc<T>>) -> Result<Ar
 struct Reader<'a> {
     folder: &'a Path,
     environment: &'a dyn Fn(&str) -> Option<String>,
+    /// The keys that were read.
+    keys: RefCell<Vec<Secret>>,
 }
 
 impl Reader<'_> {
@@ -449,6 +464,7 @@ impl Reader<'_> {
             (None, Some(file)) => self.text(&self.folder.join(file))?,
             (None, None) => return Ok(None),
         };
+        self.keys.borrow_mut().push(Secret::new(key.trim()));
         Ok(Some(key.trim().to_owned()))
     }
 

@@ -22,8 +22,8 @@ use super::clients::Known;
 use super::servers::Machines;
 use super::turn::{self, Failure};
 use crate::approvals::Asked;
-use crate::audit::Event;
 use crate::random;
+use crate::recorder::Note;
 use crate::store::{self, Kept, Opened, Seen, Store, StoreError, Transaction, wait};
 
 /// How long a request waits for another one that goes on with the same conversation in another gateway.
@@ -50,7 +50,7 @@ pub(crate) struct Session {
     /// What stands between its client and the servers of it.
     pub(super) machines: Machines,
     /// What happened in this turn, for the audit log.
-    pub(crate) events: Vec<Event>,
+    pub(crate) events: Vec<Note>,
     /// Questions that were answered by a yes in this turn, whose calls go out with it.
     pub(crate) used: Vec<Asked>,
 }

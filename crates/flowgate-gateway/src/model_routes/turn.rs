@@ -24,7 +24,7 @@ use super::sessions::Session;
 use super::stream::Outgoing;
 use crate::approvals::{Answered, Approvals, Asked, Asker};
 use crate::audit::Event;
-use crate::recorder;
+use crate::recorder::{self, Note};
 
 /// Why a request is not answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -114,7 +114,7 @@ pub(crate) fn run(
     let withdrawn = approvals.withdrawn(&client.spec)?;
     let has_changed = session.conversation.withdraw(&withdrawn);
     let mut is_resumed = false;
-    let asker = Asker { client: &client.spec, conversation: name, turns: session.turns(), waiting };
+    let asker = Asker { client: &client.spec, conversation: name, turns: session.turns(), waiting, key };
     let (mut question, mut used): (Option<Asked>, Vec<Asked>) = (None, Vec::new());
     if session.conversation.resume(&mut session.history, chat) {
         let digest = session.conversation.asked().unwrap_or_default();
@@ -161,18 +161,18 @@ pub(crate) fn run(
         observer: &mut watch,
     };
     let ended = agent.go_on(&mut session.conversation);
-    let turn = match ended {
+    let mut turn = match ended {
         Ok(turn) => turn,
         Err(error) => {
             let judged = session.conversation.judged();
-            session.events = events(client, name, &Done { judged, ..Done::default() });
+            session.events = events(client, name, &mut Done { judged, ..Done::default() });
             return Err(match error {
                 TurnError::Model(error) => of_model(&error),
                 TurnError::Full(error) => error.into(),
             });
         }
     };
-    session.events = events(client, name, &turn);
+    session.events = events(client, name, &mut turn);
     if turn.ended != Some(Ended::Asked) {
         // What was handed over before may have been stopped since.
         let mut calls = turn.calls.iter();
@@ -188,7 +188,7 @@ pub(crate) fn run(
         }
     }
     for Asked { digest, tool, .. } in used.iter().cloned() {
-        session.events.push(Event::ApprovalUsed { conversation: name.to_owned(), tool, digest });
+        session.events.push(Event::ApprovalUsed { conversation: name.to_owned(), tool, digest }.into());
     }
     session.used = used;
     let completion = match turn.ended {
@@ -208,13 +208,12 @@ impl Session {
     }
 }
 
-/// What is recorded of a turn.
-fn events(client: &Known, name: &str, turn: &Done) -> Vec<Event> {
-    let judged = turn.judged.iter().map(|call| recorder::judged(&client.spec, name, call));
-    let withheld = turn.replies.iter().filter(|reply| !reply.withheld.is_empty());
-    let withheld =
-        withheld.map(|_| Event::ReplyWithheld { conversation: name.to_owned(), reasons: Vec::new() });
-    judged.chain(withheld).collect()
+/// What is recorded of a turn. It is nowhere else afterwards.
+fn events(client: &Known, name: &str, turn: &mut Done) -> Vec<Note> {
+    let judged = std::mem::take(&mut turn.judged).into_iter();
+    let withheld = std::mem::take(&mut turn.withheld).into_iter();
+    let judged = judged.map(|call| recorder::judged(&client.spec, name, call));
+    judged.chain(withheld.map(|text| recorder::withheld(&client.spec, name, text))).collect()
 }
 
 /// What the client gets of a turn that waits for a person.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::approvals::Approvals;
+use crate::recorder::Recorder;
 use crate::store::Store;
 
 /// How often this gateway says that it is still there: several times in the time for which it holds conversations.
@@ -15,8 +16,22 @@ const EXPIRE: Duration = Duration::from_secs(30);
 /// How often what is too old is deleted.
 const CLEAN: Duration = Duration::from_secs(600);
 
+/// How often content beside the audit log is deleted that is too old: all that is kept is written anew.
+const FORGET: Duration = Duration::from_secs(3600);
+
 /// Looks after a store until it is closed. What was not used for `retention` is deleted.
-pub(super) fn begin(store: &Arc<Store>, approvals: &Arc<Approvals>, retention: Duration) {
+pub(super) fn begin(
+    store: &Arc<Store>,
+    approvals: &Arc<Approvals>,
+    recorder: &Recorder,
+    retention: Duration,
+) {
+    if let Some(recording) = recorder.recording() {
+        tokio::spawn(often(FORGET, recording, |recording| async move {
+            // What cannot be deleted now is deleted later.
+            drop(tokio::task::spawn_blocking(move || recording.expire()).await);
+        }));
+    }
     if store.is_shared() {
         let store = Arc::downgrade(store);
         // What fails is tried again: a conversation that was held by nobody for too long is not kept.

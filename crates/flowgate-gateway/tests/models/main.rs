@@ -4,6 +4,7 @@
 
 mod approvals;
 mod audited;
+mod contents;
 mod gateway;
 mod kept;
 mod mcp;

@@ -398,7 +398,7 @@ impl Exchange<'_> {
         }
         let put = Put { server: self.request.server.name.clone(), what };
         let (said, judged) = session.put(spec, put);
-        let events = judged.iter().map(|call| recorder::judged(spec, &self.request.conversation, call));
+        let events = judged.into_iter().map(|call| recorder::judged(spec, &self.request.conversation, call));
         session.events.extend(events);
         for out in &said {
             if let Out::Client(text) = out {
@@ -413,12 +413,14 @@ impl Exchange<'_> {
         let Request { client, server, conversation, .. } = self.request;
         let Some(found) = session.question(&server.name, question) else { return Said::Nothing };
         let ask = session.conversation.ask(found);
-        let asker = Asker { client: &client.spec, conversation, turns: BESIDE, waiting: self.waiting };
+        let asker =
+            Asker { client: &client.spec, conversation, turns: BESIDE, waiting: self.waiting, key: None };
         let Answered { decision, asked } = self.routes.approvals.ask(asker, &ask, &session.used);
         match (decision, asked) {
             (Decision::Allow, Some(asked)) => {
                 let Asked { digest, tool, .. } = asked.clone();
-                session.events.push(Event::ApprovalUsed { conversation: conversation.clone(), tool, digest });
+                let used = Event::ApprovalUsed { conversation: conversation.clone(), tool, digest };
+                session.events.push(used.into());
                 session.used.push(asked);
                 Said::Yes
             }
