@@ -180,6 +180,8 @@ pub struct Conversation {
     clearance: Clearance,
     /// Calls that the caller has got in the last message, and that have not run beside the chat.
     delivered: HashSet<String>,
+    /// Calls that were taken to run beside the chat since somebody asked: the tool, and what stands for the call.
+    taken: Vec<(Tool, String)>,
     /// Calls that ran beside the chat, and what they answered.
     beside: HashMap<String, EventId>,
     /// What was offered last, if all of it could be taken in.
@@ -223,6 +225,7 @@ impl Conversation {
             roster: None,
             clearance,
             delivered: HashSet::new(),
+            taken: Vec::new(),
             beside: HashMap::new(),
             offered: None,
             inputs: None,

@@ -46,6 +46,19 @@ pub enum Event {
         /// Stands for the call.
         digest: String,
     },
+    /// A call that the chat had permitted went to its server beside the chat.
+    RanBeside {
+        /// The conversation.
+        conversation: String,
+        /// The client.
+        client: String,
+        /// What the client belongs to.
+        tenant: String,
+        /// The tool.
+        tool: String,
+        /// Stands for the call.
+        digest: String,
+    },
     /// Something that the model said was not passed on.
     ReplyWithheld {
         /// The conversation.
@@ -146,6 +159,7 @@ impl Event {
             Self::Asked { .. } => "asked",
             Self::Decided { .. } => "decided",
             Self::ApprovalUsed { .. } => "approval-used",
+            Self::RanBeside { .. } => "ran-beside",
             Self::ReplyWithheld { .. } => "reply-withheld",
             Self::KillSwitch { .. } => "kill-switch",
             Self::Session { phase: Phase::Begun, .. } => "session-begun",
@@ -162,6 +176,7 @@ impl Event {
             Self::Asked { conversation, .. }
             | Self::Decided { conversation, .. }
             | Self::ApprovalUsed { conversation, .. }
+            | Self::RanBeside { conversation, .. }
             | Self::ReplyWithheld { conversation, .. }
             | Self::Session { conversation, .. } => Some(conversation),
             Self::KillSwitch { .. } | Self::ConfigurationLoaded { .. } => None,
@@ -182,6 +197,7 @@ impl Event {
         match self {
             Self::Judged(Judged { client, tenant, .. })
             | Self::Asked { client, tenant, .. }
+            | Self::RanBeside { client, tenant, .. }
             | Self::ReplyWithheld { client, tenant, .. }
             | Self::Session { client, tenant, .. } => Some((client, tenant)),
             Self::Decided { .. }
@@ -223,7 +239,7 @@ impl Event {
                 };
                 fields.text("digest", digest).text("who", who).text("role", role).text("answer", answer);
             }
-            Self::ApprovalUsed { tool, digest, .. } => {
+            Self::ApprovalUsed { tool, digest, .. } | Self::RanBeside { tool, digest, .. } => {
                 fields.text("tool", tool).text("digest", digest);
             }
             Self::ReplyWithheld { reasons, .. } => {
@@ -299,6 +315,16 @@ mod tests {
         check(
             Event::ApprovalUsed { conversation: s("c1"), tool: s("send"), digest: s("d") },
             r#"{"kind":"approval-used","conversation":"c1","tool":"send","digest":"d"}"#,
+        );
+        check(
+            Event::RanBeside {
+                conversation: s("c1"),
+                client: s("agent"),
+                tenant: s("acme"),
+                tool: s("send"),
+                digest: s("d"),
+            },
+            r#"{"kind":"ran-beside","conversation":"c1","client":"agent","tenant":"acme","tool":"send","digest":"d"}"#,
         );
         check(
             Event::ReplyWithheld {

@@ -171,6 +171,8 @@ impl Session {
             // What the client was shown is known, by whichever way.
             judged.extend(self.conversation.again(&mut own, &mut self.history, &inputs).ok()?);
         }
+        // What ran then was recorded then.
+        self.conversation.taken();
         Some(judged)
     }
 }

@@ -376,6 +376,7 @@ impl Exchange<'_> {
                 said.extend(self.tell(session, decided));
             }
             self.stop(session, &mut said);
+            self.note_ran(session, &said);
             let events = std::mem::take(&mut session.events);
             Ok((said, events))
         });
