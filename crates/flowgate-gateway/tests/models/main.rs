@@ -8,6 +8,7 @@ mod contents;
 mod gateway;
 mod kept;
 mod mcp;
+mod named;
 mod servers;
 mod servers_attacked;
 mod stores;

@@ -14,6 +14,7 @@ use tokio::sync::mpsc::Sender;
 
 use super::headers::{Beside, is_of_a_page};
 use super::upstream::{Body, Events, SESSION};
+pub(crate) use super::way::broken_off;
 use super::way::{Way, refusal};
 use super::{Put, Told};
 use crate::approvals::{Answered, Asked, Asker};
