@@ -40,6 +40,7 @@ use file::{
 
 use crate::approvals::Asking;
 use crate::approvals::people::{Person, Role};
+use crate::ask::{Asker, Source, SourceError};
 use crate::random;
 use crate::recorder::AuditSpec;
 pub use crate::store::{Place, PlaceError};
@@ -112,6 +113,8 @@ pub struct Client {
     pub tenant: String,
     /// The policy that it is held to.
     pub policy: Arc<Policy>,
+    /// Who answers the predicates that the policy declares `extern`.
+    pub predicates: Asker,
     /// Stands for the policy and all else that decides what becomes of what is put into a conversation.
     pub basis: String,
     /// Where its requests to a model go, if it may ask one.
@@ -222,6 +225,7 @@ pub fn read(
         ConfigError(format!("line {}: {message}", line + 1))
     })?;
     let reader = Reader { folder, environment, keys: RefCell::default() };
+    let asker = reader.asker(&file.predicates)?;
     let mut upstreams = BTreeMap::new();
     for (name, spec) in file.upstreams {
         let upstream =
@@ -236,7 +240,15 @@ pub fn read(
     let mut clients: Vec<Client> = Vec::new();
     for (name, spec) in file.clients {
         let at = |why: String| ConfigError(format!("clients.{name}: {why}"));
-        let client = reader.client(&name, spec, &upstreams, &servers).map_err(at)?;
+        let mut client = reader.client(&name, spec, &upstreams, &servers).map_err(at)?;
+        if let Some(missing) = client.policy.externs().find(|name| !asker.names().any(|known| known == *name))
+        {
+            let why = format!(
+                "nobody answers `extern {missing}`: write {missing} = \"http://...\" in [predicates]"
+            );
+            return Err(at(why));
+        }
+        client.predicates = asker.clone();
         if let Some(other) = clients.iter().find(|other| other.key == client.key) {
             return Err(at(format!("its key is that of {}; give each client its own", other.name)));
         }
@@ -246,6 +258,11 @@ pub fn read(
         return Err(ConfigError(
             "it names no client: write [clients.NAME] with key-from, upstream and policy".to_owned(),
         ));
+    }
+    let is_declared =
+        |name: &str| clients.iter().any(|client| client.policy.externs().any(|declared| declared == name));
+    if let Some(unknown) = asker.names().find(|name| !is_declared(name)) {
+        return Err(ConfigError(format!("predicates: no policy declares `extern {unknown}`")));
     }
     let mut people: Vec<Person> = Vec::new();
     for (name, spec) in file.people {
@@ -301,6 +318,21 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
+    /// Who answers predicates.
+    fn asker(&self, predicates: &BTreeMap<String, String>) -> Result<Asker, ConfigError> {
+        let source = |(name, whom): (&String, &String)| {
+            let source: Result<Source, SourceError> = format!("{name}={whom}").parse();
+            source.map(|source| source.within(self.folder)).map_err(|why| match why {
+                SourceError::Form => ConfigError(format!(
+                    "predicates.{name}: who answers is an address with http://, or a FILE.wasm"
+                )),
+                why => ConfigError(format!("predicates.{name}: {why}")),
+            })
+        };
+        let sources = predicates.iter().map(source).collect::<Result<Vec<_>, _>>()?;
+        Asker::load(&sources).map_err(|why| ConfigError(format!("predicates: {why}")))
+    }
+
     fn person(&self, name: &str, spec: PersonSpec) -> Result<Person, String> {
         let key = self.key(spec.key_from.as_deref(), spec.key_file.as_deref())?;
         let key = key.ok_or("there is no key: write key-from = \"VARIABLE\" or key-file = \"FILE\"")?;
@@ -421,9 +453,6 @@ impl Reader<'_> {
             });
             format!("{}{}", path.display(), first.unwrap_or_default())
         })?;
-        if let Some(missing) = policy.externs().next() {
-            return Err(format!("{}: nobody answers `extern {missing}` here", path.display()));
-        }
         let method = match spec.method.as_deref() {
             None => Method::LowestFirst,
             Some(name) => Method::ALL.into_iter().find(|method| method.name() == name).ok_or_else(|| {
@@ -443,6 +472,7 @@ impl Reader<'_> {
             key: Secret::new(key),
             tenant: spec.tenant.unwrap_or_else(|| name.to_owned()),
             policy: Arc::new(policy),
+            predicates: Asker::default(),
             upstream,
             servers,
             small_model: spec.small_model,
@@ -484,6 +514,7 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("flowgate-config-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(folder.join("p.flow"), "lattice integrity: trusted < untrusted\n").unwrap();
+        std::fs::write(folder.join("asks.flow"), "extern is_friend(name: str) -> bool\n").unwrap();
         std::fs::write(folder.join("bad.flow"), "lattice integrity: trusted <\n").unwrap();
         let environment = |name: &str| match name {
             "KEY" => Some("0123456789abcdef".to_owned()),
@@ -547,6 +578,24 @@ mod tests {
         check(
             format!("{UPSTREAM}pass-key = true\nkey-from = \"KEY\"\n{CLIENT}"),
             "upstreams.local: it has a key and `pass-key`: either the key is held here, or clients bring theirs",
+        );
+        let asks = |more: &str| format!("{UPSTREAM}{}{more}", CLIENT.replace("p.flow", "asks.flow"));
+        check(asks("[predicates]\nis_friend = \"http://127.0.0.1:9/ask\"\n"), "");
+        check(
+            asks(""),
+            "clients.a: nobody answers `extern is_friend`: write is_friend = \"http://...\" in [predicates]",
+        );
+        check(
+            asks("[predicates]\nis_friend = \"ask.py\"\n"),
+            "predicates.is_friend: who answers is an address with http://, or a FILE.wasm",
+        );
+        check(
+            asks("[predicates]\nis_friend = \"https://a.b\"\n"),
+            "predicates.is_friend: the address begins with http://; beyond this machine, ask through a proxy that speaks TLS",
+        );
+        check(
+            asks("[predicates]\nis_friend = \"http://a.b\"\nis_foe = \"http://a.b\"\n"),
+            "predicates: no policy declares `extern is_foe`",
         );
         let with = |more: &str| format!("{UPSTREAM}{CLIENT}{more}");
         check(

@@ -23,6 +23,7 @@ use super::config::{Client, Upstream};
 use super::sessions::Session;
 use super::stream::Outgoing;
 use crate::approvals::{Answered, Approvals, Asked, Asker};
+use crate::ask::journal::Journal;
 use crate::audit::Event;
 use crate::recorder::{self, Note};
 
@@ -51,11 +52,12 @@ impl From<PushError> for Failure {
 /// How many tools a client may offer.
 const MAX_TOOLS: usize = 512;
 
-/// A conversation of a client, with nothing in it.
-pub(crate) fn begin(client: &Known, key: [u8; 32]) -> Result<Conversation, Failure> {
+/// A conversation of a client, with nothing in it. What its predicates are answered is in the journal.
+pub(crate) fn begin(client: &Known, key: [u8; 32], journal: &Journal) -> Result<Conversation, Failure> {
     let settings =
         Settings { expires: client.spec.stands, ..Settings::new(client.spec.method, DigestKey::new(key)) };
-    let monitor = Monitor::new(std::sync::Arc::clone(&client.spec.policy));
+    let mut monitor = Monitor::new(std::sync::Arc::clone(&client.spec.policy));
+    monitor.set_predicates(journal.predicates(&client.spec.predicates), Vec::new());
     let mut conversation = Conversation::new(monitor, Vec::new(), settings)?;
     conversation.keep_inputs();
     Ok(conversation)

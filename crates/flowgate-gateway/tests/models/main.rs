@@ -9,6 +9,7 @@ mod gateway;
 mod kept;
 mod mcp;
 mod named;
+mod predicates;
 mod servers;
 mod servers_attacked;
 mod stores;

@@ -22,6 +22,8 @@ pub(super) struct File {
     #[serde(default)]
     pub(super) approvals: ApprovalsTable,
     pub(super) audit: Option<AuditTable>,
+    #[serde(default)]
+    pub(super) predicates: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Deserialize)]
