@@ -120,7 +120,7 @@ impl ModelRoutes {
         let approvals =
             Approvals::new(Arc::clone(&open), people, recorder.clone(), asking, webhook, consents.collect());
         let approvals = Arc::new(approvals);
-        upkeep::begin(&open, &approvals, &recorder, store.retention);
+        upkeep::begin(&open, &approvals, &recorder, &remarks, store.retention);
         let sessions = Sessions::new(open, store.memory, store.conversation);
         let (clients, answers) = (Clients::new(clients), AtomicU64::new(0));
         let (waiters, cancelled) = (Mutex::default(), Mutex::default());
@@ -133,10 +133,7 @@ impl ModelRoutes {
 
     /// Tells the operator something that holds names which others chose.
     fn remark(&self, remark: &str) {
-        if let Some(remarks) = &self.remarks.0 {
-            // Who is told too much is told some of it.
-            let _ = remarks.try_send(remark.to_owned());
-        }
+        self.remarks.say(remark);
     }
 
     /// Who asks, before anything of the body is read.

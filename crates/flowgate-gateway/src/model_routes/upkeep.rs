@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::approvals::Approvals;
+use crate::model_routes::config::Remarks;
 use crate::recorder::Recorder;
 use crate::store::Store;
 
@@ -24,12 +25,19 @@ pub(super) fn begin(
     store: &Arc<Store>,
     approvals: &Arc<Approvals>,
     recorder: &Recorder,
+    remarks: &Remarks,
     retention: Duration,
 ) {
     if let Some(recording) = recorder.recording() {
-        tokio::spawn(often(FORGET, recording, |recording| async move {
-            // What cannot be deleted now is deleted later.
-            drop(tokio::task::spawn_blocking(move || recording.expire()).await);
+        let remarks = remarks.clone();
+        tokio::spawn(often(FORGET, recording, move |recording| {
+            let remarks = remarks.clone();
+            async move {
+                // What cannot be deleted now is tried again, but somebody may have to do something about it.
+                if let Ok(Err(error)) = tokio::task::spawn_blocking(move || recording.expire()).await {
+                    remarks.say(&format!("content that is too old is not deleted: {error}"));
+                }
+            }
         }));
     }
     if store.is_shared() {

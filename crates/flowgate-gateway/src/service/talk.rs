@@ -104,11 +104,16 @@ mod tests {
             reply: move |status, message: &str| refusal(api, status, message),
             event: move |status, message: &str| stream::broken_off(api, status, message),
         };
+        let (reads, is_read) = std::sync::mpsc::channel::<()>();
+        // Where something was said, the turn breaks when the answer has begun.
+        let reads = (!said.is_empty()).then_some(reads);
         let answer = move |_: &Waiting, parts: Sender<Part>| {
             said.into_iter().for_each(|part| parts.blocking_send(part).unwrap());
+            let _ = is_read.recv();
             panic!("a bug");
         };
         let response = service.talk(broken, answer).await.unwrap_or_else(Reply::into_response);
+        drop(reads);
         let status = response.status().as_u16();
         let body = response.into_body().collect().await.unwrap().to_bytes();
         (status, String::from_utf8(body.to_vec()).unwrap())

@@ -2,11 +2,14 @@
 
 use std::fs::{self, File};
 use std::io::BufReader;
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
 
 use flowgate_gateway::audit::{
     Content, Contents, Event, Expected, Key, Log, Options, Problem, Record, Said, Sidecar, Summary, Time,
     verify,
 };
+use flowgate_gateway::model_routes::config::{self as file, Remarks};
 use flowgate_lm::chat::{Completion, Request};
 use serde_json::{Value, json};
 
@@ -182,13 +185,33 @@ fn content_is_deleted_when_it_is_too_old() {
         if files_with(&home, "long ago").is_empty() {
             break;
         }
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(20));
     }
     gateway.stop();
     assert_eq!(files_with(&home, "long ago"), Vec::<String>::new());
     assert_eq!(files_with(&home, "lately"), ["audit.jsonl.content"]);
     let expected = Contents { kept: 1, missing: 1, forgotten: 1, stray: 0 };
     assert_eq!(checked(&home).unwrap().contents, Some(expected));
+}
+
+/// What cannot be read could be too old: somebody is told, and nothing of it is dropped unseen.
+#[test]
+fn content_that_cannot_be_deleted_is_told() {
+    let upstream = Upstream::new(talkative);
+    let home = home(&upstream, KEPT);
+    home.start().stop();
+    fs::write(home.folder().join("audit.jsonl.content"), "what\n").unwrap();
+    let (sender, remarks) = sync_channel(1);
+    let config = file::Config { remarks: Remarks(Some(sender)), ..home.read() };
+    let gateway = Home::start_as(config).unwrap();
+    let told = remarks.recv_timeout(Duration::from_secs(20)).unwrap();
+    assert!(told.starts_with("content that is too old is not deleted: "), "{told}");
+    assert!(
+        told.ends_with("line 1: no content that the log kept: take the line out, and ask again"),
+        "{told}"
+    );
+    gateway.stop();
+    assert_eq!(files_with(&home, "what\n"), ["audit.jsonl.content"]);
 }
 
 #[test]
