@@ -23,7 +23,7 @@ use tokio::sync::watch;
 use crate::audit::Event;
 use crate::model_routes::{Client, Failure, Waiting};
 use crate::random;
-use crate::recorder::{self, Recorder};
+use crate::recorder::{self, Note, Recorder};
 use crate::store::{Freeze, NewQuestion, OFFERED, Offer, Question, State, Store, StoreError, wait};
 use people::People;
 use routes::Kind;
@@ -88,6 +88,8 @@ pub(crate) struct Asker<'t> {
     /// How many turns of the conversation were kept before.
     pub(crate) turns: i64,
     pub(crate) waiting: &'t Waiting,
+    /// The client's key for the upstream, if it brings one: no record has it.
+    pub(crate) key: Option<&'t str>,
 }
 
 impl Answered {
@@ -110,12 +112,12 @@ impl Approvals {
     /// Asks whether a call may run, and waits a while for the answer. Where nobody may decide, the answer is no. What was allowed in
     /// this turn already is `used`.
     pub(crate) fn ask(&self, asker: Asker<'_>, ask: &Ask, used: &[Asked]) -> Answered {
-        let Asker { client, conversation, turns, waiting } = asker;
+        let Asker { client, conversation, turns, waiting, key } = asker;
         if !self.people.can_decide_for(client) {
             return Answered::NOBODY;
         }
         let Ok(id) = random::name() else { return Answered::NOBODY };
-        let content = content(ask).to_string();
+        let content = content(ask);
         let used: Vec<String> = used.iter().map(|asked| asked.id.clone()).collect();
         let new = NewQuestion {
             id: &id,
@@ -123,7 +125,7 @@ impl Approvals {
             name: conversation,
             tenant: &client.tenant,
             digest: &ask.digest,
-            content: &content,
+            content: &content.to_string(),
             stands: i64::try_from(self.asking.stands.as_millis()).unwrap_or(i64::MAX / 4),
             turn: turns,
             used: &used,
@@ -132,10 +134,8 @@ impl Approvals {
         let Ok(Some((id, is_new))) = wait(self.store.ask(&new)) else { return Answered::NOBODY };
         let asked = Asked { id, digest: ask.digest.clone(), tool: ask.tool.to_string() };
         if is_new {
-            let reasons = recorder::reasons(client, &ask.reasons);
-            let Asked { tool, digest, .. } = asked.clone();
-            let event = Event::Asked { conversation: conversation.to_owned(), tool, digest, reasons };
-            if self.recorder.record(&[event]).is_err() {
+            let note = recorder::asked(client, conversation, ask, content);
+            if self.recorder.record_without(&[note], key).is_err() {
                 return Answered::NOBODY;
             }
             self.ring();
@@ -173,8 +173,15 @@ impl Approvals {
             used: &[],
         };
         if let Some((id, true)) = wait(self.store.ask(&new))? {
-            let (digest, reasons) = (offer.digest.clone(), vec![reason.to_owned()]);
-            self.recorder.record(&[Event::Asked { conversation: place.clone(), tool, digest, reasons }])?;
+            let event = Event::Asked {
+                conversation: place.clone(),
+                client: client.name.clone(),
+                tenant: client.tenant.clone(),
+                tool,
+                digest: offer.digest.clone(),
+                reasons: vec![reason.to_owned()],
+            };
+            self.recorder.record(&[Note::new(event, content)])?;
             self.ring();
             if let (Some(webhook), Some(question)) = (&self.webhook, wait(self.store.question(&id))?) {
                 webhook.tell("question.asked", &question);
@@ -185,7 +192,7 @@ impl Approvals {
 
     /// The answer to what a conversation asked about the call with this digest, waited for a while.
     pub(crate) fn answer_to(&self, asker: Asker<'_>, digest: &str) -> Result<Answered, StoreError> {
-        let Asker { client, conversation, turns, waiting } = asker;
+        let Asker { client, conversation, turns, waiting, .. } = asker;
         let found = wait(self.store.question_of((&client.name, conversation), digest, turns))?;
         let Some(question) = found else { return Ok(Answered::NOBODY) };
         let content: Value = serde_json::from_str(&question.content).unwrap_or_default();
@@ -302,7 +309,7 @@ pub(crate) fn consents_of(client: &Client) -> impl Iterator<Item = (String, usiz
 }
 
 /// What a person is shown of a question: all that the decision is about.
-fn content(ask: &Ask) -> Value {
+pub(crate) fn content(ask: &Ask) -> Value {
     let mut reasons: Vec<&str> = ask.reasons.iter().map(|reason| reason.message.as_str()).collect();
     reasons.dedup();
     let excerpt = |excerpt: &flowgate_guard::approve::Excerpt| json!({"place": excerpt.region.to_string(), "label": excerpt.label, "text": excerpt.text});

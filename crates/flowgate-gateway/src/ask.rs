@@ -4,12 +4,13 @@
 //! type makes the rule that asks fail, which denies: whoever is slow, down or confused never lets anything pass.
 
 mod http;
+pub(crate) mod journal;
 #[cfg(feature = "wasm")]
 mod wasm;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -81,6 +82,17 @@ impl std::str::FromStr for Source {
             return Err(SourceError::Form);
         };
         Ok(Self { name: name.to_owned(), whom })
+    }
+}
+
+impl Source {
+    /// The same, with a module that is looked for in this folder.
+    pub(crate) fn within(self, folder: &Path) -> Self {
+        let whom = match self.whom {
+            Whom::Module(path) => Whom::Module(folder.join(path)),
+            whom @ Whom::Service(_) => whom,
+        };
+        Self { whom, ..self }
     }
 }
 

@@ -7,7 +7,8 @@
 //! * [`Event`]: what is recorded.
 //! * [`Log`]: where it is recorded. After a write that failed it takes nothing more, so that the gateway can stop.
 //! * [`verify()`]: whether a log is what was written.
-//! * `record`: one line. `chain`: hashes and heads. `key`: who signs. `content`: what is kept beside the log. `tail`: where a log
+//! * `record`: one line. `chain`: hashes and heads. `key`: who signs. `content`: what is kept beside the log. [`Sidecar`]: what is
+//!   left of it. `tail`: where a log
 //!   that was closed, or whose process was killed, goes on.
 
 mod chain;
@@ -17,6 +18,7 @@ mod failure;
 mod key;
 mod lines;
 mod record;
+mod sidecar;
 mod tail;
 mod verify;
 
@@ -34,11 +36,14 @@ pub use event::{Answer, Event, Judged, Phase, Switch};
 pub use failure::{AuditError, Failure};
 pub use key::{Key, PublicKey};
 pub use record::{Flaw, Record, Time};
+pub use sidecar::{Said, Sidecar};
 pub use verify::{Contents, Expected, Problem, Records, Summary, What, verify};
 
 use content::Entry;
 use record::Fields;
 
+/// Who has content deleted that is too old.
+const RETENTION: &str = "retention";
 /// How many numbers of lines one record names.
 const MAX_NAMED: usize = 256;
 
@@ -195,13 +200,28 @@ impl Log {
         self.inner()?.seal(time)
     }
 
-    /// Deletes content, and records that it was deleted; gives how many there were. The lines stay, and so does every hash.
+    /// Deletes content, and records who had it deleted; gives how many there were. The lines stay, and so does every hash.
     ///
     /// # Errors
     /// If the contents cannot be read or written anew: then nothing was deleted. Or if that cannot be recorded: then it was, and
     /// nothing is recorded until the log is opened again.
-    pub fn forget(&self, time: Time, whose: &Forget) -> Result<u64, AuditError> {
-        self.inner()?.forget(time, whose)
+    pub fn forget(&self, time: Time, whose: &Forget, who: &str) -> Result<u64, AuditError> {
+        self.inner()?.forget(time, whose, who)
+    }
+
+    /// Deletes what was written before `before`, and records that if there was any.
+    ///
+    /// # Errors
+    /// As [`forget`](Self::forget).
+    pub fn expire(&self, time: Time, before: Time) -> Result<u64, AuditError> {
+        let mut inner = self.inner()?;
+        let contents = content::path(&self.path);
+        let oldest = content::oldest(&contents);
+        let oldest = oldest.map_err(|error| AuditError::new(&contents, Failure::Read(error)))?;
+        if oldest.is_none_or(|oldest| oldest >= before) {
+            return Ok(0);
+        }
+        inner.forget(time, &Forget { before: Some(before), ..Forget::default() }, RETENTION)
     }
 
     /// Signs what was recorded, and lets go of the file.
@@ -223,7 +243,7 @@ impl Inner {
         self.is_whole()?;
         let mut fields = event.fields();
         if let Some(content) = content.filter(|_| self.options.content == Content::Kept) {
-            let entry = Entry::new(self.next, event.conversation(), content)
+            let entry = Entry::new(self.next, time, event, content)
                 .map_err(|failure| AuditError::new(&self.path, failure))?;
             self.keep(&entry)?;
             fields.value("content", entry.mark);
@@ -252,7 +272,7 @@ impl Inner {
         Ok(head)
     }
 
-    fn forget(&mut self, time: Time, whose: &Forget) -> Result<u64, AuditError> {
+    fn forget(&mut self, time: Time, whose: &Forget, who: &str) -> Result<u64, AuditError> {
         self.is_whole()?;
         // What is written from now on goes to the new file.
         self.contents = None;
@@ -261,10 +281,7 @@ impl Inner {
         let none: &[u64] = &[];
         let parts: Vec<&[u64]> = if gone.is_empty() { vec![none] } else { gone.chunks(MAX_NAMED).collect() };
         for part in parts {
-            let mut fields = Fields::default();
-            if let Forget::Conversation(name) = whose {
-                fields.text("conversation", name);
-            }
+            let mut fields = whose.fields(who);
             fields.number("count", count(part)).value("lines", json!(part));
             self.record(time, verify::FORGOTTEN, fields)?;
         }

@@ -315,7 +315,7 @@ impl Proxy {
     ) -> Ruling {
         let count = self.next();
         let id = format!("{}#{count}", self.settings.server);
-        let call = Call { id, tool: tool.clone(), arguments: Ok(arguments) };
+        let call = Call { id, tool: tool.clone(), arguments: Ok(arguments.clone()) };
         let digest = session.digest_of(&call);
         let entry = Entry { extra: rest, ..Entry::from(Body::Call(call)) };
         let monitor = session.monitor();
@@ -324,6 +324,7 @@ impl Proxy {
         let judgement = verdict.judgement();
         self.judged.push(Judged {
             tool: tool.clone(),
+            arguments,
             outcome: judgement.outcome(),
             reasons: judgement.reasons.clone(),
             label: judgement.label.clone(),

@@ -17,7 +17,7 @@
 mod clients;
 pub mod config;
 pub mod recheck;
-mod servers;
+pub(crate) mod servers;
 mod sessions;
 pub(crate) mod stream;
 mod turn;
@@ -46,7 +46,7 @@ use config::Config;
 use config::Remarks;
 pub use config::{Client, Secret};
 use servers::exchange::Waiters;
-use sessions::{Held, Sessions};
+use sessions::{Found, Held, Sessions};
 use stream::{Outgoing, Part};
 pub(crate) use turn::Failure;
 use turn::Turn;
@@ -111,8 +111,8 @@ impl ModelRoutes {
     /// # Errors
     /// If the store cannot be opened.
     pub(crate) async fn open(config: Config) -> Result<Self, StoreError> {
-        let Config { clients, store, people, asking, webhook, audit, remarks } = config;
-        let recorder = Recorder::open(audit.as_ref(), &clients)?;
+        let Config { clients, store, people, asking, webhook, audit, remarks, keys } = config;
+        let recorder = Recorder::open(audit.as_ref(), &clients, keys)?;
         let open = Arc::new(Store::open(&store.place).await?);
         let webhook = webhook.map(|(url, secret)| Webhook::new(url, secret.into_bytes())).transpose();
         let webhook = webhook.map_err(|_| StoreError::Damaged("no thread can be started for the webhook"))?;
@@ -121,7 +121,7 @@ impl ModelRoutes {
         let approvals =
             Approvals::new(Arc::clone(&open), people, recorder.clone(), asking, webhook, consents.collect());
         let approvals = Arc::new(approvals);
-        upkeep::begin(&open, &approvals, store.retention);
+        upkeep::begin(&open, &approvals, &recorder, &remarks, store.retention);
         let sessions = Sessions::new(open, store.memory, store.conversation);
         let (clients, answers) = (Clients::new(clients), AtomicU64::new(0));
         let (waiters, cancelled) = (Mutex::default(), Mutex::default());
@@ -134,17 +134,16 @@ impl ModelRoutes {
 
     /// Tells the operator something that holds names which others chose.
     fn remark(&self, remark: &str) {
-        if let Some(remarks) = &self.remarks.0 {
-            // Who is told too much is told some of it.
-            let _ = remarks.try_send(remark.to_owned());
-        }
+        self.remarks.say(remark);
     }
 
     /// Who asks, before anything of the body is read.
     pub(crate) fn receive(&self, api: Api, headers: &HeaderMap) -> Result<Received, Reply> {
-        let refuse = |status, message: &str| refusal(api, status, message);
         let (client, key) =
-            self.clients.find(headers).map_err(|why| refuse(StatusCode::UNAUTHORIZED, why))?;
+            self.clients.find(headers).map_err(|why| refusal(api, StatusCode::UNAUTHORIZED, why))?;
+        let named = conversation_of(headers);
+        let name = named.as_ref().ok().and_then(Option::as_deref);
+        let refuse = |status, message: &str| of_conversation(refusal(api, status, message), name);
         if let Err(seconds) = client.take_turn() {
             let message = format!("this client may not ask more often: wait {seconds} s");
             return Err(refuse(StatusCode::TOO_MANY_REQUESTS, &message));
@@ -153,7 +152,7 @@ impl ModelRoutes {
             let message = "this client has as many requests open as it may: wait for one of them";
             return Err(refuse(StatusCode::TOO_MANY_REQUESTS, message));
         };
-        let conversation = conversation_of(headers).map_err(|why| refuse(StatusCode::BAD_REQUEST, &why))?;
+        let conversation = named.map_err(|why| refusal(api, StatusCode::BAD_REQUEST, &why))?;
         Ok(Received { api, client, key, conversation, _at_work: at_work })
     }
 
@@ -184,33 +183,38 @@ impl ModelRoutes {
                 )));
             }
         };
-        let failed = |turn::Failure { status, message }| Some(refusal(api, status, &message));
-        self.turn(received, &asked, waiting, parts).unwrap_or_else(failed)
+        let failed = |turn::Failure { status, message }| refusal(api, status, &message);
+        let chat = Chat::of(&asked.request.messages);
+        let found = match self.sessions.find(&received.client, received.conversation.as_deref(), &chat) {
+            Ok(found) => found,
+            Err(failure) => return Some(failed(failure)),
+        };
+        let done = self.turn(received, &found, (&asked, &chat), waiting, parts);
+        done.unwrap_or_else(|failure| Some(of_conversation(failed(failure), Some(found.name()))))
     }
 
     fn turn(
         &self,
         received: &Received,
-        asked: &Asked,
+        found: &Found,
+        (asked, chat): (&Asked, &Chat<'_>),
         waiting: &Waiting,
         parts: Sender<Part>,
     ) -> Result<Option<Reply>, turn::Failure> {
         let client = &received.client;
-        let chat = Chat::of(&asked.request.messages);
-        let found = self.sessions.find(client, received.conversation.as_deref(), &chat)?;
-        let mut held = self.sessions.lock(client, &found, waiting)?;
+        let mut held = self.sessions.lock(client, found, waiting)?;
         let number = self.answers.fetch_add(1, Ordering::Relaxed);
         let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
         let id = format!("{}-{created}-{number}", prefix(received.api));
         let head = Head { id: &id, model: &asked.model, created };
         let stream = Outgoing::new(received.api, head, asked.usage, found.name(), parts);
         let mut stream = asked.stream.then_some(stream);
-        let done = self.guarded(received, found.name(), &mut held, (asked, &chat), waiting, &mut stream);
+        let done = self.guarded(received, found.name(), &mut held, (asked, chat), waiting, &mut stream);
         // What goes out must be known, whatever happens next.
         let events = held.get().map(|session| std::mem::take(&mut session.events)).unwrap_or_default();
-        let kept = match self.recorder.record(&events) {
-            Ok(()) => self.sessions.keep(client, &found, &mut held),
-            Err(error) => Err(self.sessions.give_up(&found, &mut held, error)),
+        let kept = match self.recorder.record_without(&events, received.key.as_deref()) {
+            Ok(()) => self.sessions.keep(client, found, &mut held),
+            Err(error) => Err(self.sessions.give_up(found, &mut held, error)),
         };
         drop(held);
         let done = done.and_then(|completion| kept.map(|()| completion));
@@ -285,10 +289,22 @@ impl ModelRoutes {
 
 /// The conversation that a request names.
 fn conversation_of(headers: &HeaderMap) -> Result<Option<String>, String> {
-    match headers.get(CONVERSATION).map(|value| value.to_str()) {
+    let mut values = headers.get_all(CONVERSATION).iter();
+    let (value, other) = (values.next().map(|value| value.to_str()), values.next());
+    match value {
+        // Whoever else reads the request may take another one.
+        _ if other.is_some() => Err(format!("`{CONVERSATION}` stands there twice: send it once")),
         None => Ok(None),
         Some(Ok(name)) if !name.is_empty() && name.len() <= 128 => Ok(Some(name.to_owned())),
         Some(_) => Err(format!("`{CONVERSATION}` is 1 to 128 plain characters")),
+    }
+}
+
+/// The same answer with the name of the conversation, if it is known.
+pub(crate) fn of_conversation(reply: Reply, name: Option<&str>) -> Reply {
+    match name {
+        Some(name) => reply.named(CONVERSATION, name),
+        None => reply,
     }
 }
 

@@ -3,13 +3,16 @@
 //! Reasons are given by the policy's own words and by names of labels: what a rule says of a match may quote content.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use flowgate::monitor::{Reason, ReasonKind};
+use flowgate_guard::approve::Ask;
 use flowgate_guard::conversation;
+use serde_json::Value;
 
-use crate::audit::{Event, Judged, Key, Log, Options, Time};
-use crate::model_routes::Client;
+use crate::audit::{AuditError, Content, Event, Forget, Judged, Key, Log, Options, Time};
+use crate::model_routes::{Client, Secret};
 use crate::store::StoreError;
 
 /// Where an audit log is kept, and the key that signs it.
@@ -19,40 +22,134 @@ pub struct AuditSpec {
     pub file: PathBuf,
     /// The file of the key; it is made if there is none.
     pub key: PathBuf,
+    /// How long content is kept beside the log, if it is.
+    pub content: Option<Duration>,
+}
+
+/// Something that happened, and what was said or called, which is no part of the log itself.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Note {
+    event: Event,
+    content: Option<Value>,
+}
+
+impl Note {
+    pub(crate) fn new(event: Event, content: Value) -> Self {
+        Self { event, content: Some(content) }
+    }
+}
+
+impl From<Event> for Note {
+    fn from(event: Event) -> Self {
+        Self { event, content: None }
+    }
 }
 
 /// The audit log, if there is one.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Recorder(Option<Arc<Log>>);
+pub(crate) struct Recorder(Option<Arc<Recording>>);
+
+/// A log that is open, and what is kept beside it.
+#[derive(Debug)]
+pub(crate) struct Recording {
+    log: Log,
+    /// How long content is kept, if it is.
+    content: Option<Duration>,
+    /// What is in no content.
+    keys: Vec<Secret>,
+}
 
 impl Recorder {
-    /// Opens a log and says which policies are in force.
-    pub(crate) fn open(spec: Option<&AuditSpec>, clients: &[Client]) -> Result<Self, StoreError> {
-        let Some(AuditSpec { file, key }) = spec else { return Ok(Self(None)) };
-        let failed = |error: crate::audit::AuditError| StoreError::Audit(error.to_string());
+    /// Opens a log and says which policies are in force. Content is kept without `keys`.
+    pub(crate) fn open(
+        spec: Option<&AuditSpec>,
+        clients: &[Client],
+        keys: Vec<Secret>,
+    ) -> Result<Self, StoreError> {
+        let Some(AuditSpec { file, key, content }) = spec else { return Ok(Self(None)) };
         let key = Key::load_or_create(key).map_err(failed)?;
-        let log = Log::open(file, key, Options::default(), Time::now()).map_err(failed)?;
-        let recorder = Self(Some(Arc::new(log)));
+        let kept = if content.is_some() { Content::Kept } else { Content::Dropped };
+        let options = Options { content: kept, ..Options::default() };
+        let log = Log::open(file, key, options, Time::now()).map_err(failed)?;
+        let recorder = Self(Some(Arc::new(Recording { log, content: *content, keys })));
         let mut policies: Vec<String> = clients.iter().map(|client| client.basis.clone()).collect();
         policies.sort();
         policies.dedup();
-        recorder.record(&[Event::ConfigurationLoaded { policies }])?;
+        recorder.record(&[Event::ConfigurationLoaded { policies }.into()])?;
         Ok(recorder)
     }
 
     /// Records what happened. Whoever cannot does nothing that follows from it.
-    pub(crate) fn record(&self, events: &[Event]) -> Result<(), StoreError> {
-        let Some(log) = &self.0 else { return Ok(()) };
-        for event in events {
-            log.append(Time::now(), event).map_err(|error| StoreError::Audit(error.to_string()))?;
+    pub(crate) fn record(&self, notes: &[Note]) -> Result<(), StoreError> {
+        self.record_without(notes, None)
+    }
+
+    /// Records what happened, with content in which this key is not.
+    pub(crate) fn record_without(&self, notes: &[Note], key: Option<&str>) -> Result<(), StoreError> {
+        let Some(Recording { log, content: kept, keys }) = self.0.as_deref() else { return Ok(()) };
+        for Note { event, content } in notes {
+            let content = content.as_ref().filter(|_| kept.is_some());
+            let recorded = match content.map(|content| said(content, keys, key)) {
+                Some(content) => log.append_with(Time::now(), event, &content),
+                None => log.append(Time::now(), event),
+            };
+            recorded.map_err(failed)?;
         }
         Ok(())
+    }
+
+    /// Deletes content, since somebody asks for that; gives how many there were.
+    pub(crate) fn forget(&self, whose: &Forget, who: &str) -> Result<u64, StoreError> {
+        let Some(Recording { log, .. }) = self.0.as_deref() else { return Ok(0) };
+        log.forget(Time::now(), whose, who).map_err(failed)
+    }
+
+    /// What is recorded to, for as long as somebody else records there as well.
+    pub(crate) fn recording(&self) -> Option<Weak<Recording>> {
+        self.0.as_ref().map(Arc::downgrade)
+    }
+}
+
+impl Recording {
+    /// Deletes content that is too old.
+    pub(crate) fn expire(&self) -> Result<u64, StoreError> {
+        let Some(kept) = self.content else { return Ok(0) };
+        let (now, kept) = (Time::now(), u64::try_from(kept.as_millis()).unwrap_or(u64::MAX));
+        self.log.expire(now, Time(now.0.saturating_sub(kept))).map_err(failed)
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "as `map_err` hands it over")]
+fn failed(error: AuditError) -> StoreError {
+    StoreError::Audit(error.to_string())
+}
+
+/// A content as it is kept: no key is in it that the gateway knows.
+fn said(content: &Value, keys: &[Secret], key: Option<&str>) -> String {
+    let hide = |text: &str| {
+        let text = keys.iter().fold(text.to_owned(), |text, key| key.hidden_in(&text));
+        key.map_or_else(|| text.clone(), |key| Secret::new(key).hidden_in(&text))
+    };
+    match without(content, &hide) {
+        Value::String(text) => text,
+        content => content.to_string(),
+    }
+}
+
+fn without(content: &Value, hide: &dyn Fn(&str) -> String) -> Value {
+    match content {
+        Value::String(text) => Value::String(hide(text)),
+        Value::Array(list) => list.iter().map(|one| without(one, hide)).collect(),
+        Value::Object(object) => {
+            object.iter().map(|(name, value)| (hide(name), without(value, hide))).collect()
+        }
+        other => other.clone(),
     }
 }
 
 /// A call that was judged in a conversation of a client's.
-pub(crate) fn judged(client: &Client, name: &str, call: &conversation::Judged) -> Event {
-    Event::Judged(Judged {
+pub(crate) fn judged(client: &Client, name: &str, call: conversation::Judged) -> Note {
+    let event = Event::Judged(Judged {
         conversation: name.to_owned(),
         client: client.name.clone(),
         tenant: client.tenant.clone(),
@@ -60,14 +157,39 @@ pub(crate) fn judged(client: &Client, name: &str, call: &conversation::Judged) -
         tool: call.tool.to_string(),
         verdict: call.outcome,
         reasons: reasons(client, &call.reasons),
-        label: call.label.clone(),
-        digest: call.digest.clone(),
+        label: call.label,
+        digest: call.digest,
         event: u64::try_from(call.event).unwrap_or(u64::MAX),
-    })
+    });
+    Note::new(event, Value::Object(call.arguments))
+}
+
+/// A person is asked about a call in a conversation of a client's, and shown this.
+pub(crate) fn asked(client: &Client, name: &str, ask: &Ask, shown: Value) -> Note {
+    let event = Event::Asked {
+        conversation: name.to_owned(),
+        client: client.name.clone(),
+        tenant: client.tenant.clone(),
+        tool: ask.tool.to_string(),
+        digest: ask.digest.clone(),
+        reasons: reasons(client, &ask.reasons),
+    };
+    Note::new(event, shown)
+}
+
+/// A text of the model's was not passed on.
+pub(crate) fn withheld(client: &Client, name: &str, text: String) -> Note {
+    let event = Event::ReplyWithheld {
+        conversation: name.to_owned(),
+        client: client.name.clone(),
+        tenant: client.tenant.clone(),
+        reasons: Vec::new(),
+    };
+    Note::new(event, Value::String(text))
 }
 
 /// Reasons without content.
-pub(crate) fn reasons(client: &Client, reasons: &[Reason]) -> Vec<String> {
+fn reasons(client: &Client, reasons: &[Reason]) -> Vec<String> {
     let one = |reason: &Reason| {
         let kind = reason.kind.name();
         match (&reason.statement, reason.kind) {
@@ -86,4 +208,25 @@ pub(crate) fn reasons(client: &Client, reasons: &[Reason]) -> Vec<String> {
     let mut told: Vec<String> = reasons.iter().map(one).collect();
     told.dedup();
     told
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn no_key_is_in_a_content() {
+        let keys = [Secret::new("key-of-the-client"), Secret::new("short"), Secret::new("")];
+        let check = |content: Value, expected: &str| {
+            assert_eq!(said(&content, &keys, Some("key-of-the-provider")), expected);
+        };
+        check(json!("nothing"), "nothing");
+        check(json!("a key-of-the-client, twice: key-of-the-client"), "a [key], twice: [key]");
+        check(json!({"header": ["Bearer key-of-the-provider", 1]}), r#"{"header":["Bearer [key]",1]}"#);
+        check(json!({"key-of-the-client": {"x": null}}), r#"{"[key]":{"x":null}}"#);
+        // What everybody guesses is no key, and stands in many texts.
+        check(json!("short"), "short");
+    }
 }

@@ -74,9 +74,10 @@ impl Reply {
         self
     }
 
-    /// The same answer with a header whose value was made up here.
+    /// The same answer with a header whose value was made up here, or stood in the request.
     pub(crate) fn named(mut self, name: &'static str, value: &str) -> Self {
         if let Ok(value) = HeaderValue::from_str(value) {
+            self.headers.retain(|(known, _)| known != name);
             self.headers.push((HeaderName::from_static(name), value));
         }
         self

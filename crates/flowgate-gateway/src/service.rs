@@ -1,4 +1,8 @@
 //! Routes: from a request to a reply, with everything that may refuse it on the way.
+//!
+//! * `talk`: what is answered on a thread that may wait, in one piece or as a stream.
+
+mod talk;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +19,6 @@ use flowgate_lm::wire::Api;
 use http_body_util::BodyExt;
 use serde::Serialize;
 use tokio::sync::Semaphore;
-use tokio::sync::mpsc::Sender;
 use tokio::time::timeout;
 
 use crate::access::Access;
@@ -23,13 +26,15 @@ use crate::approvals::Approvals;
 use crate::ask::Asker;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
-use crate::model_routes::stream::{self, Part};
-use crate::model_routes::{ModelRoutes, Waiting, config, refusal};
+use crate::model_routes::servers::exchange;
+use crate::model_routes::stream;
+use crate::model_routes::{ModelRoutes, Waiting, config, of_conversation, refusal};
 use crate::openapi;
 use crate::policy_api::PolicyApi;
 use crate::reply::Reply;
 use crate::store::StoreError;
 use crate::workers::{Refused, Workers};
+use talk::Broken;
 
 /// What can be asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +53,7 @@ pub(crate) enum Route {
     Decide,
     Frozen,
     Freeze,
+    Forget,
     Server,
     Listen,
     EndConnection,
@@ -59,7 +65,7 @@ impl Route {
         match self {
             Self::Health | Self::OpenApi | Self::Model(_) | Self::Models => true,
             Self::Questions | Self::QuestionEvents | Self::Question | Self::Decide => true,
-            Self::Frozen | Self::Freeze => true,
+            Self::Frozen | Self::Freeze | Self::Forget => true,
             Self::Server | Self::Listen | Self::EndConnection => true,
             Self::Load | Self::Check | Self::Batch | Self::Metrics => false,
         }
@@ -67,7 +73,7 @@ impl Route {
 }
 
 /// Every route: what is served, what the description describes, and what a lost client is told.
-pub(crate) const ROUTES: [(Method, &str, Route); 20] = [
+pub(crate) const ROUTES: [(Method, &str, Route); 21] = [
     (Method::POST, "/api/v1/policy/load", Route::Load),
     (Method::POST, "/api/v1/policy/check", Route::Check),
     (Method::POST, "/api/v1/policy/check/batch", Route::Batch),
@@ -85,6 +91,7 @@ pub(crate) const ROUTES: [(Method, &str, Route); 20] = [
     (Method::POST, "/api/v1/approvals/{id}", Route::Decide),
     (Method::GET, "/api/v1/freezes", Route::Frozen),
     (Method::POST, "/api/v1/freezes", Route::Freeze),
+    (Method::POST, "/api/v1/audit/forget", Route::Forget),
     (Method::POST, "/mcp/{server}", Route::Server),
     (Method::GET, "/mcp/{server}", Route::Listen),
     (Method::DELETE, "/mcp/{server}", Route::EndConnection),
@@ -215,7 +222,7 @@ impl Service {
             Route::Questions => self.approvals()?.list(request.headers(), request.uri().query()).await,
             Route::Question => self.approvals()?.get(request.headers(), last(request.uri())).await,
             Route::Frozen => self.approvals()?.freezes(request.headers()).await,
-            Route::Decide | Route::Freeze => self.say(route, request).await,
+            Route::Decide | Route::Freeze | Route::Forget => self.say(route, request).await,
             Route::Health => Ok(Reply::json(StatusCode::OK, &Health::now())),
             Route::OpenApi => Ok(Reply::json_document(openapi::DOCUMENT)),
             Route::Metrics => Ok(Reply::document("text/plain; version=0.0.4; charset=utf-8", self.figures())),
@@ -246,6 +253,7 @@ impl Service {
         let read = self.receive(&head.headers, body).await?;
         match route {
             Route::Decide => approvals.decide(&head.headers, last(&head.uri), &read.bytes).await,
+            Route::Forget => approvals.forget(&head.headers, &read.bytes).await,
             _ => approvals.switch(&head.headers, &read.bytes).await,
         }
     }
@@ -255,9 +263,18 @@ impl Service {
         let routes = Arc::clone(self.model_routes(api)?);
         let (head, body) = request.into_parts();
         let received = routes.receive(api, &head.headers)?;
-        let read = self.receive(&head.headers, body).await?;
-        let broken = move |status, message: &str| refusal(api, status, message);
-        self.talk(broken, move |waiting, parts| routes.answer(&received, &read.bytes, waiting, parts)).await
+        // What a client has named is named in every answer.
+        let name = received.conversation.clone();
+        let named = move |reply: Reply| of_conversation(reply, name.as_deref());
+        let read = self.receive(&head.headers, body).await.map_err(&named)?;
+        let refused = named.clone();
+        let broken = Broken {
+            reply: move |status, message: &str| refused(refusal(api, status, message)),
+            event: move |status, message: &str| stream::broken_off(api, status, message),
+        };
+        let answer =
+            move |waiting: &Waiting, parts| routes.answer(&received, &read.bytes, waiting, parts).map(named);
+        self.talk(broken, answer).await
     }
 
     /// One message of an agent to a server.
@@ -266,10 +283,8 @@ impl Service {
         let (head, body) = request.into_parts();
         let received = routes.receive_for(last(&head.uri), &head.headers)?;
         let read = self.receive(&head.headers, body).await?;
-        self.talk(Reply::detail, move |waiting, parts| {
-            routes.exchange(&received, &read.bytes, waiting, parts)
-        })
-        .await
+        let broken = Broken { reply: Reply::detail, event: |_, message: &str| exchange::broken_off(message) };
+        self.talk(broken, move |waiting, parts| routes.exchange(&received, &read.bytes, waiting, parts)).await
     }
 
     async fn end_connection(self: &Arc<Self>, request: Request) -> Result<Reply, Reply> {
@@ -282,56 +297,6 @@ impl Service {
     fn servers(&self) -> Result<&Arc<ModelRoutes>, Reply> {
         let message = "this gateway has no servers: its operator starts it with --config";
         self.models.as_ref().ok_or_else(|| Reply::detail(StatusCode::NOT_FOUND, message))
-    }
-
-    /// Has something answered on a thread that may wait, in one piece or as a stream.
-    async fn talk(
-        self: &Arc<Self>,
-        broken: impl Fn(StatusCode, &str) -> Reply,
-        answer: impl FnOnce(&Waiting, Sender<Part>) -> Option<Reply> + Send + 'static,
-    ) -> Result<Response, Reply> {
-        let waiting = Waiting::default();
-        // Dropped when the client goes away or the time is over: then the turn ends as soon as it can.
-        let gone = waiting.until_dropped();
-        let (sender, mut parts) = stream::way();
-        let service = Arc::clone(self);
-        let ends = waiting.until_dropped();
-        let mut work = Box::pin(async move {
-            // Whether or not somebody reads, the turn ends when its time is over.
-            let _ends = ends;
-            let work = service.turns.run(move || answer(&waiting, sender));
-            timeout(service.limits.turn_time, work).await
-        });
-        let done = tokio::select! {
-            biased;
-            part = parts.recv() => match part {
-                Some(Part::Begin(headers)) => {
-                    let response = stream::response(&headers, parts, gone);
-                    // The turn goes on for who reads; the guard of the wait has gone with the body.
-                    tokio::spawn(work);
-                    return Ok(response);
-                }
-                _ => work.as_mut().await,
-            },
-            done = work.as_mut() => done,
-        };
-        match done {
-            Ok(Ok(Some(reply))) => Ok(reply.into_response()),
-            // It was streamed between two looks.
-            Ok(Ok(None)) => match parts.recv().await {
-                Some(Part::Begin(headers)) => Ok(stream::response(&headers, parts, gone)),
-                _ => Err(broken(StatusCode::INTERNAL_SERVER_ERROR, "the turn ended without an answer")),
-            },
-            Ok(Err(Refused::Busy)) => Err(broken(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "the gateway has too much to do: try again in a second",
-            )),
-            Ok(Err(Refused::Broken)) => Err(broken(
-                StatusCode::INTERNAL_SERVER_ERROR,
-                "the turn ended unexpectedly, and the conversation begins anew; this is a mistake of the gateway",
-            )),
-            Err(_) => Err(broken(StatusCode::GATEWAY_TIMEOUT, "the turn took too long")),
-        }
     }
 
     /// Reads the body and lets a worker answer.

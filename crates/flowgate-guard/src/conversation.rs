@@ -180,6 +180,8 @@ pub struct Conversation {
     clearance: Clearance,
     /// Calls that the caller has got in the last message, and that have not run beside the chat.
     delivered: HashSet<String>,
+    /// Calls that were taken to run beside the chat since somebody asked: the tool, and what stands for the call.
+    taken: Vec<(Tool, String)>,
     /// Calls that ran beside the chat, and what they answered.
     beside: HashMap<String, EventId>,
     /// What was offered last, if all of it could be taken in.
@@ -223,6 +225,7 @@ impl Conversation {
             roster: None,
             clearance,
             delivered: HashSet::new(),
+            taken: Vec::new(),
             beside: HashMap::new(),
             offered: None,
             inputs: None,
@@ -556,7 +559,7 @@ impl Conversation {
         let method = self.settings.method.name();
         let (mut text, disarmed) = links::disarm(&mut self.monitor, method, text, label, &mut self.judged);
         if !withheld.is_empty() {
-            text.clear();
+            self.turn.withheld.push(std::mem::take(&mut text));
         }
         self.said = self.said.join(&label);
         self.turn.replies.push(Reply { text, label: self.monitor.describe(&label), withheld, disarmed });

@@ -1,8 +1,12 @@
 //! `flowgate audit`: the log that the gateway keeps.
 
+mod contents;
+mod forget;
 mod judge;
 mod show;
 mod verify;
+
+use flowgate_gateway::audit::Forget;
 
 use crate::args::Audit;
 use crate::input::InputError;
@@ -18,6 +22,17 @@ pub(crate) fn run(audit: &Audit, output: &mut Output) -> Result<u8, InputError> 
                 _ => Ok(code),
             }
         }
-        Audit::Show { file, conversation, json } => show::run(file, conversation.as_deref(), *json, output),
+        Audit::Show { file, conversation, json, content } => {
+            show::run(file, conversation.as_deref(), (*json, *content), output)
+        }
+        Audit::Forget { file, tenant, client, conversation, key_file } => {
+            let whose = Forget {
+                tenant: tenant.clone(),
+                client: client.clone(),
+                conversation: conversation.clone(),
+                ..Forget::default()
+            };
+            forget::run(file, &whose, key_file.as_deref(), output)
+        }
     }
 }

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::Approvals;
 use super::people::{Person, Role};
-use crate::audit::{self, Answer, Event};
+use crate::audit::{self, Answer, Event, Forget};
 use crate::model_routes::Waiting;
 use crate::model_routes::stream::{self, Part};
 use crate::reply::Reply;
@@ -52,6 +52,15 @@ pub(crate) struct Switch {
     /// The client, the conversation as `CLIENT/NAME`, the tool, the server, or the consent as it is listed where there is no such.
     what: String,
     frozen: bool,
+}
+
+/// Whose content is deleted from beside the audit log: all has to apply that is said.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Whose {
+    tenant: Option<String>,
+    client: Option<String>,
+    conversation: Option<String>,
 }
 
 /// What can be stopped.
@@ -148,13 +157,14 @@ impl Approvals {
         }
         let allow = matches!(said.decision, SaidDecision::Allow);
         let record = || {
-            self.recorder.record(&[Event::Decided {
+            let event = Event::Decided {
                 conversation: question.name.clone(),
                 digest: question.digest.clone(),
                 who: person.name.clone(),
                 role: person.role.name().to_owned(),
                 answer: if allow { Answer::Allow } else { Answer::Deny },
-            }])
+            };
+            self.recorder.record(&[event.into()])
         };
         let decided =
             self.store.decide((id, &said.digest), allow, &person.name, record).await.map_err(failed)?;
@@ -245,19 +255,43 @@ impl Approvals {
                 format!("there is no such consent; there are, as CLIENT:LINE-DIGEST of its policy: {known}");
             return Err(Reply::detail(StatusCode::NOT_FOUND, &message));
         }
-        self.recorder
-            .record(&[Event::KillSwitch {
-                what: format!("{kind} {what}"),
-                who: person.name.clone(),
-                state: if switch.frozen { audit::Switch::Set } else { audit::Switch::Unset },
-            }])
-            .map_err(failed)?;
+        let event = Event::KillSwitch {
+            what: format!("{kind} {what}"),
+            who: person.name.clone(),
+            state: if switch.frozen { audit::Switch::Set } else { audit::Switch::Unset },
+        };
+        self.recorder.record(&[event.into()]).map_err(failed)?;
         if switch.frozen {
             self.store.freeze(kind, what, &person.name).await.map_err(failed)?;
         } else if !self.store.thaw(kind, what).await.map_err(failed)? {
             return Err(Reply::detail(StatusCode::NOT_FOUND, "this is not stopped"));
         }
         Ok(Reply::json(StatusCode::OK, &json!({"kind": kind, "what": what, "frozen": switch.frozen})))
+    }
+
+    /// Deletes what is kept beside the audit log of a tenant, a client or a conversation.
+    pub(crate) async fn forget(&self, headers: &HeaderMap, body: &[u8]) -> Result<Reply, Reply> {
+        let person = self.person(headers, Role::Admin)?;
+        let form = "`{\"tenant\": \"...\", \"client\": \"...\", \"conversation\": \"...\"}`, with one of them or more";
+        let Whose { tenant, client, conversation } = read(body, form)?;
+        let whose = Forget { tenant, client, conversation, ..Forget::default() };
+        if whose == Forget::default() {
+            return Err(Reply::detail(StatusCode::BAD_REQUEST, &format!("the body is not {form}")));
+        }
+        if !whose.tenant.as_deref().map_or(person.tenants.is_empty(), |tenant| person.sees(tenant)) {
+            let message = "you are there for some tenants only: name one of them as `tenant`";
+            return Err(Reply::detail(StatusCode::FORBIDDEN, message));
+        }
+        let (recorder, who) = (self.recorder.clone(), person.name.clone());
+        if recorder.recording().is_none() {
+            let message = "this gateway keeps no audit log: its configuration has no [audit]";
+            return Err(Reply::detail(StatusCode::NOT_FOUND, message));
+        }
+        // The file is written anew, which may take a while.
+        let forgotten = tokio::task::spawn_blocking(move || recorder.forget(&whose, &who)).await;
+        let forgotten =
+            forgotten.map_err(|_| failed(StoreError::Audit("deleting has ended unexpectedly".to_owned())))?;
+        Ok(Reply::json(StatusCode::OK, &json!({"forgotten": forgotten.map_err(failed)?})))
     }
 
     /// A question as a person sees it.

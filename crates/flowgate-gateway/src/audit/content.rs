@@ -12,9 +12,10 @@ use flowgate::json::{self, Numbers};
 use serde_json::{Value, json};
 
 use super::chain::{Hash, bytes, hex};
+use super::event::Event;
 use super::failure::{AuditError, Failure};
 use super::lines::{Lines, Next};
-use super::record::{bounded, shown};
+use super::record::{Fields, Record, Time, bounded, shown};
 use super::{beside, private, tail};
 
 /// The longest content that is kept, in bytes, as it is escaped.
@@ -22,13 +23,53 @@ const MAX_CONTENT: usize = 1 << 20;
 /// The longest line of a sidecar.
 pub(super) const MAX_ENTRY: usize = MAX_CONTENT + (4 << 10);
 
-/// Whose content is deleted.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Forget {
-    /// That of a conversation.
-    Conversation(String),
+/// What content is deleted: that to which all applies that is said here. If nothing is said, none is.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Forget {
+    /// That of a tenant.
+    pub tenant: Option<String>,
+    /// That of a client.
+    pub client: Option<String>,
+    /// That of a conversation. Clients may have conversations of the same name.
+    pub conversation: Option<String>,
+    /// What was written before.
+    pub before: Option<Time>,
     /// That of lines, by their numbers.
-    Lines(BTreeSet<u64>),
+    pub lines: Option<BTreeSet<u64>>,
+}
+
+impl Forget {
+    fn says_nothing(&self) -> bool {
+        *self == Self::default()
+    }
+
+    fn is_meant(&self, entry: &Found) -> bool {
+        let Self { tenant, client, conversation, before, lines } = self;
+        let is = |meant: &Option<String>, name: &Option<String>| {
+            meant.as_deref().is_none_or(|meant| name.as_deref() == Some(&shown(meant)))
+        };
+        !self.says_nothing()
+            && is(tenant, &entry.tenant)
+            && is(client, &entry.client)
+            && is(conversation, &entry.conversation)
+            && before.is_none_or(|before| entry.time < before)
+            && lines.as_ref().is_none_or(|lines| lines.contains(&entry.seq))
+    }
+
+    /// What is recorded of it, by whom it is asked for.
+    pub(super) fn fields(&self, who: &str) -> Fields {
+        let Self { tenant, client, conversation, before, .. } = self;
+        let mut fields = Fields::default();
+        fields
+            .some("tenant", tenant.as_deref())
+            .some("client", client.as_deref())
+            .some("conversation", conversation.as_deref())
+            .text("who", who);
+        if let Some(Time(before)) = before {
+            fields.number("before", *before);
+        }
+        fields
+    }
 }
 
 /// The file beside a log.
@@ -45,7 +86,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    pub(super) fn new(seq: u64, conversation: Option<&str>, content: &str) -> Result<Self, Failure> {
+    pub(super) fn new(seq: u64, time: Time, event: &Event, content: &str) -> Result<Self, Failure> {
         let mut salt = [0; 32];
         getrandom::fill(&mut salt).map_err(|_| Failure::Random)?;
         let (content, is_cut) = bounded(content, MAX_CONTENT);
@@ -53,8 +94,15 @@ impl Entry {
         if is_cut && let Some(mark) = mark.as_object_mut() {
             mark.insert("cut".to_owned(), json!(true));
         }
-        let conversation = conversation.map(shown);
-        let entry = json!({"seq": seq, "conversation": conversation, "salt": hex(&salt), "content": content});
+        let entry = json!({
+            "seq": seq,
+            "time": time.bounded(),
+            "tenant": event.tenant().map(shown),
+            "client": event.client().map(shown),
+            "conversation": event.conversation().map(shown),
+            "salt": hex(&salt),
+            "content": content,
+        });
         Ok(Self { line: format!("{entry}\n"), mark })
     }
 }
@@ -63,21 +111,43 @@ impl Entry {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Found {
     pub(super) seq: u64,
-    pub(super) conversation: Option<String>,
-    pub(super) hash: Hash,
+    time: Time,
+    tenant: Option<String>,
+    client: Option<String>,
+    conversation: Option<String>,
+    pub(super) content: String,
+    hash: Hash,
 }
 
 impl Found {
     pub(super) fn read(line: &[u8]) -> Option<Self> {
         let value = json::parse(std::str::from_utf8(line).ok()?, Numbers::Exact).ok()?;
         let salt = bytes(value.get("salt")?.as_str()?)?;
-        let conversation = match value.get("conversation")? {
-            Value::Null => None,
-            Value::String(conversation) => Some(conversation.clone()),
-            _ => return None,
+        let name = |name: &str| match value.get(name)? {
+            Value::Null => Some(None),
+            Value::String(name) => Some(Some(name.clone())),
+            _ => None,
         };
-        let hash = Hash::salted(&salt, value.get("content")?.as_str()?);
-        Some(Self { seq: value.get("seq")?.as_u64()?, conversation, hash })
+        let content = value.get("content")?.as_str()?.to_owned();
+        Some(Self {
+            seq: value.get("seq")?.as_u64()?,
+            time: Time(value.get("time")?.as_u64()?),
+            tenant: name("tenant")?,
+            client: name("client")?,
+            conversation: name("conversation")?,
+            hash: Hash::salted(&salt, &content),
+            content,
+        })
+    }
+
+    /// Whether it is what a line of the log says was said. Whose it is has to be the same as well: by that it is deleted.
+    pub(super) fn is_of(&self, record: &Record, hash: Hash) -> bool {
+        let is = |name: &str, of: &Option<String>| record.text(name) == of.as_deref();
+        self.hash == hash
+            && self.time == record.time
+            && is("tenant", &self.tenant)
+            && is("client", &self.client)
+            && is("conversation", &self.conversation)
     }
 }
 
@@ -134,11 +204,7 @@ pub(super) fn forget(path: &Path, whose: &Forget) -> Result<Vec<u64>, AuditError
         };
         // What cannot be read could be what has to be deleted.
         let entry = Found::read(line).ok_or_else(unreadable)?;
-        let is_gone = match whose {
-            Forget::Conversation(name) => entry.conversation == Some(shown(name)),
-            Forget::Lines(lines) => lines.contains(&entry.seq),
-        };
-        if is_gone {
+        if whose.is_meant(&entry) {
             gone.push(entry.seq);
         } else {
             kept.write_all(line).and_then(|()| kept.write_all(b"\n")).map_err(write)?;
@@ -150,6 +216,21 @@ pub(super) fn forget(path: &Path, whose: &Forget) -> Result<Vec<u64>, AuditError
     Ok(gone)
 }
 
+/// When the oldest content was written, if there is any. Entries stand in the order of their lines.
+pub(super) fn oldest(path: &Path) -> io::Result<Option<Time>> {
+    let file = match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        file => file?,
+    };
+    let mut lines = Lines::new(BufReader::new(file), MAX_ENTRY);
+    Ok(match lines.next()? {
+        Next::End => None,
+        // What cannot be read could be old: deleting says what is wrong with it.
+        Next::Line(line) => Some(Found::read(line).map_or(Time(0), |entry| entry.time)),
+        Next::Torn | Next::Long => Some(Time(0)),
+    })
+}
+
 fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -159,33 +240,39 @@ fn remove(path: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::Folder;
+    use super::super::tests::{Folder, withheld};
     use super::*;
 
-    fn entry(seq: u64, conversation: Option<&str>, content: &str) -> String {
-        Entry::new(seq, conversation, content).unwrap().line
+    fn entry(seq: u64, conversation: &str, content: &str) -> String {
+        Entry::new(seq, Time(seq * 10), &withheld(conversation), content).unwrap().line
     }
 
     #[test]
     fn an_entry_has_the_hash_that_its_line_says() {
         let check = |content: &str, is_cut: bool| {
-            let entry = Entry::new(3, Some("c1"), content).unwrap();
+            let entry = Entry::new(3, Time(9), &withheld("c1"), content).unwrap();
             let found = Found::read(entry.line.trim_end().as_bytes()).unwrap();
             assert_eq!(entry.mark["salted"], found.hash.to_string());
             assert_eq!(entry.mark.get("cut").is_some(), is_cut);
-            assert_eq!((found.seq, found.conversation.as_deref()), (3, Some("c1")));
+            let whose = [found.tenant, found.client, found.conversation].map(Option::unwrap);
+            assert_eq!(
+                (found.seq, found.time, whose),
+                (3, Time(9), ["acme", "agent", "c1"].map(str::to_owned))
+            );
             assert!(entry.line.len() <= MAX_ENTRY);
         };
         check("", false);
         check("pay\n{\"a\":1}", false);
         check(&"\u{1}".repeat(MAX_CONTENT), true);
-        assert_ne!(entry(3, None, "yes"), entry(3, None, "yes"));
+        // Whoever tries every content cannot find out by the mark what was said: each has a salt of its own.
+        let mark = || Entry::new(3, Time(9), &withheld("c1"), "yes").unwrap().mark["salted"].to_string();
+        assert_ne!(mark(), mark());
     }
 
     #[test]
     fn what_is_of_no_line_is_cut_off() {
         let folder = Folder::new("repair");
-        let (first, second) = (entry(1, None, "a"), entry(4, None, "b"));
+        let (first, second) = (entry(1, "c1", "a"), entry(4, "c1", "b"));
         let begun = second.trim_end();
         let check = |name: &str, text: String, expected: &str| {
             let path = folder.file(name);
@@ -206,7 +293,7 @@ mod tests {
     #[test]
     fn only_what_is_meant_is_forgotten() {
         let folder = Folder::new("forget");
-        let lines = [entry(1, Some("c1"), "a"), entry(2, Some("c2"), "b"), entry(3, None, "c")];
+        let lines = [entry(1, "c1", "a"), entry(2, "c2", "b"), entry(3, "c1", "c")];
         let check = |name: &str, whose: Forget, expected: &[u64]| {
             let path = folder.file(name);
             std::fs::write(&path, lines.concat()).unwrap();
@@ -216,13 +303,26 @@ mod tests {
             assert_eq!(kept, rest.map(|(line, _)| line.as_str()).collect::<String>(), "{name}");
             assert!(!beside(&path, "new").exists());
         };
-        check("conversation", Forget::Conversation("c1".to_owned()), &[1]);
-        check("lines", Forget::Lines([2, 3, 9].into()), &[2, 3]);
-        check("nobody", Forget::Conversation("c".to_owned()), &[]);
+        let none = Forget::default;
+        let some = |name: &str| Some(name.to_owned());
+        check("nothing", none(), &[]);
+        check("conversation", Forget { conversation: some("c1"), ..none() }, &[1, 3]);
+        check("client", Forget { client: some("agent"), ..none() }, &[1, 2, 3]);
+        check("tenant", Forget { tenant: some("acme"), ..none() }, &[1, 2, 3]);
+        check("other-client", Forget { client: some("other"), conversation: some("c1"), ..none() }, &[]);
+        check("other-tenant", Forget { tenant: some("other"), client: some("agent"), ..none() }, &[]);
+        check("before", Forget { before: Some(Time(20)), ..none() }, &[1]);
+        check("lines", Forget { lines: Some([2, 3, 9].into()), ..none() }, &[2, 3]);
+        check("nobody", Forget { conversation: some("c"), ..none() }, &[]);
         let path = folder.file("strange");
         std::fs::write(&path, format!("{}what\n", lines[0])).unwrap();
-        let error = forget(&path, &Forget::Lines([1].into())).unwrap_err().to_string();
+        let error = forget(&path, &Forget { lines: Some([1].into()), ..none() }).unwrap_err().to_string();
         assert!(error.ends_with("line 2: no content that the log kept: take the line out, and ask again"));
-        assert_eq!(forget(&folder.file("none"), &Forget::Lines([1].into())).unwrap(), Vec::<u64>::new());
+        assert_eq!(oldest(&path).unwrap(), Some(Time(10)));
+        assert_eq!(oldest(&folder.file("none")).unwrap(), None);
+        assert_eq!(
+            forget(&folder.file("none"), &Forget { lines: Some([1].into()), ..none() }).unwrap(),
+            Vec::<u64>::new()
+        );
     }
 }

@@ -13,6 +13,10 @@ pub enum Event {
     Asked {
         /// The conversation.
         conversation: String,
+        /// The client.
+        client: String,
+        /// What the client belongs to.
+        tenant: String,
         /// The tool.
         tool: String,
         /// Stands for the call.
@@ -42,10 +46,27 @@ pub enum Event {
         /// Stands for the call.
         digest: String,
     },
+    /// A call that the chat had permitted went to its server beside the chat.
+    RanBeside {
+        /// The conversation.
+        conversation: String,
+        /// The client.
+        client: String,
+        /// What the client belongs to.
+        tenant: String,
+        /// The tool.
+        tool: String,
+        /// Stands for the call.
+        digest: String,
+    },
     /// Something that the model said was not passed on.
     ReplyWithheld {
         /// The conversation.
         conversation: String,
+        /// The client.
+        client: String,
+        /// What the client belongs to.
+        tenant: String,
         /// Names of the rules.
         reasons: Vec<String>,
     },
@@ -138,6 +159,7 @@ impl Event {
             Self::Asked { .. } => "asked",
             Self::Decided { .. } => "decided",
             Self::ApprovalUsed { .. } => "approval-used",
+            Self::RanBeside { .. } => "ran-beside",
             Self::ReplyWithheld { .. } => "reply-withheld",
             Self::KillSwitch { .. } => "kill-switch",
             Self::Session { phase: Phase::Begun, .. } => "session-begun",
@@ -154,9 +176,34 @@ impl Event {
             Self::Asked { conversation, .. }
             | Self::Decided { conversation, .. }
             | Self::ApprovalUsed { conversation, .. }
+            | Self::RanBeside { conversation, .. }
             | Self::ReplyWithheld { conversation, .. }
             | Self::Session { conversation, .. } => Some(conversation),
             Self::KillSwitch { .. } | Self::ConfigurationLoaded { .. } => None,
+        }
+    }
+
+    /// The client that it is of.
+    pub fn client(&self) -> Option<&str> {
+        self.whose().map(|(client, _)| client)
+    }
+
+    /// What its client belongs to.
+    pub fn tenant(&self) -> Option<&str> {
+        self.whose().map(|(_, tenant)| tenant)
+    }
+
+    fn whose(&self) -> Option<(&str, &str)> {
+        match self {
+            Self::Judged(Judged { client, tenant, .. })
+            | Self::Asked { client, tenant, .. }
+            | Self::RanBeside { client, tenant, .. }
+            | Self::ReplyWithheld { client, tenant, .. }
+            | Self::Session { client, tenant, .. } => Some((client, tenant)),
+            Self::Decided { .. }
+            | Self::ApprovalUsed { .. }
+            | Self::KillSwitch { .. }
+            | Self::ConfigurationLoaded { .. } => None,
         }
     }
 
@@ -167,12 +214,13 @@ impl Event {
 
     pub(super) fn fields(&self) -> Fields {
         let mut fields = Fields::default();
-        fields.some("conversation", self.conversation());
+        fields
+            .some("conversation", self.conversation())
+            .some("client", self.client())
+            .some("tenant", self.tenant());
         match self {
             Self::Judged(judged) => {
                 fields
-                    .text("client", &judged.client)
-                    .text("tenant", &judged.tenant)
                     .text("policy", &judged.policy)
                     .text("tool", &judged.tool)
                     .text("verdict", judged.verdict.name())
@@ -191,7 +239,7 @@ impl Event {
                 };
                 fields.text("digest", digest).text("who", who).text("role", role).text("answer", answer);
             }
-            Self::ApprovalUsed { tool, digest, .. } => {
+            Self::ApprovalUsed { tool, digest, .. } | Self::RanBeside { tool, digest, .. } => {
                 fields.text("tool", tool).text("digest", digest);
             }
             Self::ReplyWithheld { reasons, .. } => {
@@ -204,9 +252,7 @@ impl Event {
                 };
                 fields.text("what", what).text("who", who).text("state", state);
             }
-            Self::Session { client, tenant, .. } => {
-                fields.text("client", client).text("tenant", tenant);
-            }
+            Self::Session { .. } => {}
             Self::ConfigurationLoaded { policies } => {
                 fields.list("policies", policies);
             }
@@ -248,11 +294,13 @@ mod tests {
         check(
             Event::Asked {
                 conversation: s("c1"),
+                client: s("agent"),
+                tenant: s("acme"),
                 tool: s("send"),
                 digest: s("d"),
                 reasons: vec![s("no secrets")],
             },
-            r#"{"kind":"asked","conversation":"c1","tool":"send","digest":"d","reasons":["no secrets"]}"#,
+            r#"{"kind":"asked","conversation":"c1","client":"agent","tenant":"acme","tool":"send","digest":"d","reasons":["no secrets"]}"#,
         );
         check(
             Event::Decided {
@@ -269,8 +317,23 @@ mod tests {
             r#"{"kind":"approval-used","conversation":"c1","tool":"send","digest":"d"}"#,
         );
         check(
-            Event::ReplyWithheld { conversation: s("c1"), reasons: vec![] },
-            r#"{"kind":"reply-withheld","conversation":"c1","reasons":[]}"#,
+            Event::RanBeside {
+                conversation: s("c1"),
+                client: s("agent"),
+                tenant: s("acme"),
+                tool: s("send"),
+                digest: s("d"),
+            },
+            r#"{"kind":"ran-beside","conversation":"c1","client":"agent","tenant":"acme","tool":"send","digest":"d"}"#,
+        );
+        check(
+            Event::ReplyWithheld {
+                conversation: s("c1"),
+                client: s("agent"),
+                tenant: s("acme"),
+                reasons: vec![],
+            },
+            r#"{"kind":"reply-withheld","conversation":"c1","client":"agent","tenant":"acme","reasons":[]}"#,
         );
         check(
             Event::KillSwitch { what: s("everything"), who: s("ann"), state: Switch::Set },

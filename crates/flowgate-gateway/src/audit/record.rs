@@ -27,6 +27,11 @@ impl Time {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
     }
+
+    /// As it is written.
+    pub(super) fn bounded(self) -> u64 {
+        self.0.min(MAX_NUMBER)
+    }
 }
 
 impl fmt::Display for Time {
@@ -142,7 +147,7 @@ fn escaped(c: char) -> usize {
 pub(super) fn line(seq: u64, time: Time, kind: &str, previous: Hash, fields: Fields) -> String {
     let mut record = Map::new();
     record.insert("seq".to_owned(), json!(seq));
-    record.insert("time".to_owned(), json!(time.0.min(MAX_NUMBER)));
+    record.insert("time".to_owned(), json!(time.bounded()));
     record.insert("kind".to_owned(), json!(kind));
     record.insert("previous".to_owned(), json!(previous.to_string()));
     record.extend(fields.fields);

@@ -46,7 +46,20 @@ pub(super) fn key() -> Key {
 
 /// Something to record, of a conversation.
 pub(super) fn withheld(conversation: &str) -> Event {
-    Event::ReplyWithheld { conversation: conversation.to_owned(), reasons: vec!["no secrets".to_owned()] }
+    Event::ReplyWithheld {
+        conversation: conversation.to_owned(),
+        client: "agent".to_owned(),
+        tenant: "acme".to_owned(),
+        reasons: vec!["no secrets".to_owned()],
+    }
+}
+
+pub(super) fn of_lines(lines: &[u64]) -> Forget {
+    Forget { lines: Some(lines.iter().copied().collect()), ..Forget::default() }
+}
+
+pub(super) fn of_conversation(name: &str) -> Forget {
+    Forget { conversation: Some(name.to_owned()), ..Forget::default() }
 }
 
 pub(super) fn checked(path: &Path) -> Result<Summary, Problem> {
@@ -196,7 +209,7 @@ fn after_a_failed_write_nothing_is_recorded() {
         let errors = [
             log.append(Time(3), &withheld("c1")).unwrap_err(),
             log.seal(Time(3)).unwrap_err(),
-            log.forget(Time(3), &Forget::Lines([2].into())).unwrap_err(),
+            log.forget(Time(3), &of_lines(&[2]), "ann").unwrap_err(),
             log.close(Time(3)).unwrap_err(),
         ];
         assert!(errors.iter().all(|error| error.to_string().ends_with(broken)), "{errors:?}");
@@ -240,10 +253,10 @@ fn content_is_beside_the_log_and_can_be_deleted() {
     for (conversation, content) in [("c1", "my password"), ("c2", "a poem"), ("c1", "my address")] {
         log.append_with(Time(2), &withheld(conversation), content).unwrap();
     }
-    assert_eq!(log.forget(Time(3), &Forget::Conversation("c1".to_owned())).unwrap(), 2);
-    assert_eq!(log.forget(Time(3), &Forget::Conversation("c1".to_owned())).unwrap(), 0);
+    assert_eq!(log.forget(Time(3), &of_conversation("c1"), "ann").unwrap(), 2);
+    assert_eq!(log.forget(Time(3), &of_conversation("c1"), "ann").unwrap(), 0);
     log.append_with(Time(4), &withheld("c1"), "again").unwrap();
-    assert_eq!(log.forget(Time(5), &Forget::Lines([3, 77].into())).unwrap(), 1);
+    assert_eq!(log.forget(Time(5), &of_lines(&[3, 77]), "ann").unwrap(), 1);
     log.close(Time(6)).unwrap();
     let (text, contents) = (fs::read_to_string(folder.log()).unwrap(), content::path(&folder.log()));
     for said in ["password", "poem", "again"] {
@@ -251,7 +264,7 @@ fn content_is_beside_the_log_and_can_be_deleted() {
     }
     assert!(
         text.contains(r#""kind":"forgotten""#)
-            && text.contains(r#""conversation":"c1","count":2,"lines":[2,4]}"#)
+            && text.contains(r#""conversation":"c1","who":"ann","count":2,"lines":[2,4]}"#)
     );
     let kept = fs::read_to_string(&contents).unwrap();
     assert!(kept.contains("again") && !kept.contains("password") && !kept.contains("poem"), "{kept}");
@@ -260,11 +273,33 @@ fn content_is_beside_the_log_and_can_be_deleted() {
 }
 
 #[test]
+fn content_that_is_too_old_is_deleted() {
+    let folder = Folder::new("expired");
+    let log = folder.open(Options { content: Content::Kept, ..Options::default() }).unwrap();
+    for (time, content) in [(10, "first"), (20, "second"), (30, "third")] {
+        log.append_with(Time(time), &withheld("c1"), content).unwrap();
+    }
+    let check = |before: u64, gone: u64, records: usize| {
+        assert_eq!(log.expire(Time(40), Time(before)).unwrap(), gone, "{before}");
+        let said = fs::read_to_string(folder.log()).unwrap();
+        let said = said.lines().filter(|line| line.contains(r#""who":"retention""#));
+        assert_eq!(said.count(), records, "{before}");
+    };
+    check(10, 0, 0);
+    check(21, 2, 1);
+    check(30, 0, 1);
+    check(31, 1, 2);
+    check(99, 0, 2);
+    let expected = Contents { kept: 0, missing: 3, forgotten: 3, stray: 0 };
+    assert_eq!(checked(&folder.log()).unwrap().contents, Some(expected));
+}
+
+#[test]
 fn content_is_dropped_unless_it_is_asked_for() {
     let folder = Folder::new("dropped");
     let log = folder.open(Options::default()).unwrap();
     log.append_with(Time(2), &withheld("c1"), "my password").unwrap();
-    assert_eq!(log.forget(Time(3), &Forget::Conversation("c1".to_owned())).unwrap(), 0);
+    assert_eq!(log.forget(Time(3), &of_conversation("c1"), "ann").unwrap(), 0);
     drop(log);
     assert!(!content::path(&folder.log()).exists());
     assert!(!fs::read_to_string(folder.log()).unwrap().contains("content"));

@@ -9,10 +9,10 @@ use std::io::BufRead;
 use serde_json::Value;
 
 use super::chain::{HEAD, Hash, Head, SIGNATURE, is_signed};
-use super::content::{Found, MAX_ENTRY};
 use super::key::PublicKey;
 use super::lines::{Lines, Next};
 use super::record::{Flaw, MAX_LINE, Record, Time};
+use super::sidecar::Sidecar;
 
 /// The kind of the record that each opening of a log begins with.
 pub(super) const OPENED: &str = "opened";
@@ -248,7 +248,6 @@ pub fn verify(
     let mut has_hash = expected.hash.is_none();
     while let Some(record) = records.next() {
         let record = record?;
-        let line = record.seq.saturating_add(1);
         begun = begun.or(Some(record.time));
         match record.kind.as_str() {
             OPENED => {
@@ -263,7 +262,7 @@ pub fn verify(
         }
         has_hash |= expected.hash.is_some_and(|hash| records.end.is_some_and(|end| end.hash == hash));
         if let Some(contents) = &mut contents {
-            contents.hold_against(&record).map_err(|what| Problem { line, what })?;
+            contents.of(&record)?;
         }
     }
     let (Some(end), Some(key), Some(begun)) = (records.end, records.key, begun) else {
@@ -280,72 +279,6 @@ pub fn verify(
     let unsigned = records.head.map_or(lines, |head| end.seq.saturating_sub(head.seq));
     let contents = contents.map(|contents| contents.finish(forgotten)).transpose()?;
     Ok(Summary { lines, key, begun, head: records.head, end, unsigned, openings, torn, contents })
-}
-
-/// The contents of a log, in the order of its lines.
-struct Sidecar<'a> {
-    lines: Lines<&'a mut dyn BufRead>,
-    number: u64,
-    next: Option<Found>,
-    found: Contents,
-}
-
-impl<'a> Sidecar<'a> {
-    fn new(reader: &'a mut dyn BufRead) -> Result<Self, Problem> {
-        let mut sidecar =
-            Self { lines: Lines::new(reader, MAX_ENTRY), number: 0, next: None, found: Contents::default() };
-        sidecar.advance().map_err(|what| Problem { line: 1, what })?;
-        Ok(sidecar)
-    }
-
-    fn advance(&mut self) -> Result<(), What> {
-        self.number += 1;
-        self.next = match self.lines.next().map_err(|error| What::Read(error.to_string()))? {
-            Next::Line(line) => Some(Found::read(line).ok_or(What::Unreadable(self.number))?),
-            Next::Long => return Err(What::Unreadable(self.number)),
-            Next::End => None,
-            // It is being written, or never was.
-            Next::Torn => {
-                self.found.stray += 1;
-                None
-            }
-        };
-        Ok(())
-    }
-
-    fn hold_against(&mut self, record: &Record) -> Result<(), What> {
-        let recorded = match record.object.get("content") {
-            None => None,
-            Some(content) => {
-                let hash = content.get("salted").and_then(Value::as_str).and_then(Hash::parse);
-                Some(hash.ok_or(What::Flaw(Flaw::Field("content")))?)
-            }
-        };
-        match (&self.next, recorded) {
-            (Some(next), _) if next.seq < record.seq => Err(What::Foreign),
-            (Some(next), None) if next.seq == record.seq => Err(What::Foreign),
-            (Some(next), Some(hash)) if next.seq == record.seq => {
-                if next.hash != hash || next.conversation.as_deref() != record.text("conversation") {
-                    return Err(What::Content);
-                }
-                self.found.kept += 1;
-                self.advance()
-            }
-            (_, Some(_)) => {
-                self.found.missing += 1;
-                Ok(())
-            }
-            (_, None) => Ok(()),
-        }
-    }
-
-    fn finish(mut self, forgotten: u64) -> Result<Contents, Problem> {
-        while self.next.is_some() {
-            self.found.stray += 1;
-            self.advance().map_err(|what| Problem { line: 1, what })?;
-        }
-        Ok(Contents { forgotten, ..self.found })
-    }
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@
 mod file;
 mod server;
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::hint::black_box;
@@ -39,6 +40,7 @@ use file::{
 
 use crate::approvals::Asking;
 use crate::approvals::people::{Person, Role};
+use crate::ask::{Asker, Source, SourceError};
 use crate::random;
 use crate::recorder::AuditSpec;
 pub use crate::store::{Place, PlaceError};
@@ -61,11 +63,22 @@ pub struct Config {
     pub audit: Option<AuditSpec>,
     /// Who is told of what the operator may want to know.
     pub remarks: Remarks,
+    /// Every key that the file names, for what must not hold one.
+    pub keys: Vec<Secret>,
 }
 
 /// Where remarks to the operator go, such as that a tool is hidden. They hold names that others chose.
 #[derive(Debug, Default, Clone)]
 pub struct Remarks(pub Option<std::sync::mpsc::SyncSender<String>>);
+
+impl Remarks {
+    pub(crate) fn say(&self, remark: &str) {
+        if let Some(remarks) = &self.0 {
+            // Who is told too much is told some of it.
+            let _ = remarks.try_send(remark.to_owned());
+        }
+    }
+}
 
 /// What is kept, where, and for how long.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,6 +122,8 @@ pub struct Client {
     pub tenant: String,
     /// The policy that it is held to.
     pub policy: Arc<Policy>,
+    /// Who answers the predicates that the policy declares `extern`.
+    pub predicates: Asker,
     /// Stands for the policy and all else that decides what becomes of what is put into a conversation.
     pub basis: String,
     /// Where its requests to a model go, if it may ask one.
@@ -155,6 +170,11 @@ impl Secret {
         Self(text.into())
     }
 
+    /// The text without this key. What is so short that it stands in many texts is not looked for.
+    pub(crate) fn hidden_in(&self, text: &str) -> String {
+        if self.0.len() < MIN_HIDDEN { text.to_owned() } else { text.replace(&self.0, "[key]") }
+    }
+
     pub(crate) fn into_bytes(self) -> Vec<u8> {
         self.0.into_bytes()
     }
@@ -194,6 +214,9 @@ const FORMAT: u32 = 1;
 /// The shortest key of a client: what is shorter can be guessed.
 const MIN_KEY: usize = 16;
 
+/// The shortest key that is looked for where none may be.
+const MIN_HIDDEN: usize = 8;
+
 /// Reads the file. Paths in it start at `folder`, `environment` gives variables.
 ///
 /// # Errors
@@ -210,7 +233,8 @@ pub fn read(
         let message = error.message().lines().next().unwrap_or_default();
         ConfigError(format!("line {}: {message}", line + 1))
     })?;
-    let reader = Reader { folder, environment };
+    let reader = Reader { folder, environment, keys: RefCell::default() };
+    let asker = reader.asker(&file.predicates)?;
     let mut upstreams = BTreeMap::new();
     for (name, spec) in file.upstreams {
         let upstream =
@@ -225,7 +249,15 @@ pub fn read(
     let mut clients: Vec<Client> = Vec::new();
     for (name, spec) in file.clients {
         let at = |why: String| ConfigError(format!("clients.{name}: {why}"));
-        let client = reader.client(&name, spec, &upstreams, &servers).map_err(at)?;
+        let mut client = reader.client(&name, spec, &upstreams, &servers).map_err(at)?;
+        if let Some(missing) = client.policy.externs().find(|name| !asker.names().any(|known| known == *name))
+        {
+            let why = format!(
+                "nobody answers `extern {missing}`: write {missing} = \"http://...\" in [predicates]"
+            );
+            return Err(at(why));
+        }
+        client.predicates = asker.clone();
         if let Some(other) = clients.iter().find(|other| other.key == client.key) {
             return Err(at(format!("its key is that of {}; give each client its own", other.name)));
         }
@@ -235,6 +267,11 @@ pub fn read(
         return Err(ConfigError(
             "it names no client: write [clients.NAME] with key-from, upstream and policy".to_owned(),
         ));
+    }
+    let is_declared =
+        |name: &str| clients.iter().any(|client| client.policy.externs().any(|declared| declared == name));
+    if let Some(unknown) = asker.names().find(|name| !is_declared(name)) {
+        return Err(ConfigError(format!("predicates: no policy declares `extern {unknown}`")));
     }
     let mut people: Vec<Person> = Vec::new();
     for (name, spec) in file.people {
@@ -265,11 +302,15 @@ pub fn read(
         client.basis = random::hex(&Sha256::digest(basis.to_string()));
     }
     let store = reader.store(file.store).map_err(|why| ConfigError(format!("store: {why}")))?;
-    let audit = file.audit.map(|AuditTable { file, key_file }| {
+    let audit = file.audit.map(|AuditTable { file, key_file, content_days }| {
         let key = key_file.unwrap_or_else(|| file.with_extension("key"));
-        AuditSpec { file: folder.join(file), key: folder.join(key) }
+        let content = content_days.map(|days| Duration::from_secs(u64::from(days.get()) * DAY));
+        AuditSpec { file: folder.join(file), key: folder.join(key), content }
     });
-    Ok(Config { clients, store, people, asking, webhook, audit, remarks: Remarks::default() })
+    let mut keys = reader.keys.into_inner();
+    // A key that another one begins with is looked for after it, so that nothing of the longer one is left.
+    keys.sort_by_key(|key| std::cmp::Reverse(key.0.len()));
+    Ok(Config { clients, store, people, asking, webhook, audit, remarks: Remarks::default(), keys })
 }
 
 /// What is called so.
@@ -283,9 +324,26 @@ fn known<T>(kind: &str, name: &str, all: &BTreeMap<String, Arc<T>>) -> Result<Ar
 struct Reader<'a> {
     folder: &'a Path,
     environment: &'a dyn Fn(&str) -> Option<String>,
+    /// The keys that were read.
+    keys: RefCell<Vec<Secret>>,
 }
 
 impl Reader<'_> {
+    /// Who answers predicates.
+    fn asker(&self, predicates: &BTreeMap<String, String>) -> Result<Asker, ConfigError> {
+        let source = |(name, whom): (&String, &String)| {
+            let source: Result<Source, SourceError> = format!("{name}={whom}").parse();
+            source.map(|source| source.within(self.folder)).map_err(|why| match why {
+                SourceError::Form => ConfigError(format!(
+                    "predicates.{name}: who answers is an address with http://, or a FILE.wasm"
+                )),
+                why => ConfigError(format!("predicates.{name}: {why}")),
+            })
+        };
+        let sources = predicates.iter().map(source).collect::<Result<Vec<_>, _>>()?;
+        Asker::load(&sources).map_err(|why| ConfigError(format!("predicates: {why}")))
+    }
+
     fn person(&self, name: &str, spec: PersonSpec) -> Result<Person, String> {
         let key = self.key(spec.key_from.as_deref(), spec.key_file.as_deref())?;
         let key = key.ok_or("there is no key: write key-from = \"VARIABLE\" or key-file = \"FILE\"")?;
@@ -406,9 +464,6 @@ impl Reader<'_> {
             });
             format!("{}{}", path.display(), first.unwrap_or_default())
         })?;
-        if let Some(missing) = policy.externs().next() {
-            return Err(format!("{}: nobody answers `extern {missing}` here", path.display()));
-        }
         let method = match spec.method.as_deref() {
             None => Method::LowestFirst,
             Some(name) => Method::ALL.into_iter().find(|method| method.name() == name).ok_or_else(|| {
@@ -428,6 +483,7 @@ impl Reader<'_> {
             key: Secret::new(key),
             tenant: spec.tenant.unwrap_or_else(|| name.to_owned()),
             policy: Arc::new(policy),
+            predicates: Asker::default(),
             upstream,
             servers,
             small_model: spec.small_model,
@@ -449,6 +505,7 @@ impl Reader<'_> {
             (None, Some(file)) => self.text(&self.folder.join(file))?,
             (None, None) => return Ok(None),
         };
+        self.keys.borrow_mut().push(Secret::new(key.trim()));
         Ok(Some(key.trim().to_owned()))
     }
 
@@ -458,119 +515,4 @@ impl Reader<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const UPSTREAM: &str = "[upstreams.local]\nurl = \"http://localhost:8080/v1\"\n";
-    const CLIENT: &str = "[clients.a]\nkey-from = \"KEY\"\nupstream = \"local\"\npolicy = \"p.flow\"\n";
-
-    fn error_of(text: &str) -> String {
-        let folder = std::env::temp_dir().join(format!("flowgate-config-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        std::fs::write(folder.join("p.flow"), "lattice integrity: trusted < untrusted\n").unwrap();
-        std::fs::write(folder.join("bad.flow"), "lattice integrity: trusted <\n").unwrap();
-        let environment = |name: &str| match name {
-            "KEY" => Some("0123456789abcdef".to_owned()),
-            "SHORT" => Some("hunter2".to_owned()),
-            _ => None,
-        };
-        let read = read(text, &folder, &environment);
-        read.map_or_else(
-            |error| error.to_string().replace(&folder.display().to_string(), "DIR"),
-            |_| String::new(),
-        )
-    }
-
-    #[test]
-    fn the_example_is_one() {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/gateway");
-        let text = std::fs::read_to_string(folder.join("gateway.toml")).unwrap();
-        let key = |_: &str| Some("0123456789abcdef".to_owned());
-        let config = read(&text, &folder, &key).unwrap();
-        let clients: Vec<&str> = config.clients.iter().map(|client| client.name.as_str()).collect();
-        assert_eq!(clients, ["assistant"]);
-        // What is left out there for the reader to put in.
-        let filled = text.replace("# models", "models").replace("# key-from", "key-from");
-        assert!(read(&filled, &folder, &key).is_ok());
-    }
-
-    #[test]
-    fn problems_are_named_with_their_place() {
-        let check = |text: String, expected: &str| assert_eq!(error_of(&text), expected, "{text}");
-        check(format!("{UPSTREAM}{CLIENT}"), "");
-        check(
-            UPSTREAM.to_owned(),
-            "it names no client: write [clients.NAME] with key-from, upstream and policy",
-        );
-        check(
-            format!("{UPSTREAM}{CLIENT}polcy = \"x\"\n"),
-            "line 7: unknown field `polcy`, expected one of `key-from`, `key-file`, `tenant`, `owner`, `policy`, `upstream`, `mcp`, `small-model`, `method`, `interactive`, `pinned`, `requests-per-minute`, `parallel`, `sessions`",
-        );
-        check(CLIENT.to_owned(), "clients.a: there is no upstream `local`; there are: ");
-        check(
-            format!("{UPSTREAM}{}", CLIENT.replace("KEY", "OTHER")),
-            "clients.a: the variable OTHER is not set; set it to the key",
-        );
-        check(
-            format!("{UPSTREAM}{}", CLIENT.replace("KEY", "SHORT")),
-            "clients.a: its key can be guessed: use at least 16 characters",
-        );
-        check(
-            format!("{UPSTREAM}{}", CLIENT.replace("p.flow", "bad.flow")),
-            "clients.a: DIR/bad.flow:1:29: expected an element, found the end of the line",
-        );
-        check(
-            format!("{UPSTREAM}{CLIENT}method = \"lowest\"\n"),
-            "clients.a: there is no method `lowest`; there are: lowest-first, cheapest-first, judge, introspection, \
-             provenance, everything, tool-filter, confirm-always, redact-all",
-        );
-        check(
-            format!("{UPSTREAM}{CLIENT}{}", CLIENT.replace("clients.a", "clients.b")),
-            "clients.b: its key is that of a; give each client its own",
-        );
-        check(
-            format!("{UPSTREAM}pass-key = true\nkey-from = \"KEY\"\n{CLIENT}"),
-            "upstreams.local: it has a key and `pass-key`: either the key is held here, or clients bring theirs",
-        );
-        let with = |more: &str| format!("{UPSTREAM}{CLIENT}{more}");
-        check(
-            with("[store]\nurl = \"mysql://db/x\"\n"),
-            "store: a store is `sqlite:FILE`, `postgres://USER:PASSWORD@HOST/DATABASE` or `memory`",
-        );
-        check(
-            with("[store]\nurl-from = \"DATABASE\"\n"),
-            "store: the variable DATABASE is not set; set it to the store's address",
-        );
-        check(
-            with("[people.ann]\nkey-from = \"KEY\"\nrole = \"admin\"\n"),
-            "people.ann: the key is that of a; give each person their own",
-        );
-        check(
-            with("[people.ann]\nrole = \"admin\"\n"),
-            "people.ann: there is no key: write key-from = \"VARIABLE\" or key-file = \"FILE\"",
-        );
-        check(
-            with("[people.ann]\nkey-from = \"KEY\"\nrole = \"boss\"\n"),
-            "line 9: unknown variant `boss`, expected one of `viewer`, `approver`, `admin`",
-        );
-        check(with("mcp = [\"web\"]\n"), "clients.a: there is no server `web`; there are: ");
-        check(
-            CLIENT.replace("upstream = \"local\"\n", ""),
-            "clients.a: it may ask nobody: write upstream = \"NAME\", or mcp = [\"NAME\"]",
-        );
-        check(with("[mcp.web]\nurl = \"web\"\n"), "mcp.web: url is an address with https:// or http://");
-        check(
-            with("[mcp.flowgate]\nurl = \"http://web\"\n"),
-            "mcp.flowgate: this name is that of the gateway itself: give the server another",
-        );
-        check(
-            with("[mcp.web]\nurl = \"http://web\"\ntools = \"all\"\n"),
-            "mcp.web: tools is \"first\" (those of the first list are on offer) or \"approved\" (those that people approve of)",
-        );
-        check(with("owner = \"ann\"\n"), "clients.a: there is no person `ann`: write [people.ann]");
-        check(
-            with("[approvals]\nwebhook = \"https://chat.example\"\n"),
-            "approvals: the webhook has no secret to sign with: write webhook-secret-from = \"VARIABLE\"",
-        );
-    }
-}
+mod tests;

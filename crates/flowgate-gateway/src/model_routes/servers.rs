@@ -28,6 +28,7 @@ use super::config::{Client, Server};
 use super::sessions::Session;
 pub(crate) use upstream::Upstream;
 
+use crate::ask::journal::Answered;
 use crate::mcp::{Limits, Out, Pins, Proxy, Said, Settings};
 
 /// What is put into a conversation, in order.
@@ -144,22 +145,24 @@ impl Session {
 
     /// What was put in since it was last taken out, as it is kept.
     pub(super) fn row(&mut self) -> serde_json::Result<String> {
-        let chat = self.conversation.inputs();
-        if self.machines.steps.is_empty() {
+        let (chat, answers) = (self.conversation.inputs(), self.answers.answered());
+        if self.machines.steps.is_empty() && answers.is_empty() {
             return serde_json::to_string(&chat);
         }
         let mut steps = std::mem::take(&mut self.machines.steps);
         if !chat.is_empty() {
             steps.push(Step::Chat(chat));
         }
-        serde_json::to_string(&Row::Steps { steps })
+        serde_json::to_string(&Row { steps, answers })
     }
 
     /// Puts in again what was kept as one row. Returns what was judged; nothing if it does not come to the same.
     pub(super) fn again(&mut self, client: &super::clients::Known, row: &str) -> Option<Vec<Judged>> {
         let mut own = client.for_replay();
         let mut judged = Vec::new();
-        for step in steps(row).ok()? {
+        let Row { steps, answers } = Row::read(row).ok()?;
+        self.answers.again(answers);
+        for step in steps {
             let (inputs, put) = match step {
                 Step::Chat(inputs) => (inputs, None),
                 Step::Server(put) => (Vec::new(), Some(put)),
@@ -171,22 +174,28 @@ impl Session {
             // What the client was shown is known, by whichever way.
             judged.extend(self.conversation.again(&mut own, &mut self.history, &inputs).ok()?);
         }
+        // What ran then was recorded then.
+        self.conversation.taken();
         Some(judged)
     }
 }
 
 /// What is kept of a turn with more than a chat in it.
 #[derive(Debug, Serialize, Deserialize)]
-#[serde(untagged)]
-enum Row {
-    Steps { steps: Vec<Step> },
+struct Row {
+    steps: Vec<Step>,
+    /// What predicates were answered meanwhile.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    answers: Vec<Answered>,
 }
 
-/// What was put in, from how it is kept: a list if it is a chat and nothing else.
-fn steps(row: &str) -> serde_json::Result<Vec<Step>> {
-    if row.starts_with('[') {
-        return Ok(vec![Step::Chat(serde_json::from_str(row)?)]);
+impl Row {
+    /// What was put in, from how it is kept: a list if it is a chat and nothing else.
+    fn read(row: &str) -> serde_json::Result<Self> {
+        if row.starts_with('[') {
+            let steps = vec![Step::Chat(serde_json::from_str(row)?)];
+            return Ok(Self { steps, answers: Vec::new() });
+        }
+        serde_json::from_str(row)
     }
-    let Row::Steps { steps } = serde_json::from_str(row)?;
-    Ok(steps)
 }

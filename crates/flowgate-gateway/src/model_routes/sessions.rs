@@ -22,8 +22,9 @@ use super::clients::Known;
 use super::servers::Machines;
 use super::turn::{self, Failure};
 use crate::approvals::Asked;
-use crate::audit::Event;
+use crate::ask::journal::Journal;
 use crate::random;
+use crate::recorder::Note;
 use crate::store::{self, Kept, Opened, Seen, Store, StoreError, Transaction, wait};
 
 /// How long a request waits for another one that goes on with the same conversation in another gateway.
@@ -49,8 +50,10 @@ pub(crate) struct Session {
     prefixes: Vec<Prefix>,
     /// What stands between its client and the servers of it.
     pub(super) machines: Machines,
+    /// What its predicates are answered.
+    pub(super) answers: Journal,
     /// What happened in this turn, for the audit log.
-    pub(crate) events: Vec<Event>,
+    pub(crate) events: Vec<Note>,
     /// Questions that were answered by a yes in this turn, whose calls go out with it.
     pub(crate) used: Vec<Asked>,
 }
@@ -374,6 +377,7 @@ impl Sessions {
 
     /// Learns what a client was shown elsewhere, and what the stores of its tenant carry.
     pub(crate) fn catch_up(&self, client: &Known, session: &mut Session) -> Result<(), Failure> {
+        session.answers.begin();
         let mut known = client.history.lock().unwrap_or_else(PoisonError::into_inner);
         if self.store.is_shared() || !known.is_loaded {
             let (others, next) = wait(self.store.seen(&client.spec.name, known.next))?;
@@ -504,7 +508,8 @@ fn again(client: &Known, opened: &Opened) -> Result<Option<Session>, Failure> {
 /// A conversation with nothing in it.
 fn new(client: &Known, key: &str) -> Result<Session, Failure> {
     let bytes = random::from_hex::<32>(key).ok_or(StoreError::Damaged("a conversation's key"))?;
-    let conversation = turn::begin(client, bytes)?;
+    let answers = Journal::default();
+    let conversation = turn::begin(client, bytes, &answers)?;
     let (history, recalled, prefixes) = (History::new(), None, Vec::new());
     Ok(Session {
         key: key.to_owned(),
@@ -515,6 +520,7 @@ fn new(client: &Known, key: &str) -> Result<Session, Failure> {
         bytes: 0,
         prefixes,
         machines: Machines::default(),
+        answers,
         events: Vec::new(),
         used: Vec::new(),
     })

@@ -84,12 +84,7 @@ impl Outgoing {
 
     /// Breaks the answer off with an error.
     pub(crate) fn fail(&mut self, status: StatusCode, message: &str) {
-        let mut body = self.api.encode_error(status.as_u16(), message);
-        let name = if self.api == Api::ChatCompletions { "" } else { "error" };
-        if let (Api::Responses, Some(body)) = (self.api, body.as_object_mut()) {
-            body.insert("type".to_owned(), Value::from("error"));
-        }
-        self.send(&[Event::new(name, body.to_string())]);
+        self.send(&[broken_off(self.api, status, message)]);
     }
 
     fn send(&mut self, events: &[Event]) {
@@ -106,6 +101,16 @@ impl Outgoing {
     fn put(&mut self, part: Part) {
         self.is_lost |= self.parts.blocking_send(part).is_err();
     }
+}
+
+/// What ends a stream whose answer cannot go on.
+pub(crate) fn broken_off(api: Api, status: StatusCode, message: &str) -> Event {
+    let mut body = api.encode_error(status.as_u16(), message);
+    let name = if api == Api::ChatCompletions { "" } else { "error" };
+    if let (Api::Responses, Some(body)) = (api, body.as_object_mut()) {
+        body.insert("type".to_owned(), Value::from("error"));
+    }
+    Event::new(name, body.to_string())
 }
 
 /// The response to a client that is sent parts as they come; when it is dropped, the turn is told.

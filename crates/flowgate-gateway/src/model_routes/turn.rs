@@ -23,8 +23,9 @@ use super::config::{Client, Upstream};
 use super::sessions::Session;
 use super::stream::Outgoing;
 use crate::approvals::{Answered, Approvals, Asked, Asker};
+use crate::ask::journal::Journal;
 use crate::audit::Event;
-use crate::recorder;
+use crate::recorder::{self, Note};
 
 /// Why a request is not answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,11 +52,12 @@ impl From<PushError> for Failure {
 /// How many tools a client may offer.
 const MAX_TOOLS: usize = 512;
 
-/// A conversation of a client, with nothing in it.
-pub(crate) fn begin(client: &Known, key: [u8; 32]) -> Result<Conversation, Failure> {
+/// A conversation of a client, with nothing in it. What its predicates are answered is in the journal.
+pub(crate) fn begin(client: &Known, key: [u8; 32], journal: &Journal) -> Result<Conversation, Failure> {
     let settings =
         Settings { expires: client.spec.stands, ..Settings::new(client.spec.method, DigestKey::new(key)) };
-    let monitor = Monitor::new(std::sync::Arc::clone(&client.spec.policy));
+    let mut monitor = Monitor::new(std::sync::Arc::clone(&client.spec.policy));
+    monitor.set_predicates(journal.predicates(&client.spec.predicates), Vec::new());
     let mut conversation = Conversation::new(monitor, Vec::new(), settings)?;
     conversation.keep_inputs();
     Ok(conversation)
@@ -114,7 +116,7 @@ pub(crate) fn run(
     let withdrawn = approvals.withdrawn(&client.spec)?;
     let has_changed = session.conversation.withdraw(&withdrawn);
     let mut is_resumed = false;
-    let asker = Asker { client: &client.spec, conversation: name, turns: session.turns(), waiting };
+    let asker = Asker { client: &client.spec, conversation: name, turns: session.turns(), waiting, key };
     let (mut question, mut used): (Option<Asked>, Vec<Asked>) = (None, Vec::new());
     if session.conversation.resume(&mut session.history, chat) {
         let digest = session.conversation.asked().unwrap_or_default();
@@ -167,18 +169,18 @@ pub(crate) fn run(
         observer: &mut watch,
     };
     let ended = agent.go_on(&mut session.conversation);
-    let turn = match ended {
+    let mut turn = match ended {
         Ok(turn) => turn,
         Err(error) => {
             let judged = session.conversation.judged();
-            session.events = events(client, name, &Done { judged, ..Done::default() });
+            session.events = events(client, name, &mut Done { judged, ..Done::default() });
             return Err(match error {
                 TurnError::Model(error) => of_model(&error),
                 TurnError::Full(error) => error.into(),
             });
         }
     };
-    session.events = events(client, name, &turn);
+    session.events = events(client, name, &mut turn);
     if turn.ended != Some(Ended::Asked) {
         // What was handed over before may have been stopped since.
         let mut calls = turn.calls.iter();
@@ -194,7 +196,7 @@ pub(crate) fn run(
         }
     }
     for Asked { digest, tool, .. } in used.iter().cloned() {
-        session.events.push(Event::ApprovalUsed { conversation: name.to_owned(), tool, digest });
+        session.events.push(Event::ApprovalUsed { conversation: name.to_owned(), tool, digest }.into());
     }
     session.used = used;
     let completion = match turn.ended {
@@ -214,13 +216,12 @@ impl Session {
     }
 }
 
-/// What is recorded of a turn.
-fn events(client: &Known, name: &str, turn: &Done) -> Vec<Event> {
-    let judged = turn.judged.iter().map(|call| recorder::judged(&client.spec, name, call));
-    let withheld = turn.replies.iter().filter(|reply| !reply.withheld.is_empty());
-    let withheld =
-        withheld.map(|_| Event::ReplyWithheld { conversation: name.to_owned(), reasons: Vec::new() });
-    judged.chain(withheld).collect()
+/// What is recorded of a turn. It is nowhere else afterwards.
+fn events(client: &Known, name: &str, turn: &mut Done) -> Vec<Note> {
+    let judged = std::mem::take(&mut turn.judged).into_iter();
+    let withheld = std::mem::take(&mut turn.withheld).into_iter();
+    let judged = judged.map(|call| recorder::judged(&client.spec, name, call));
+    judged.chain(withheld.map(|text| recorder::withheld(&client.spec, name, text))).collect()
 }
 
 /// What the client gets of a turn that waits for a person.

@@ -6,6 +6,8 @@ use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::approvals::Approvals;
+use crate::model_routes::config::Remarks;
+use crate::recorder::Recorder;
 use crate::store::Store;
 
 /// How often this gateway says that it is still there: several times in the time for which it holds conversations.
@@ -15,8 +17,29 @@ const EXPIRE: Duration = Duration::from_secs(30);
 /// How often what is too old is deleted.
 const CLEAN: Duration = Duration::from_secs(600);
 
+/// How often content beside the audit log is deleted that is too old: all that is kept is written anew.
+const FORGET: Duration = Duration::from_secs(3600);
+
 /// Looks after a store until it is closed. What was not used for `retention` is deleted.
-pub(super) fn begin(store: &Arc<Store>, approvals: &Arc<Approvals>, retention: Duration) {
+pub(super) fn begin(
+    store: &Arc<Store>,
+    approvals: &Arc<Approvals>,
+    recorder: &Recorder,
+    remarks: &Remarks,
+    retention: Duration,
+) {
+    if let Some(recording) = recorder.recording() {
+        let remarks = remarks.clone();
+        tokio::spawn(often(FORGET, recording, move |recording| {
+            let remarks = remarks.clone();
+            async move {
+                // What cannot be deleted now is tried again, but somebody may have to do something about it.
+                if let Ok(Err(error)) = tokio::task::spawn_blocking(move || recording.expire()).await {
+                    remarks.say(&format!("content that is too old is not deleted: {error}"));
+                }
+            }
+        }));
+    }
     if store.is_shared() {
         let store = Arc::downgrade(store);
         // What fails is tried again: a conversation that was held by nobody for too long is not kept.

@@ -127,7 +127,11 @@ impl Home {
     }
 
     pub(crate) fn try_start(&self) -> Result<Gateway, String> {
-        let models = self.configuration()?;
+        Self::start_as(self.configuration()?)
+    }
+
+    /// A gateway that is configured so.
+    pub(crate) fn start_as(models: file::Config) -> Result<Gateway, String> {
         let (ready, is_ready) = std::sync::mpsc::channel();
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::spawn(move || {

@@ -4,9 +4,12 @@
 
 mod approvals;
 mod audited;
+mod contents;
 mod gateway;
 mod kept;
 mod mcp;
+mod named;
+mod predicates;
 mod servers;
 mod servers_attacked;
 mod stores;

@@ -218,18 +218,36 @@ fn run(gateway: &Gateway, conversation: &'static str) -> (Vec<String>, String) {
 }
 
 /// The model never saw the page, so the payment that it wants is permitted in the chat, and passes to the bank as it was judged: once.
-/// Judged at the bank, by what the client was shown, it would be denied.
+/// Judged at the bank, by what the client was shown, it would be denied. The audit log says when it was judged, and that it ran, as one call.
 #[test]
 fn a_call_that_the_chat_was_permitted_passes_to_its_server_once() {
     let upstream = Upstream::new(pays);
     let (web, bank) = (web(Form::Json), bank(Form::Json));
-    let home = home(&upstream.url, [&web, &bank], "", POLICY);
+    let home = home(&upstream.url, [&web, &bank], "[audit]\nfile = \"audit.jsonl\"\n", POLICY);
     let gateway = home.start();
     let (ran, said) = run(&gateway, "mcp");
     assert_eq!(ran.len(), 2, "{ran:?}");
     assert_eq!((ran[1].as_str(), said.as_str()), ("bank/pay paid", "Done."));
     assert_eq!(bank.calls(), [r#"pay {"to":"bob"}"#]);
     assert!(upstream.shown().iter().all(|shown| !shown.contains("MALLORY")));
+    gateway.stop();
+    // Made again, the conversation runs nothing.
+    let gateway = home.start();
+    client(&gateway, "mcp").call("bank", "balance", &json!({}));
+    gateway.stop();
+    let records = records(&home);
+    let told: Vec<(&str, &str, &str)> = records
+        .iter()
+        .filter(|record| record.text("tool") == Some("bank/pay"))
+        .map(|record| {
+            [record.kind.as_str(), record.text("verdict").unwrap_or("-"), record.text("digest").unwrap()]
+                .into()
+        })
+        .collect();
+    let digest = told[0].2;
+    assert_eq!(told, [("judged", "permit", digest), ("ran-beside", "-", digest), ("judged", "deny", digest)]);
+    let again = rechecked(&home, &records);
+    assert!(again.differ.is_empty() && again.unkept == 0, "{again:?}");
 }
 
 /// What the agent says of an answer carries what the answer carried when it came: the chat does not show what the server's own label

@@ -12,6 +12,7 @@ use crate::servers::{ASKS, PEOPLE, POLICY, bank, client, home, web};
 use crate::upstream::{Upstream, calls, says, text_of};
 
 const NOWHERE: &str = "http://127.0.0.1:1/v1";
+const AUDIT: &str = "[audit]\nfile = \"audit.jsonl\"\n";
 
 fn answer(message: &Value, result: &Value) -> String {
     format!("data: {}\n\n", json!({"jsonrpc": "2.0", "id": message["id"], "result": result}))
@@ -145,7 +146,7 @@ fn who_asks_does_not_decide() {
     let can = json!({"protocolVersion": "2025-11-25", "capabilities": {"elicitation": {}}, "clientInfo": {"name": "c", "version": "1"}});
     for (people, asks_in_front) in [(PEOPLE, false), ("", true)] {
         let (web, bank) = (web(Form::Json), bank(Form::Json));
-        let more = format!("{people}[approvals]\nwait-seconds = 0\n[audit]\nfile = \"audit.jsonl\"\n");
+        let more = format!("{people}[approvals]\nwait-seconds = 0\n{AUDIT}");
         let home = home(NOWHERE, [&web, &bank], &more, &(POLICY.to_owned() + ASKS));
         let gateway = home.start();
         let mut one = client(&gateway, "one");
@@ -197,7 +198,8 @@ fn a_permit_of_the_chat_ends_with_its_message() {
     let check = |act: &dyn Fn(&Gateway, &mut Vec<Value>), runs: bool, which: &str| {
         let upstream = Upstream::new(pays);
         let (web, bank) = (web(Form::Json), bank(Form::Json));
-        let gateway = home(&upstream.url, [&web, &bank], PEOPLE, POLICY).start();
+        let home = home(&upstream.url, [&web, &bank], &(PEOPLE.to_owned() + AUDIT), POLICY);
+        let gateway = home.start();
         let mut one = client(&gateway, "one");
         one.begin("bank");
         one.begin("web");
@@ -205,9 +207,11 @@ fn a_permit_of_the_chat_ends_with_its_message() {
         one.call("web", "read", &json!({}));
         let mut chat = Vec::new();
         act(&gateway, &mut chat);
-        let said = one.call("bank", "pay", &json!({"to": "bob"}));
-        assert_eq!(said == "paid", runs, "{which}: {said}");
+        let said = one.ask("bank", "tools/call", &json!({"name": "pay", "arguments": {"to": "bob"}}));
+        assert_eq!(said["result"]["content"][0]["text"] == "paid", runs, "{which}: {said}");
         assert_eq!(bank.calls().len(), usize::from(runs), "{which}");
+        let ran = records(&home).iter().filter(|record| record.kind == "ran-beside").count();
+        assert_eq!(ran, usize::from(runs), "{which}");
     };
     let freeze = |gateway: &Gateway, frozen: bool| {
         let body = json!({"kind": "tool", "what": "bank/pay", "frozen": frozen});
@@ -220,6 +224,11 @@ fn a_permit_of_the_chat_ends_with_its_message() {
         freeze(gateway, false);
     };
     check(&held_back, false, "held back");
+    let stopped = |gateway: &Gateway, chat: &mut Vec<Value>| {
+        turn(gateway, chat, "Pay Bob.");
+        freeze(gateway, true);
+    };
+    check(&stopped, false, "stopped");
     let given_up = |gateway: &Gateway, chat: &mut Vec<Value>| {
         let (_, ids) = turn(gateway, chat, "Pay Bob.");
         chat.push(json!({"role": "tool", "tool_call_id": ids[0], "content": "cancelled"}));

@@ -52,7 +52,13 @@ impl Conversation {
         let Some(Item::Step(step)) = self.items.last() else { return None };
         let call = step.calls.iter().find_map(|made| is_it(&made.answer))?;
         self.delivered.remove(&call.id);
+        self.taken.push((tool.clone(), self.digest_of(&call)));
         Some(call)
+    }
+
+    /// The calls that were [taken](Self::take_handed) since the last time: the tool, and what stands for the call.
+    pub fn taken(&mut self) -> Vec<(Tool, String)> {
+        std::mem::take(&mut self.taken)
     }
 
     /// What a call that was taken answered, as an event. What the caller says of it later carries that.

@@ -208,15 +208,23 @@ impl Conversation {
         let step = self.step()?;
         let (label, hidden) = (step.label, step.names.all().len());
         self.judged += 1;
+        let said = arguments.clone();
         let call = Call { id: self.next_id(&label), tool: tool.clone(), arguments: Ok(arguments) };
         let mut attribution = Attribution::view(self.settings.method.name(), label, hidden);
         attribution.arguments = sources.into_iter().map(|(argument, source, _)| (argument, source)).collect();
         let (digest, event) = (self.settings.key.digest_of(&call), self.monitor.trace().len());
         let verdict = self.monitor.judge_entry(Entry::from(Body::Call(call)), attribution);
-        let Judgement { label: carries, reasons, .. } = verdict.judgement();
-        let (carries, reasons, tool_) = (carries.clone(), reasons.clone(), tool.clone());
-        let outcome = if failed.is_some() { Outcome::Deny } else { verdict.judgement().outcome() };
-        self.turn.judged.push(Judged { tool: tool_, outcome, reasons, label: carries, digest, event });
+        let judgement = verdict.judgement();
+        let outcome = if failed.is_some() { Outcome::Deny } else { judgement.outcome() };
+        self.turn.judged.push(Judged {
+            tool: tool.clone(),
+            arguments: said,
+            outcome,
+            reasons: judgement.reasons.clone(),
+            label: judgement.label.clone(),
+            digest,
+            event,
+        });
         if let Some(problem) = failed {
             let label = verdict.judgement().decided.join(&label);
             let text = refusal::unreadable(problem, "leave out `fill`, to copy the region");

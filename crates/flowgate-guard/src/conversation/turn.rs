@@ -3,6 +3,7 @@
 use flowgate::monitor::{Outcome, Reason};
 use flowgate::trace::Tool;
 use flowgate_lm::chat::{Stop, Usage};
+use serde_json::{Map, Value};
 
 use super::Handed;
 
@@ -11,6 +12,8 @@ use super::Handed;
 pub struct Turn {
     /// What the model said, in order.
     pub replies: Vec<Reply>,
+    /// The texts of those that are withheld: for a record that only the operator reads.
+    pub withheld: Vec<String>,
     /// Why the model stopped writing its last message.
     pub stop: Stop,
     /// Calls that may run and that the caller runs itself.
@@ -32,6 +35,8 @@ pub struct Turn {
 pub struct Judged {
     /// The tool.
     pub tool: Tool,
+    /// The arguments, as they were judged.
+    pub arguments: Map<String, Value>,
     /// The verdict.
     pub outcome: Outcome,
     /// Why.

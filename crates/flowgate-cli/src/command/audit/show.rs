@@ -1,10 +1,12 @@
 //! `flowgate audit show`: what a log says, line by line, so that a long one needs no more memory than a short one.
 
+use std::io::BufRead;
 use std::path::Path;
 
-use flowgate_gateway::audit::{Record, Records, What};
+use flowgate_gateway::audit::{Record, Records, Said, Sidecar, What};
 use serde_json::Value;
 
+use super::contents;
 use crate::input::{self, InputError};
 use crate::output::Output;
 use crate::visible;
@@ -13,11 +15,14 @@ use crate::visible;
 const COLUMNS: [(&str, usize); 6] =
     [("time", 24), ("kind", 20), ("conversation", 32), ("tool", 24), ("verdict", 7), ("who", 24)];
 
+/// How many characters of a content are shown in the table.
+const LONGEST: usize = 2000;
+
 /// Runs the command; returns the exit code.
 pub(crate) fn run(
     file: &Path,
     conversation: Option<&str>,
-    json: bool,
+    (json, content): (bool, bool),
     output: &mut Output,
 ) -> Result<u8, InputError> {
     if !json {
@@ -25,9 +30,15 @@ pub(crate) fn run(
         let head = output.paint("1", &head);
         output.line(&head);
     }
+    let contents: Box<dyn BufRead> = if content { contents::open(file)? } else { Box::new(std::io::empty()) };
+    let mut sidecar = Sidecar::new(contents);
     for record in Records::new(input::open(file)?, None) {
-        let record = match record {
-            Ok(record) => record,
+        let entry = record.and_then(|record| {
+            let said = sidecar.as_mut().map_err(|problem| problem.clone())?.of(&record)?;
+            Ok((record, said))
+        });
+        let (mut record, said) = match entry {
+            Ok(entry) => entry,
             Err(problem) => {
                 let message = format!("{}: {problem}", file.display());
                 if matches!(problem.what, What::Read(_)) {
@@ -40,10 +51,22 @@ pub(crate) fn run(
         if conversation.is_some_and(|id| record.text("conversation") != Some(id)) {
             continue;
         }
+        let said = if content { said } else { Said::Nothing };
         if json {
+            let said = match said {
+                Said::Nothing => None,
+                Said::Gone => Some(Value::Null),
+                Said::Kept(text) => Some(Value::String(text)),
+            };
+            record.object.extend(said.map(|said| ("said".to_owned(), said)));
             output.line(&visible::json_line(&Value::Object(record.object)));
         } else if record.kind != "head" {
             output.line(&row(&cells(&record)));
+            match said {
+                Said::Nothing => {}
+                Said::Gone => output.line("    (gone)"),
+                Said::Kept(text) => output.line(&format!("    {}", visible::short(&text, LONGEST))),
+            }
         }
     }
     Ok(0)

@@ -1,11 +1,11 @@
 //! `flowgate audit verify`: whether a log is what was written.
 
-use std::ffi::OsString;
 use std::io::BufRead;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use flowgate_gateway::audit::{Contents, Expected, Hash, PublicKey, Summary, What, verify};
 
+use super::contents;
 use crate::input::{self, InputError, policy_source};
 use crate::output::Output;
 
@@ -19,7 +19,8 @@ pub(crate) fn run(
     let expected = Expected { key: key.map(public_key).transpose()?, hash: head, seq: None };
     let name = file.display();
     let mut log = input::open(file)?;
-    let mut contents = contents(file)?;
+    // Whoever reads the log from elsewhere has the log alone.
+    let mut contents = if file == Path::new("-") { None } else { Some(contents::open(file)?) };
     let contents = contents.as_mut().map(|contents| contents as &mut dyn BufRead);
     match verify(&mut log, &expected, contents) {
         Ok(summary) => {
@@ -63,10 +64,14 @@ fn whole(name: &str, summary: &Summary, output: &mut Output) {
         output
             .line(&format!("  torn      {}, set aside when the log was opened", count(summary.torn, "line")));
     }
-    if let Some(Contents { kept, missing, forgotten, stray }) = summary.contents {
+    let contents = summary.contents.filter(|contents| *contents != Contents::default());
+    if let Some(Contents { kept, missing, forgotten, stray }) = contents {
         let mut line = format!("  content   {kept} kept, {} forgotten", missing.min(forgotten));
         if missing > forgotten {
             line += &format!(", {} missing that the log does not say were forgotten", missing - forgotten);
+        }
+        if forgotten > missing {
+            line += &format!(", {} there again that the log says were forgotten", forgotten - missing);
         }
         if stray > 0 {
             line += &format!(", {stray} of no line yet");
@@ -86,12 +91,4 @@ fn public_key(given: &str) -> Result<PublicKey, InputError> {
             "{given}: no public key: give 64 hexadecimal digits, as they stand in the `.pub` beside the gateway's key"
         ))
     })
-}
-
-/// What is kept beside a log, if it is there.
-fn contents(log: &Path) -> Result<Option<Box<dyn BufRead>>, InputError> {
-    let mut name = OsString::from(log);
-    name.push(".content");
-    let path = PathBuf::from(name);
-    if log == Path::new("-") || !path.exists() { Ok(None) } else { input::open(&path).map(Some) }
 }

@@ -6,8 +6,8 @@ use proptest::prelude::*;
 
 use super::super::chain;
 use super::super::content;
-use super::super::tests::{Folder, key, withheld};
-use super::super::{Content, Forget, Key, Log, Options};
+use super::super::tests::{Folder, key, of_lines, withheld};
+use super::super::{Content, Key, Log, Options};
 use super::*;
 
 /// A log of two openings with content, and one content deleted.
@@ -18,7 +18,7 @@ fn example() -> (String, String) {
     for (conversation, said) in [("c1", "one"), ("c2", "two"), ("c1", "three")] {
         log.append_with(Time(2), &withheld(conversation), said).unwrap();
     }
-    log.forget(Time(3), &Forget::Lines([2].into())).unwrap();
+    log.forget(Time(3), &of_lines(&[2]), "ann").unwrap();
     drop(log);
     let log = folder.open(options).unwrap();
     log.append(Time(4), &withheld("c3")).unwrap();
@@ -180,7 +180,12 @@ fn content_that_somebody_changed_is_found() {
     check(&format!("{second}\n"), "1 kept, 2 missing, 1 forgotten, 0 stray");
     check(&format!("{contents}{{\"seq"), "2 kept, 1 missing, 1 forgotten, 1 stray");
     check(&contents.replace("\"two\"", "\"too\""), "line 4: its content is not what was recorded");
-    check(&contents.replace("\"c2\"", "\"c1\""), "line 4: its content is not what was recorded");
+    for (from, to) in
+        [("\"c2\"", "\"c1\""), ("agent", "other"), ("acme", "other"), ("\"time\":2", "\"time\":9")]
+    {
+        let first = first.replace(from, to);
+        check(&format!("{first}\n{second}\n"), "line 4: its content is not what was recorded");
+    }
     check(&format!("{second}\n{first}\n"), "line 7: there is content that no line here has");
     check(&format!("{first}\n{contents}"), "line 5: there is content that no line here has");
     check(

@@ -1,6 +1,7 @@
 //! The tables of the file, as they are written.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use serde::Deserialize;
@@ -21,6 +22,8 @@ pub(super) struct File {
     #[serde(default)]
     pub(super) approvals: ApprovalsTable,
     pub(super) audit: Option<AuditTable>,
+    #[serde(default)]
+    pub(super) predicates: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -28,6 +31,7 @@ pub(super) struct File {
 pub(super) struct AuditTable {
     pub(super) file: PathBuf,
     pub(super) key_file: Option<PathBuf>,
+    pub(super) content_days: Option<NonZeroU32>,
 }
 
 #[derive(Debug, Deserialize)]

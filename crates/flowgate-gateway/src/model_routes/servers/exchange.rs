@@ -14,6 +14,7 @@ use tokio::sync::mpsc::Sender;
 
 use super::headers::{Beside, is_of_a_page};
 use super::upstream::{Body, Events, SESSION};
+pub(crate) use super::way::broken_off;
 use super::way::{Way, refusal};
 use super::{Put, Told};
 use crate::approvals::{Answered, Asked, Asker};
@@ -376,6 +377,7 @@ impl Exchange<'_> {
                 said.extend(self.tell(session, decided));
             }
             self.stop(session, &mut said);
+            self.note_ran(session, &said);
             let events = std::mem::take(&mut session.events);
             Ok((said, events))
         });
@@ -398,7 +400,7 @@ impl Exchange<'_> {
         }
         let put = Put { server: self.request.server.name.clone(), what };
         let (said, judged) = session.put(spec, put);
-        let events = judged.iter().map(|call| recorder::judged(spec, &self.request.conversation, call));
+        let events = judged.into_iter().map(|call| recorder::judged(spec, &self.request.conversation, call));
         session.events.extend(events);
         for out in &said {
             if let Out::Client(text) = out {
@@ -413,12 +415,14 @@ impl Exchange<'_> {
         let Request { client, server, conversation, .. } = self.request;
         let Some(found) = session.question(&server.name, question) else { return Said::Nothing };
         let ask = session.conversation.ask(found);
-        let asker = Asker { client: &client.spec, conversation, turns: BESIDE, waiting: self.waiting };
+        let asker =
+            Asker { client: &client.spec, conversation, turns: BESIDE, waiting: self.waiting, key: None };
         let Answered { decision, asked } = self.routes.approvals.ask(asker, &ask, &session.used);
         match (decision, asked) {
             (Decision::Allow, Some(asked)) => {
                 let Asked { digest, tool, .. } = asked.clone();
-                session.events.push(Event::ApprovalUsed { conversation: conversation.clone(), tool, digest });
+                let used = Event::ApprovalUsed { conversation: conversation.clone(), tool, digest };
+                session.events.push(used.into());
                 session.used.push(asked);
                 Said::Yes
             }

@@ -3,9 +3,11 @@
 use serde_json::{Value, json};
 
 use super::exchange::{Exchange, Request, is_own};
+use crate::approvals::content;
 use crate::audit::{Answer, Event};
+use crate::mcp::Out;
 use crate::model_routes::sessions::Session;
-use crate::recorder;
+use crate::recorder::{self, Note};
 
 impl Exchange<'_> {
     /// Records that the person in front of the client is asked.
@@ -16,12 +18,24 @@ impl Exchange<'_> {
         let Request { client, server, conversation, .. } = self.request;
         let found = name.and_then(|name| session.question(&server.name, name));
         let Some(ask) = found.map(|question| session.conversation.ask(question)) else { return };
-        session.events.push(Event::Asked {
+        session.events.push(recorder::asked(&client.spec, conversation, &ask, content(&ask)));
+    }
+
+    /// Records that a call goes to its server which the chat had permitted, unless somebody has stopped it.
+    pub(super) fn note_ran(&self, session: &mut Session, said: &[Out]) {
+        let taken = session.conversation.taken();
+        if !said.iter().any(|out| matches!(out, Out::Server(_))) {
+            return;
+        }
+        let Request { client, conversation, .. } = self.request;
+        let ran = taken.into_iter().map(|(tool, digest)| Event::RanBeside {
             conversation: conversation.clone(),
-            tool: ask.tool.to_string(),
-            digest: ask.digest,
-            reasons: recorder::reasons(&client.spec, &ask.reasons),
+            client: client.spec.name.clone(),
+            tenant: client.spec.tenant.clone(),
+            tool: tool.to_string(),
+            digest,
         });
+        session.events.extend(ran.map(Note::from));
     }
 
     /// Records what the person in front of the client says.
@@ -39,16 +53,17 @@ impl Exchange<'_> {
         let found = name.and_then(Value::as_str).and_then(|name| session.question(&server.name, name));
         let Some(ask) = found.map(|question| session.conversation.ask(question)) else { return };
         let is_yes = action == Some(&json!("accept"));
-        session.events.push(Event::Decided {
+        let decided = Event::Decided {
             conversation: conversation.clone(),
             digest: ask.digest.clone(),
             who: client.spec.name.clone(),
             role: "in front of the client".to_owned(),
             answer: if is_yes { Answer::Allow } else { Answer::Deny },
-        });
+        };
+        session.events.push(decided.into());
         if is_yes {
             let (conversation, tool, digest) = (conversation.clone(), ask.tool.to_string(), ask.digest);
-            session.events.push(Event::ApprovalUsed { conversation, tool, digest });
+            session.events.push(Event::ApprovalUsed { conversation, tool, digest }.into());
         }
     }
 }

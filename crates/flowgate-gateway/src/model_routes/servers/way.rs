@@ -1,6 +1,7 @@
 //! How a client is answered: in one message, or in a stream of them.
 
 use axum::http::StatusCode;
+use flowgate_lm::sse::Event;
 use serde_json::{Value, json};
 use tokio::sync::mpsc::Sender;
 
@@ -58,7 +59,7 @@ impl Way {
             let headers = std::mem::take(&mut self.headers);
             self.put(Part::Begin(headers));
         }
-        let event = flowgate_lm::sse::Event::new("message", text).encode();
+        let event = Event::new("message", text).encode();
         self.put(Part::Bytes(event.into_bytes()));
     }
 
@@ -103,6 +104,11 @@ impl Way {
     fn dressed(&self, reply: Reply) -> Reply {
         self.headers.iter().fold(reply, |reply, (name, value)| reply.named(name, value))
     }
+}
+
+/// What ends a stream whose answer cannot go on.
+pub(crate) fn broken_off(why: &str) -> Event {
+    Event::new("message", error(why).to_string())
 }
 
 fn error(why: &str) -> Value {

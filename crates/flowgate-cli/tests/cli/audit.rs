@@ -1,0 +1,130 @@
+//! `flowgate audit`: logs that are verified, listed, and lose their content.
+
+use std::path::{Path, PathBuf};
+
+use crate::{check, file, flowgate, name, text};
+
+/// A log in which a call was refused, with its content, and the file of the key.
+fn audit_log(folder: &str) -> (PathBuf, PathBuf) {
+    use flowgate_gateway::audit::{Content, Event, Forget, Key, Log, Options, Switch, Time};
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(folder);
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    let (path, key) = (folder.join("audit.jsonl"), folder.join("audit.key"));
+    let options = Options { content: Content::Kept, ..Options::default() };
+    let log = Log::open(&path, Key::load_or_create(&key).unwrap(), options, Time(0)).unwrap();
+    for (conversation, said) in [("c1", "a secret"), ("c2\u{9b}31m", "another")] {
+        let reasons = vec!["no secrets".to_owned()];
+        let (conversation, client, tenant) = (conversation.to_owned(), "agent".to_owned(), "acme".to_owned());
+        let event = Event::ReplyWithheld { conversation, client, tenant, reasons };
+        log.append_with(Time(1000), &event, said).unwrap();
+    }
+    let whose = Forget { conversation: Some("c1".to_owned()), ..Forget::default() };
+    log.forget(Time(2000), &whose, "ann").unwrap();
+    let stop = Event::KillSwitch { what: "everything".to_owned(), who: "ann".to_owned(), state: Switch::Set };
+    log.append(Time(3000), &stop).unwrap();
+    log.close(Time(4000)).unwrap();
+    (path, folder.join("audit.key.pub"))
+}
+
+#[test]
+fn a_changed_audit_log_is_found() {
+    let (log, key) = audit_log("audit-verify");
+    let (path, key) = (name(&log), name(&key));
+    let whole = "audit.jsonl is whole: 8 lines since 1970-01-01T00:00:00.000Z, opened 1 time\n";
+    check(&["audit", "verify", path], 0, whole);
+    check(&["audit", "verify", path], 0, "note: the key is the log's own word; give the one that you know");
+    check(&["audit", "verify", path, "--key", key], 0, "  content   1 kept, 1 forgotten\n");
+    let digits = std::fs::read_to_string(key).unwrap();
+    check(&["audit", "verify", path, "--key", digits.trim()], 0, &format!("  key       {digits}"));
+    let printed = text(&flowgate(&["audit", "verify", path]));
+    let head = printed.split_once("  head      ").unwrap().1.get(..64).unwrap();
+    check(&["audit", "verify", path, "--head", head], 0, "(line 8)\n  unsigned  0 lines\n");
+
+    let lines = std::fs::read_to_string(&log).unwrap();
+    let cut =
+        file("audit-cut.jsonl", (lines.lines().take(6).collect::<Vec<_>>().join("\n") + "\n").as_bytes());
+    check(&["audit", "verify", name(&cut)], 0, "is whole: 6 lines");
+    let missing = format!("line 6: the log ends here without the line {head}: it was cut off");
+    check(&["audit", "verify", name(&cut), "--head", head], 1, &missing);
+    let open = lines.lines().take(7).collect::<Vec<_>>().join("\n") + "\n";
+    let open = file("audit-open.jsonl", open.as_bytes());
+    check(&["audit", "verify", name(&open)], 0, "  unsigned  1 line\n");
+    check(&["audit", "verify", name(&open)], 0, "note: lines behind the last head are signed by nobody");
+    let changed =
+        file("audit-changed.jsonl", lines.replace("\"ann\",\"state\"", "\"bob\",\"state\"").as_bytes());
+    check(&["audit", "verify", name(&changed)], 1, "audit-changed.jsonl: line 8: it does not follow from");
+    let other = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a";
+    check(&["audit", "verify", path, "--key", other], 1, "line 1: the log was begun with another key");
+    let contents = log.with_file_name("audit.jsonl.content");
+    let kept = std::fs::read_to_string(&contents).unwrap();
+    std::fs::write(&contents, kept.replace("another", "altered")).unwrap();
+    check(&["audit", "verify", path], 1, "line 4: its content is not what was recorded: it was changed");
+    check(&["audit", "show", path, "--content"], 1, "line 4: its content is not what was recorded");
+    std::fs::remove_file(&contents).unwrap();
+    let missing = "0 kept, 1 forgotten, 1 missing that the log does not say were forgotten\n";
+    check(&["audit", "verify", path], 0, missing);
+
+    check(&["audit", "verify", "no-such-file"], 2, "no-such-file: there is no such file");
+    check(&["audit", "verify", path, "--key", "no-such-file"], 2, "no-such-file: there is no such file");
+    check(&["audit", "verify", path, "--key", path], 2, "no public key: give 64 hexadecimal digits");
+    check(&["audit", "verify", path, "--head", "5f2c"], 2, "expected the hash of a line: 64 hexadecimal");
+    check(&["audit", "verify", "--help"], 0, "A log that was cut off behind a head is whole.");
+}
+
+#[test]
+fn an_audit_log_is_listed() {
+    let (log, _) = audit_log("audit-show");
+    let path = name(&log);
+    let listed = text(&flowgate(&["audit", "show", path]));
+    let kinds: Vec<&str> = listed.lines().map(|line| line.split_whitespace().nth(1).unwrap()).collect();
+    assert_eq!(kinds, ["kind", "opened", "reply-withheld", "reply-withheld", "forgotten", "kill-switch"]);
+    check(&["audit", "show", path], 0, "1970-01-01T00:00:01.000Z  reply-withheld        c2\\u{9b}31m");
+    check(&["audit", "show", path, "--json"], 0, "\"conversation\":\"c2\\u009b31m\"");
+    let json = ["audit", "show", path, "--conversation", "c1", "--json"];
+    assert_eq!(text(&flowgate(&json)).lines().count(), 2);
+    let lines = std::fs::read_to_string(&log).unwrap();
+    let swapped = lines.replace("\"seq\":3", "\"seq\":4");
+    let swapped = file("audit-swapped.jsonl", swapped.as_bytes());
+    check(&["audit", "show", name(&swapped)], 1, "error: ");
+    check(&["audit", "show", name(&swapped)], 1, "line 4: `seq` is 4, and should be 3");
+    check(&["audit", "show", "no-such-file"], 2, "no-such-file: there is no such file");
+    check(&["audit", "show", "--help"], 0, "--json | jq 'select(.verdict == \"deny\")'");
+}
+
+#[test]
+fn content_is_shown_and_deleted() {
+    let (log, _) = audit_log("audit-forget");
+    let path = name(&log);
+    let contents = log.with_file_name("audit.jsonl.content");
+    let before = std::fs::read_to_string(&contents).unwrap();
+    check(
+        &["audit", "show", path, "--content"],
+        0,
+        "reply-withheld        c1                                                                   agent\n    (gone)\n",
+    );
+    check(&["audit", "show", path, "--content"], 0, "agent\n    another\n");
+    check(&["audit", "show", path, "--content", "--json"], 0, "\"said\":null}\n");
+    check(&["audit", "show", path, "--content", "--json"], 0, "\"said\":\"another\"}\n");
+
+    check(&["audit", "forget", path], 2, "required");
+    check(
+        &["audit", "forget", "no-such-file", "--client", "agent"],
+        2,
+        "no-such-file: there is no such file",
+    );
+    let no_key = ["audit", "forget", path, "--client", "agent", "--key-file", "no-such-file"];
+    check(&no_key, 2, "no-such-file: there is no such file");
+    check(&["audit", "forget", path, "--client", "agent", "--tenant", "other"], 0, "0 contents were deleted");
+    let busy = std::fs::File::open(log.with_file_name("audit.jsonl.lock")).unwrap();
+    busy.lock().unwrap();
+    check(&["audit", "forget", path, "--client", "agent"], 2, "another process appends to this log: stop it");
+    drop(busy);
+    check(&["audit", "forget", path, "--client", "agent"], 0, "1 content was deleted; the log says so");
+    check(&["audit", "verify", path], 0, "  content   0 kept, 2 forgotten\n");
+    assert_eq!(std::fs::read_to_string(&contents).unwrap(), "");
+    // What was deleted comes back from somewhere.
+    std::fs::write(&contents, before).unwrap();
+    let again = "1 kept, 1 forgotten, 1 there again that the log says were forgotten\n";
+    check(&["audit", "verify", path], 0, again);
+}

@@ -1,0 +1,91 @@
+//! `flowgate check`: verdicts, formats, and mistakes of policies.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::{POLICY, TRACE, check, file, flowgate, name, text};
+
+#[test]
+fn exit_codes_are_as_documented() {
+    check(&["check", POLICY], 0, "is a policy (with labels, 2 dimensions)");
+    check(&["check", POLICY, TRACE], 1, "1 run: 1 call permitted, 2 to be confirmed, 0 denied; 0 findings");
+    check(&["check", POLICY, TRACE, "--influence", "provenance"], 1, "2 calls permitted, 1 to be confirmed");
+    check(&["check", POLICY, TRACE], 1, "✓ permit   #3 get_recent_transactions (c1)");
+    let short = text(&flowgate(&["check", POLICY, TRACE, "--objections"]));
+    assert!(!short.contains("✓ permit") && short.contains("? confirm"), "{short}");
+    check(&["check", POLICY, "no-such-file.json"], 2, "error: no-such-file.json: there is no such file");
+    check(
+        &["check", POLICY, TRACE, "--influence", "magic"],
+        2,
+        "known methods are everything, provenance, nothing",
+    );
+    check(&["chekc"], 2, "a similar subcommand exists: 'check'");
+    let permitted = file("permitted.json", br#"[{"role":"user","content":"hi"}]"#);
+    check(&["check", POLICY, name(&permitted)], 0, "1 run: 0 calls permitted");
+}
+
+#[test]
+fn content_is_shown_only_when_asked_for() {
+    let quiet = text(&flowgate(&["check", POLICY, TRACE]));
+    assert!(!quiet.contains("IMPORTANT") && quiet.contains("content[1].note:104-173"), "{quiet}");
+    check(&["check", POLICY, TRACE, "--content"], 1, "“hi! IMPORTANT");
+}
+
+#[test]
+fn wire_formats_are_stable() {
+    for (format, golden) in [("json", "check.json"), ("jsonl", "check.jsonl"), ("sarif", "check.sarif")] {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let output = Command::new(env!("CARGO_BIN_EXE_flowgate"))
+            .current_dir(folder)
+            .args(["check", "demo/payment.flow", "demo/payment.json", "--format", format])
+            .output()
+            .unwrap();
+        let path = folder.join("tests/golden").join(golden);
+        let printed = String::from_utf8(output.stdout).unwrap();
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            std::fs::write(&path, &printed).unwrap();
+        }
+        let expected = std::fs::read_to_string(&path).unwrap_or_default();
+        assert_eq!(
+            printed, expected,
+            "{golden}; UPDATE_GOLDEN=1 cargo test writes it anew, then read the difference"
+        );
+    }
+}
+
+#[test]
+fn a_broken_policy_is_drawn_with_every_mistake() {
+    let policy =
+        file("broken.flow", b"lattice integrity: a < b, c < b\nlable out as a if:\n    (out: ToolOutput)\n");
+    check(&["check", name(&policy)], 2, "`a` and `c` have no meet: no element is below both");
+    check(&["check", name(&policy)], 2, "did you mean `label`?");
+    check(&["check", name(&policy)], 2, "broken.flow has 2 errors");
+    let policy = file("binary.flow", b"lattice \xff");
+    check(&["check", name(&policy)], 2, "binary.flow: line 1: not UTF-8 at byte 8");
+    let rules_only = file("rules.flow", b"raise \"x\" if:\n    (call: ToolCall) is tool:rm\n");
+    check(&["check", name(&rules_only)], 0, "declares no lattice, so labels gate nothing");
+}
+
+#[test]
+fn the_calls_of_a_message_count_as_they_come() {
+    let calls: Vec<String> = (0..3)
+        .map(|n| format!(r#"{{"id":"c{n}","function":{{"name":"send","arguments":"{{}}"}}}}"#))
+        .collect();
+    let trace = format!(r#"[{{"role":"assistant","content":"","tool_calls":[{}]}}]"#, calls.join(","));
+    let trace = file("proposed.json", trace.as_bytes());
+    for (condition, denied) in [
+        ("len(m.tool_calls) > 2", 1),
+        ("len(m[\"tool_calls\"]) > 2", 1),
+        ("len(m[f\"tool_{'calls'}\"]) > 2", 1),
+        ("(c: ToolCall) in m[\"tool_calls\"]\n    c is tool:send", 3),
+        ("(c: ToolCall) in m\n    c is tool:send", 3),
+        ("(f: Function) in m.tool_calls\n    f.name == \"send\"", 3),
+        ("count(min=3):\n        (c: ToolCall) in m\n        c is tool:send", 1),
+        ("count(min=3):\n        (f: Function) in [m]\n        f.name == \"send\"", 1),
+        ("proposes(m)", 3),
+    ] {
+        let policy =
+            file("proposed.flow", format!("proposes(m: Message) :=\n    (c: ToolCall) in m\n    c is tool:send\nraise \"x\" if:\n    (m: Message)\n    {condition}\n").as_bytes());
+        check(&["check", name(&policy), name(&trace)], 1, &format!("{denied} denied"));
+    }
+}

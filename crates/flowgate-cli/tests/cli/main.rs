@@ -1,0 +1,66 @@
+//! The command line as its users meet it: output, exit codes, and what it says to bad input.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod analyze;
+#[cfg(feature = "gateway")]
+mod audit;
+mod bad_traces;
+mod bench;
+mod check;
+mod explain;
+#[cfg(feature = "gateway")]
+mod predicates;
+mod replay;
+#[cfg(feature = "gateway")]
+mod serve;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+const POLICY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/demo/payment.flow");
+const TRACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/demo/payment.json");
+
+fn flowgate(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_flowgate")).args(arguments).stdin(Stdio::null()).output().unwrap()
+}
+
+fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// A file of this test's own.
+fn file(name: &str, content: &[u8]) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cli");
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join(name);
+    std::fs::File::create(&path).unwrap().write_all(content).unwrap();
+    path
+}
+
+fn name(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// Runs the command, and compares its exit code and a part of what it prints.
+fn check(arguments: &[&str], code: i32, part: &str) {
+    let output = flowgate(arguments);
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}\n{}", text(&output));
+    assert!(text(&output).contains(part), "{arguments:?} should say {part:?}, but says\n{}", text(&output));
+}
+
+#[test]
+fn the_demonstration_stops_the_injected_payment() {
+    check(&["demo"], 0, "provenance   permit get_recent_transactions, confirm send_money, permit send_money");
+    check(&["demo"], 0, "note: ‹hidden: text›");
+}
+
+#[test]
+fn help_teaches_and_shells_complete() {
+    check(&["--help"], 0, "flowgate demo                              see an injected payment stopped");
+    check(&["methods"], 0, "provenance  the regions whose values reappear");
+    check(&["functions"], 0, "is_date");
+    check(&["completions", "bash"], 0, "_flowgate()");
+    check(&["man"], 0, ".TH flowgate 1");
+}

@@ -1,0 +1,151 @@
+//! Files that are read, and what is said of those that cannot be.
+
+use super::*;
+
+const UPSTREAM: &str = "[upstreams.local]\nurl = \"http://localhost:8080/v1\"\n";
+const CLIENT: &str = "[clients.a]\nkey-from = \"KEY\"\nupstream = \"local\"\npolicy = \"p.flow\"\n";
+
+fn error_of(text: &str) -> String {
+    let folder = std::env::temp_dir().join(format!("flowgate-config-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("p.flow"), "lattice integrity: trusted < untrusted\n").unwrap();
+    std::fs::write(folder.join("asks.flow"), "extern is_friend(name: str) -> bool\n").unwrap();
+    std::fs::write(folder.join("bad.flow"), "lattice integrity: trusted <\n").unwrap();
+    let environment = |name: &str| match name {
+        "KEY" => Some("0123456789abcdef".to_owned()),
+        "SHORT" => Some("hunter2".to_owned()),
+        _ => None,
+    };
+    let read = read(text, &folder, &environment);
+    read.map_or_else(
+        |error| error.to_string().replace(&folder.display().to_string(), "DIR"),
+        |_| String::new(),
+    )
+}
+
+#[test]
+fn the_example_is_one() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/gateway");
+    let text = std::fs::read_to_string(folder.join("gateway.toml")).unwrap();
+    let key = |_: &str| Some("0123456789abcdef".to_owned());
+    let config = read(&text, &folder, &key).unwrap();
+    let clients: Vec<&str> = config.clients.iter().map(|client| client.name.as_str()).collect();
+    assert_eq!(clients, ["assistant"]);
+    // What is left out there for the reader to put in.
+    let filled = text.replace("# models", "models").replace("# key-from", "key-from");
+    assert!(read(&filled, &folder, &key).is_ok());
+}
+
+#[test]
+fn problems_are_named_with_their_place() {
+    let check = |text: String, expected: &str| assert_eq!(error_of(&text), expected, "{text}");
+    check(format!("{UPSTREAM}{CLIENT}"), "");
+    check(UPSTREAM.to_owned(), "it names no client: write [clients.NAME] with key-from, upstream and policy");
+    check(
+        format!("{UPSTREAM}{CLIENT}polcy = \"x\"\n"),
+        "line 7: unknown field `polcy`, expected one of `key-from`, `key-file`, `tenant`, `owner`, `policy`, `upstream`, `mcp`, `small-model`, `method`, `interactive`, `pinned`, `requests-per-minute`, `parallel`, `sessions`",
+    );
+    check(CLIENT.to_owned(), "clients.a: there is no upstream `local`; there are: ");
+    check(
+        format!("{UPSTREAM}{}", CLIENT.replace("KEY", "OTHER")),
+        "clients.a: the variable OTHER is not set; set it to the key",
+    );
+    check(
+        format!("{UPSTREAM}{}", CLIENT.replace("KEY", "SHORT")),
+        "clients.a: its key can be guessed: use at least 16 characters",
+    );
+    check(
+        format!("{UPSTREAM}{}", CLIENT.replace("p.flow", "bad.flow")),
+        "clients.a: DIR/bad.flow:1:29: expected an element, found the end of the line",
+    );
+    check(
+        format!("{UPSTREAM}{CLIENT}method = \"lowest\"\n"),
+        "clients.a: there is no method `lowest`; there are: lowest-first, cheapest-first, judge, introspection, \
+         provenance, everything, tool-filter, confirm-always, redact-all",
+    );
+    check(
+        format!("{UPSTREAM}{CLIENT}{}", CLIENT.replace("clients.a", "clients.b")),
+        "clients.b: its key is that of a; give each client its own",
+    );
+    check(
+        format!("{UPSTREAM}pass-key = true\nkey-from = \"KEY\"\n{CLIENT}"),
+        "upstreams.local: it has a key and `pass-key`: either the key is held here, or clients bring theirs",
+    );
+    let asks = |more: &str| format!("{UPSTREAM}{}{more}", CLIENT.replace("p.flow", "asks.flow"));
+    check(asks("[predicates]\nis_friend = \"http://127.0.0.1:9/ask\"\n"), "");
+    check(
+        asks(""),
+        "clients.a: nobody answers `extern is_friend`: write is_friend = \"http://...\" in [predicates]",
+    );
+    check(
+        asks("[predicates]\nis_friend = \"ask.py\"\n"),
+        "predicates.is_friend: who answers is an address with http://, or a FILE.wasm",
+    );
+    check(
+        asks("[predicates]\nis_friend = \"https://a.b\"\n"),
+        "predicates.is_friend: the address begins with http://; beyond this machine, ask through a proxy that speaks TLS",
+    );
+    check(
+        asks("[predicates]\nis_friend = \"http://a.b\"\nis_foe = \"http://a.b\"\n"),
+        "predicates: no policy declares `extern is_foe`",
+    );
+    let with = |more: &str| format!("{UPSTREAM}{CLIENT}{more}");
+    check(
+        with("[store]\nurl = \"mysql://db/x\"\n"),
+        "store: a store is `sqlite:FILE`, `postgres://USER:PASSWORD@HOST/DATABASE` or `memory`",
+    );
+    check(
+        with("[store]\nurl-from = \"DATABASE\"\n"),
+        "store: the variable DATABASE is not set; set it to the store's address",
+    );
+    check(
+        with("[people.ann]\nkey-from = \"KEY\"\nrole = \"admin\"\n"),
+        "people.ann: the key is that of a; give each person their own",
+    );
+    check(
+        with("[people.ann]\nrole = \"admin\"\n"),
+        "people.ann: there is no key: write key-from = \"VARIABLE\" or key-file = \"FILE\"",
+    );
+    check(
+        with("[people.ann]\nkey-from = \"KEY\"\nrole = \"boss\"\n"),
+        "line 9: unknown variant `boss`, expected one of `viewer`, `approver`, `admin`",
+    );
+    check(with("mcp = [\"web\"]\n"), "clients.a: there is no server `web`; there are: ");
+    check(
+        CLIENT.replace("upstream = \"local\"\n", ""),
+        "clients.a: it may ask nobody: write upstream = \"NAME\", or mcp = [\"NAME\"]",
+    );
+    check(with("[mcp.web]\nurl = \"web\"\n"), "mcp.web: url is an address with https:// or http://");
+    check(
+        with("[mcp.flowgate]\nurl = \"http://web\"\n"),
+        "mcp.flowgate: this name is that of the gateway itself: give the server another",
+    );
+    check(
+        with("[mcp.web]\nurl = \"http://web\"\ntools = \"all\"\n"),
+        "mcp.web: tools is \"first\" (those of the first list are on offer) or \"approved\" (those that people approve of)",
+    );
+    check(with("owner = \"ann\"\n"), "clients.a: there is no person `ann`: write [people.ann]");
+    check(
+        with("[audit]\nfile = \"audit.jsonl\"\ncontent-days = 0\n"),
+        "line 9: invalid value: integer `0`, expected a nonzero u32",
+    );
+    check(
+        with("[approvals]\nwebhook = \"https://chat.example\"\n"),
+        "approvals: the webhook has no secret to sign with: write webhook-secret-from = \"VARIABLE\"",
+    );
+}
+
+/// Of a key that begins like another one, nothing is left where no key may be.
+#[test]
+fn longer_keys_are_hidden_first() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/gateway");
+    let text = std::fs::read_to_string(folder.join("gateway.toml")).unwrap();
+    let text = text + "\n[people.ann]\nkey-from = \"ANN\"\nrole = \"viewer\"\n";
+    let key = |name: &str| {
+        Some(if name == "ANN" { "0123456789abcdef-and-more" } else { "0123456789abcdef" }.to_owned())
+    };
+    let config = read(&text, &folder, &key).unwrap();
+    let hidden =
+        config.keys.iter().fold("0123456789abcdef-and-more".to_owned(), |text, key| key.hidden_in(&text));
+    assert_eq!((config.keys.len(), hidden.as_str()), (2, "[key]"));
+}

@@ -1,0 +1,245 @@
+//! What is kept beside the audit log: that it is there, holds no key, and can be deleted so that nothing of it is left.
+
+use std::fs::{self, File};
+use std::io::BufReader;
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
+
+use flowgate_gateway::audit::{
+    Content, Contents, Event, Expected, Key, Log, Options, Problem, Record, Said, Sidecar, Summary, Time,
+    verify,
+};
+use flowgate_gateway::model_routes::config::{self as file, Remarks};
+use flowgate_lm::chat::{Completion, Request};
+use serde_json::{Value, json};
+
+use crate::FORMS;
+use crate::approvals::Person;
+use crate::audited::records;
+use crate::gateway::{Agent, Gateway, Home, KEY, OTHER_KEY, POLICY, config};
+use crate::upstream::{Upstream, calls, says, text_of};
+
+const PEOPLE: &str = "[people.bob]\nkey-from = \"bob\"\nrole = \"admin\"\n\
+     [people.amy]\nkey-from = \"amy\"\nrole = \"admin\"\ntenants = [\"acme\"]\n\
+     [people.vic]\nkey-from = \"vic\"\nrole = \"viewer\"\n[approvals]\nwait-seconds = 0\n";
+const KEPT: &str = "[audit]\nfile = \"audit.jsonl\"\ncontent-days = 30\n";
+
+/// Mails a plan and its own key, and tells of a password when it is asked to.
+fn talkative(request: &Request) -> Completion {
+    match text_of(request) {
+        text if text.contains("Tell") => says("It is hunter2."),
+        text if text.contains("\"send\"") => says("Done."),
+        _ => calls(&[
+            ("read", "{}"),
+            ("send", &json!({"to": "bob", "body": format!("plan, {KEY}")}).to_string()),
+        ]),
+    }
+}
+
+/// A home where each mail is confirmed, and this is said of the audit log.
+fn home(upstream: &Upstream, audit: &str) -> Home {
+    let more = "interactive = true\ntenant = \"acme\"";
+    let text = config(&upstream.url, "chat-completions", more) + PEOPLE + audit;
+    Home::new(
+        &text,
+        &(POLICY.to_owned() + "ask \"mails are confirmed\" if:\n    (call: ToolCall) is tool:send\n"),
+    )
+}
+
+/// A mail that waits for somebody, and a reply that is withheld.
+fn work(gateway: &Gateway, key: &str) {
+    assert!(Agent::new(gateway, FORMS[0].0, false, key).says("Mail Bob.").contains("a person has to allow"));
+    assert_eq!(
+        Agent::new(gateway, FORMS[0].0, true, key).says("Tell me."),
+        "[withheld by a rule: no passwords]"
+    );
+}
+
+fn checked(home: &Home) -> Result<Summary, Problem> {
+    let open = |name: &str| BufReader::new(File::open(home.folder().join(name)).unwrap());
+    verify(&mut open("audit.jsonl"), &Expected::default(), Some(&mut open("audit.jsonl.content")))
+}
+
+/// What is kept of each record that has content, by its client.
+fn said(home: &Home) -> Vec<(String, String, Said)> {
+    let contents = fs::read(home.folder().join("audit.jsonl.content")).unwrap();
+    let mut sidecar = Sidecar::new(contents.as_slice()).unwrap();
+    let of = |record: &Record| (record.text("client").unwrap_or_default().to_owned(), record.kind.clone());
+    let all = records(home);
+    let each = all.iter().map(|record| (of(record), sidecar.of(record).unwrap()));
+    each.filter(|(_, said)| *said != Said::Nothing)
+        .map(|((client, kind), said)| (client, kind, said))
+        .collect()
+}
+
+/// The files of the log that have these words in them.
+fn files_with(home: &Home, word: &str) -> Vec<String> {
+    let files = fs::read_dir(home.folder()).unwrap().map(|file| file.unwrap());
+    let logs = files.filter(|file| file.file_name().to_string_lossy().starts_with("audit"));
+    let found = logs.filter(|file| String::from_utf8_lossy(&fs::read(file.path()).unwrap()).contains(word));
+    found.map(|file| file.file_name().to_string_lossy().into_owned()).collect()
+}
+
+#[test]
+fn what_was_said_is_kept_beside_the_log_and_can_be_deleted() {
+    let upstream = Upstream::new(talkative);
+    let home = home(&upstream, KEPT);
+    let gateway = home.start();
+    work(&gateway, KEY);
+    work(&gateway, OTHER_KEY);
+
+    let mail = r#"{"to":"bob","body":"plan, [key]"}"#;
+    let kept = said(&home);
+    let shown: Vec<(&str, &str, &str)> = kept
+        .iter()
+        .filter_map(|(client, kind, said)| match said {
+            Said::Kept(text) if kind != "asked" => Some((client.as_str(), kind.as_str(), text.as_str())),
+            _ => None,
+        })
+        .collect();
+    let of = |client| {
+        [(client, "judged", "{}"), (client, "judged", mail), (client, "reply-withheld", "It is hunter2.")]
+    };
+    assert_eq!(shown, [of("agent"), of("other")].concat());
+    for client in ["agent", "other"] {
+        let asked = kept.iter().find(|(whose, kind, _)| whose == client && kind == "asked").unwrap();
+        let Said::Kept(question) = &asked.2 else { panic!("{asked:?}") };
+        let question: Value = serde_json::from_str(question).unwrap();
+        assert_eq!(question["arguments"].to_string(), mail);
+        assert_eq!(question["reasons"], json!(["mails are confirmed"]));
+    }
+    for key in [KEY, OTHER_KEY, "key-of-the-upstream", "key-of-the-person-bob"] {
+        assert_eq!(files_with(&home, key), Vec::<String>::new(), "{key}");
+    }
+    for word in ["plan", "hunter2", "Bob"] {
+        assert!(!files_with(&home, word).contains(&"audit.jsonl".to_owned()), "{word}");
+    }
+    assert_eq!(files_with(&home, "plan"), ["audit.jsonl.content"]);
+
+    // While the gateway runs, whoever may asks it to delete what it has of one client.
+    let bob = Person(&gateway, "bob");
+    let forget = |whose: &Value, expected: &str| {
+        let (status, body) = bob.post("/api/v1/audit/forget", whose);
+        assert_eq!((status, body.as_str()), (200, expected), "{whose}");
+    };
+    forget(&json!({"client": "agent", "tenant": "other"}), r#"{"forgotten":0}"#);
+    forget(&json!({"client": "agent"}), r#"{"forgotten":4}"#);
+    let whole = |kept, gone| Contents { kept, missing: gone, forgotten: gone, stray: 0 };
+    assert_eq!(checked(&home).unwrap().contents, Some(whole(4, 4)));
+    let left = said(&home);
+    let is_right = |(client, _, said): &(String, String, Said)| (client == "agent") == (*said == Said::Gone);
+    assert!(left.iter().all(is_right), "{left:?}");
+    // It goes on being kept.
+    work(&gateway, KEY);
+    assert_eq!(checked(&home).unwrap().contents, Some(whole(8, 4)));
+    forget(&json!({"tenant": "acme"}), r#"{"forgotten":4}"#);
+    forget(&json!({"client": "other"}), r#"{"forgotten":4}"#);
+    gateway.stop();
+    assert_eq!(checked(&home).unwrap().contents, Some(whole(0, 12)));
+    for word in ["plan", "hunter2"] {
+        assert_eq!(files_with(&home, word), Vec::<String>::new(), "{word}");
+    }
+    let deleted = records(&home).iter().filter(|record| record.text("who") == Some("bob")).count();
+    assert_eq!(deleted, 4);
+}
+
+#[test]
+fn content_that_somebody_changed_is_found() {
+    let upstream = Upstream::new(talkative);
+    let home = home(&upstream, KEPT);
+    let gateway = home.start();
+    work(&gateway, KEY);
+    gateway.stop();
+    assert!(checked(&home).is_ok());
+    let contents = home.folder().join("audit.jsonl.content");
+    let text = fs::read_to_string(&contents).unwrap();
+    let check = |from: &str, to: &str| {
+        assert!(text.contains(from), "{from}");
+        fs::write(&contents, text.replacen(from, to, 1)).unwrap();
+        let problem = checked(&home).unwrap_err().to_string();
+        assert!(problem.ends_with("its content is not what was recorded: it was changed"), "{problem}");
+    };
+    check("plan", "plot");
+    check("hunter2", "hunter3");
+    check("\"client\":\"agent\"", "\"client\":\"other\"");
+    check("\"tenant\":\"acme\"", "\"tenant\":null");
+}
+
+#[test]
+fn content_is_deleted_when_it_is_too_old() {
+    let upstream = Upstream::new(talkative);
+    let home = home(&upstream, KEPT);
+    let file = |name: &str| home.folder().join(name);
+    let key = Key::load_or_create(&file("audit.key")).unwrap();
+    let options = Options { content: Content::Kept, ..Options::default() };
+    let log = Log::open(&file("audit.jsonl"), key, options, Time(1)).unwrap();
+    let days = |days: u64| Time(Time::now().0 - days * 24 * 60 * 60 * 1000);
+    for (age, text) in [(31, "long ago"), (29, "lately")] {
+        let [conversation, client, tenant] = ["c1", "agent", "acme"].map(str::to_owned);
+        let event = Event::ReplyWithheld { conversation, client, tenant, reasons: Vec::new() };
+        log.append_with(days(age), &event, text).unwrap();
+    }
+    log.close(days(29)).unwrap();
+    let gateway = home.start();
+    for _ in 0..500 {
+        if files_with(&home, "long ago").is_empty() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    gateway.stop();
+    assert_eq!(files_with(&home, "long ago"), Vec::<String>::new());
+    assert_eq!(files_with(&home, "lately"), ["audit.jsonl.content"]);
+    let expected = Contents { kept: 1, missing: 1, forgotten: 1, stray: 0 };
+    assert_eq!(checked(&home).unwrap().contents, Some(expected));
+}
+
+/// What cannot be read could be too old: somebody is told, and nothing of it is dropped unseen.
+#[test]
+fn content_that_cannot_be_deleted_is_told() {
+    let upstream = Upstream::new(talkative);
+    let home = home(&upstream, KEPT);
+    home.start().stop();
+    fs::write(home.folder().join("audit.jsonl.content"), "what\n").unwrap();
+    let (sender, remarks) = sync_channel(1);
+    let config = file::Config { remarks: Remarks(Some(sender)), ..home.read() };
+    let gateway = Home::start_as(config).unwrap();
+    let told = remarks.recv_timeout(Duration::from_secs(20)).unwrap();
+    assert!(told.starts_with("content that is too old is not deleted: "), "{told}");
+    assert!(
+        told.ends_with("line 1: no content that the log kept: take the line out, and ask again"),
+        "{told}"
+    );
+    gateway.stop();
+    assert_eq!(files_with(&home, "what\n"), ["audit.jsonl.content"]);
+}
+
+#[test]
+fn only_who_may_has_content_deleted() {
+    let upstream = Upstream::new(talkative);
+    let check = |audit: &str, who: &'static str, whose: Value, expected: (u16, &str)| {
+        let gateway = home(&upstream, audit).start();
+        let (status, body) = Person(&gateway, who).post("/api/v1/audit/forget", &whose);
+        assert_eq!(status, expected.0, "{body}");
+        assert!(body.contains(expected.1), "{body}");
+    };
+    check(KEPT, "vic", json!({"client": "agent"}), (403, "a viewer may not do this"));
+    check(KEPT, "amy", json!({"client": "agent"}), (403, "name one of them as `tenant`"));
+    check(KEPT, "amy", json!({"client": "agent", "tenant": "other"}), (403, "name one of them"));
+    check(KEPT, "amy", json!({"client": "agent", "tenant": "acme"}), (200, r#"{"forgotten":0}"#));
+    check(KEPT, "nobody", json!({"client": "agent"}), (401, "the key of a person"));
+    check(KEPT, "bob", json!({}), (400, "with one of them or more"));
+    check(KEPT, "bob", json!({"clients": "agent"}), (400, "unknown field `clients`"));
+    check("", "bob", json!({"client": "agent"}), (404, "this gateway keeps no audit log"));
+}
+
+#[test]
+fn nothing_is_kept_that_nobody_asked_for() {
+    let upstream = Upstream::new(talkative);
+    let home = home(&upstream, "[audit]\nfile = \"audit.jsonl\"\n");
+    let gateway = home.start();
+    work(&gateway, KEY);
+    gateway.stop();
+    assert!(!home.folder().join("audit.jsonl.content").exists());
+    assert!(records(&home).iter().all(|record| !record.object.contains_key("content")));
+}

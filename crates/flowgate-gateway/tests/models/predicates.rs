@@ -1,0 +1,229 @@
+//! Predicates that a service answers: live conversations ask it, and what it said stands when they are made again.
+
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use flowgate_lm::chat::{Completion, Request};
+use serde_json::json;
+
+use crate::FORMS;
+use crate::audited::{rechecked, records};
+use crate::gateway::{Agent, Home, KEY, POLICY, config};
+use crate::mcp::Form;
+use crate::servers::{self, bank, client, web};
+use crate::upstream::{Upstream, calls, says, text_of};
+
+const EXTERN: &str = "extern is_friend(name: str) -> bool\n";
+const AUDIT: &str = "[audit]\nfile = \"audit.jsonl\"\n";
+
+/// What is answered to a question that was asked after so many others.
+type Mind = dyn Fn(usize, &str) -> &'static str + Send;
+
+/// Who knows friends, and how often they were asked.
+struct Service {
+    url: String,
+    mind: Arc<Mutex<Box<Mind>>>,
+    asked: Arc<AtomicUsize>,
+}
+
+impl Service {
+    fn new(mind: impl Fn(usize, &str) -> &'static str + Send + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/ask", listener.local_addr().unwrap());
+        let mind: Arc<Mutex<Box<Mind>>> = Arc::new(Mutex::new(Box::new(mind)));
+        let asked = Arc::new(AtomicUsize::new(0));
+        let (known, count) = (Arc::clone(&mind), Arc::clone(&asked));
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let before = count.fetch_add(1, Ordering::SeqCst);
+                let known = Arc::clone(&known);
+                std::thread::spawn(move || answer(stream.unwrap(), before, &known));
+            }
+        });
+        Self { url, mind, asked }
+    }
+
+    /// A service that knows one friend.
+    fn of(name: &'static str) -> Self {
+        Self::new(knows(name))
+    }
+
+    fn now_knows(&self, name: &'static str) {
+        *self.mind.lock().unwrap() = Box::new(knows(name));
+    }
+
+    fn asked(&self) -> usize {
+        self.asked.load(Ordering::SeqCst)
+    }
+
+    fn config(&self) -> String {
+        format!("{AUDIT}[predicates]\nis_friend = \"{}\"\n", self.url)
+    }
+}
+
+fn knows(name: &'static str) -> impl Fn(usize, &str) -> &'static str + Send + 'static {
+    move |_, question| if question.contains(name) { YES } else { NO }
+}
+
+fn answer(mut stream: TcpStream, before: usize, mind: &Mutex<Box<Mind>>) {
+    let (mut heard, mut bytes) = (String::new(), [0; 4096]);
+    while !heard.ends_with("]}") {
+        let count = stream.read(&mut bytes).unwrap();
+        heard.push_str(&String::from_utf8_lossy(&bytes[..count]));
+    }
+    let body = mind.lock().unwrap()(before, &heard);
+    if body == "SILENCE" {
+        std::thread::sleep(Duration::from_secs(8));
+    }
+    let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
+    let _ = stream.write_all((head + body).as_bytes());
+}
+
+const YES: &str = r#"{"answer": true}"#;
+const NO: &str = r#"{"answer": false}"#;
+
+/// Mails whom the last message names, once.
+fn mails(request: &Request) -> Completion {
+    let text = text_of(request);
+    let last = text.rsplit("Mail ").next().unwrap();
+    if last.contains("\"send\"") {
+        return says(if last.contains("refused") { "I may not." } else { "Done." });
+    }
+    let to = if last.starts_with("bob") { "bob" } else { "mallory" };
+    calls(&[("send", &json!({"to": to, "body": "hello"}).to_string())])
+}
+
+fn home(upstream: &Upstream, service: &Service, more: &str) -> Home {
+    let policy =
+        "raise \"no friend\" if:\n    (call: ToolCall) is tool:send\n    not is_friend(call.arguments.to)\n";
+    let more = format!("interactive = true\n{more}");
+    let text = config(&upstream.url, "chat-completions", &more) + &service.config();
+    Home::new(&text, &format!("{EXTERN}{POLICY}{policy}"))
+}
+
+#[test]
+fn a_service_decides_and_its_answers_stand_for_the_conversation() {
+    for (api, _) in FORMS {
+        let upstream = Upstream::new(mails);
+        let service = Service::of("bob");
+        let home = home(&upstream, &service, "");
+        let gateway = home.start();
+        let mut agent = Agent::new(&gateway, api, false, KEY);
+        assert_eq!(agent.says("Mail bob."), "Done.");
+        assert_eq!(agent.says("Mail mallory."), "I may not.");
+        assert_eq!(service.asked(), 2);
+        gateway.stop();
+
+        // The service has changed its mind: that is for other conversations, also after the gateway has been restarted.
+        service.now_knows("mallory");
+        let gateway = home.start();
+        agent.moves_to(&gateway);
+        assert_eq!(agent.says("Mail bob."), "Done.");
+        assert_eq!(agent.says("Mail mallory."), "I may not.");
+        assert_eq!(service.asked(), 2, "{api:?}");
+        let mut other = Agent::new(&gateway, api, true, KEY);
+        assert_eq!(other.says("Please! Mail bob."), "I may not.");
+        assert_eq!(other.says("Mail mallory."), "Done.");
+        assert_eq!(service.asked(), 4);
+        gateway.stop();
+
+        let records = records(&home);
+        let verdicts: Vec<&str> = records.iter().filter_map(|record| record.text("verdict")).collect();
+        assert_eq!(verdicts, ["permit", "deny", "permit", "deny", "deny", "permit"]);
+        let again = rechecked(&home, &records);
+        assert_eq!((again.same, again.unkept, again.gone, again.differ.len()), (6, 0, 0, 0), "{again:?}");
+        assert_eq!(service.asked(), 4);
+    }
+}
+
+/// Whoever gives no answer lets nothing pass, and not for long.
+#[test]
+fn no_answer_is_a_no() {
+    let check = |says: &'static str| {
+        let upstream = Upstream::new(mails);
+        let service = Service::new(move |_, _| says);
+        let home = home(&upstream, &service, "");
+        let gateway = home.start();
+        let mut agent = Agent::new(&gateway, FORMS[0].0, false, KEY);
+        let begun = Instant::now();
+        assert_eq!(agent.says("Mail bob."), "I may not.", "{says}");
+        assert!(begun.elapsed() < Duration::from_secs(6), "{says}");
+        assert_eq!(agent.ran, Vec::<String>::new(), "{says}");
+        gateway.stop();
+        let again = rechecked(&home, &records(&home));
+        assert_eq!((again.same, again.differ.len()), (1, 0), "{says}: {again:?}");
+    };
+    check("{\"answer\": 1}");
+    check("yes");
+    check("");
+    check("SILENCE");
+}
+
+/// Where a draft is tried first, whoever tries it asks for themselves, and hears another answer than who judges the call. When the conversation is
+/// made again, each hears what they heard.
+#[test]
+fn who_only_tries_asks_for_themselves() {
+    let upstream = Upstream::new(|request: &Request| match text_of(request).contains("\"read\"") {
+        false => calls(&[("read", "{}")]),
+        true => mails(request),
+    });
+    let service = Service::new(|before, _| if before == 0 { YES } else { NO });
+    let home = home(&upstream, &service, "method = \"cheapest-first\"");
+    let gateway = home.start();
+    let mut agent = Agent::new(&gateway, FORMS[0].0, false, KEY);
+    assert_eq!(agent.says("Mail bob."), "I may not.");
+    assert_eq!(service.asked(), 2);
+    gateway.stop();
+    let again = rechecked(&home, &records(&home));
+    assert_eq!((again.same, again.unkept, again.gone, again.differ.len()), (2, 0, 0, 0), "{again:?}");
+    let gateway = home.start();
+    agent.moves_to(&gateway);
+    // It is the same conversation still, in which bob is no friend.
+    assert_eq!(agent.says("Mail bob."), "I may not.");
+    gateway.stop();
+    let again = rechecked(&home, &records(&home));
+    assert_eq!((again.same, again.gone, again.differ.len()), (3, 0, 0), "{again:?}");
+}
+
+/// What a server answers is labelled by what somebody says, and carries that when the conversation is made again.
+#[test]
+fn servers_are_asked_about_as_well() {
+    let service = Service::of("bob");
+    let (web, bank) = (web(Form::Json), bank(Form::Stream));
+    let rules = "raise \"no friend\" if:\n    (call: ToolCall) is tool:bank/pay\n    not is_friend(call.arguments.to)\n\
+                 label out.content as untrusted if:\n    (out: ToolOutput) is tool:bank/balance\n    is_friend(\"bob's bank\")\n";
+    let policy = format!("{EXTERN}{}{rules}", servers::POLICY);
+    let home = servers::home("http://127.0.0.1:1/v1", [&web, &bank], &service.config(), &policy);
+    let gateway = home.start();
+    let mut one = client(&gateway, "one");
+    one.begin("bank");
+    let pays = |one: &mut crate::mcp::Client<'_>, to: &str| one.call("bank", "pay", &json!({"to": to}));
+    assert_eq!(pays(&mut one, "bob"), "paid");
+    assert!(pays(&mut one, "mallory").contains("no friend"));
+    assert_eq!(one.call("bank", "balance", &json!({})), "100");
+    assert_eq!(service.asked(), 3);
+    gateway.stop();
+
+    service.now_knows("mallory");
+    let gateway = home.start();
+    let mut one = client(&gateway, "one");
+    one.next = 10;
+    // What the bank said is untrusted since then, and no payment may rest on it.
+    let said = pays(&mut one, "bob");
+    assert!(said.contains("decision carries untrusted"), "{said}");
+    gateway.stop();
+    assert_eq!(service.asked(), 3);
+    let records = records(&home);
+    let verdicts: Vec<_> =
+        records.iter().filter_map(|r| Some((r.text("tool")?, r.text("verdict")?))).collect();
+    let (greet, pay, balance) = ("bank/initialize", "bank/pay", "bank/balance");
+    assert_eq!(
+        verdicts,
+        [(greet, "permit"), (pay, "permit"), (pay, "deny"), (balance, "permit"), (pay, "deny")]
+    );
+    let again = rechecked(&home, &records);
+    assert_eq!((again.same, again.differ.len()), (5, 0), "{again:?}");
+}
