@@ -141,6 +141,9 @@ impl Checkpoints {
         let connection = connect(path, None)?;
         let (asked, asks) = sync_channel::<()>(1);
         let work = move || {
+            // Who waits for an answer comes first.
+            #[cfg(target_os = "linux")]
+            let _ = rustix::process::nice(10);
             for () in asks {
                 // What fails is tried again. It waits for nobody who reads or writes, and they do not wait for it.
                 let _ = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
