@@ -12,7 +12,7 @@ use super::session::Session;
 use super::{Asked, Asking, INVALID, Kind, Out, Proxy, REFUSED, Ruling, Running, UNKNOWN};
 
 /// What a server may ask the client for, if a `require` of the policy names it.
-pub(super) const ASKABLE: [&str; 3] = ["sampling/createMessage", "elicitation/create", "roots/list"];
+pub(crate) const ASKABLE: [&str; 3] = ["sampling/createMessage", "elicitation/create", "roots/list"];
 
 impl Proxy {
     /// A message from the server: the bytes between two line ends, or of one body.
@@ -122,8 +122,14 @@ impl Proxy {
                 let call_id = authorized.call().id.clone();
                 let arguments = authorized.call().arguments.clone().unwrap_or_default();
                 let asked = message::request(&id, method, &arguments);
-                let running =
-                    Running { tool, call_id, kind: Kind::Content, progress: None, tells_label: false };
+                let running = Running {
+                    tool,
+                    call_id,
+                    kind: Kind::Content,
+                    progress: None,
+                    tells_label: false,
+                    sent: None,
+                };
                 self.asking.insert(id, Asking::Server { running });
                 vec![Out::Client(asked)]
             }

@@ -1,6 +1,7 @@
 //! Sessions as rows: what each side says, and what comes out. An attack stands beside the variant that must pass.
 
 mod asking;
+mod rounds;
 
 use std::sync::Arc;
 

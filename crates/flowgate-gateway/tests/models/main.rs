@@ -9,6 +9,7 @@ mod kept;
 mod mcp;
 mod servers;
 mod servers_attacked;
+mod servers_rounds;
 mod stores;
 mod upstream;
 

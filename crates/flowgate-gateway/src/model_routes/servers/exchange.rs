@@ -18,7 +18,7 @@ use super::way::{Way, refusal};
 use super::{Put, Told};
 use crate::approvals::{Answered, Asked, Asker};
 use crate::audit::Event;
-use crate::mcp::{Limits, Out, Said};
+use crate::mcp::{ASKABLE, Limits, Out, Said};
 use crate::model_routes::clients::{AtWork, Known};
 use crate::model_routes::config::Server;
 use crate::model_routes::sessions::Session;
@@ -174,6 +174,13 @@ impl ModelRoutes {
 /// Whether an id is that of a question of ours.
 pub(super) fn is_own(id: Option<&Value>) -> bool {
     id.and_then(Value::as_str).is_some_and(|id| id.starts_with("flowgate-"))
+}
+
+/// Whether a server asks this of the client: in a request, or in its answer.
+fn is_asked(message: &Value, method: &str) -> bool {
+    let names = |one: &Value| one.get("method").and_then(Value::as_str) == Some(method);
+    let in_answer = message.pointer("/result/inputRequests").and_then(Value::as_object);
+    names(message) || in_answer.is_some_and(|all| all.values().any(names))
 }
 
 /// A request that is being answered.
@@ -335,8 +342,11 @@ impl Exchange<'_> {
         if message.get("method").is_none() && message.get("id") != Some(id) {
             return Ok((Vec::new(), Some("the server does not answer the request")));
         }
-        let place = format!("{}/", server.name);
-        if self.routes.approvals.stops(&client.spec, conversation, &place).is_some() {
+        let stops = |method: &str| {
+            let place = format!("{}/{method}", server.name);
+            self.routes.approvals.stops(&client.spec, conversation, &place).is_some()
+        };
+        if stops("") || ASKABLE.into_iter().any(|method| is_asked(&message, method) && stops(method)) {
             return Ok((Vec::new(), Some("this server is stopped by its operator")));
         }
         Ok((self.put(Told::Server(text))?, None))
