@@ -25,6 +25,7 @@ mod server;
 mod session;
 #[cfg(test)]
 mod tests;
+mod unasked;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

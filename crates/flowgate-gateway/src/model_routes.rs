@@ -65,6 +65,8 @@ pub(crate) struct ModelRoutes {
     /// Requests to servers that nobody waits for any more, by the ids that the servers know.
     cancelled: Mutex<std::collections::HashSet<String>>,
     remarks: Remarks,
+    /// The gateway is about to end.
+    is_closing: AtomicBool,
 }
 
 /// Whether the client still waits. When it is dropped, the turn ends as soon as it can.
@@ -124,7 +126,8 @@ impl ModelRoutes {
         let sessions = Sessions::new(open, store.memory, store.conversation);
         let (clients, answers) = (Clients::new(clients), AtomicU64::new(0));
         let (waiters, cancelled) = (Mutex::default(), Mutex::default());
-        Ok(Self { clients, sessions, approvals, recorder, answers, waiters, cancelled, remarks })
+        let is_closing = AtomicBool::new(false);
+        Ok(Self { clients, sessions, approvals, recorder, answers, waiters, cancelled, remarks, is_closing })
     }
 
     fn waiters(&self) -> MutexGuard<'_, Waiters> {

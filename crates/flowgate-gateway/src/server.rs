@@ -144,6 +144,7 @@ impl Server {
             }
         }
         drop(self.listener);
+        self.service.close();
         let _ = close.send(true);
         let all = u32::try_from(all).unwrap_or(u32::MAX);
         match timeout(self.limits.drain_time, places.acquire_many(all)).await {
@@ -181,7 +182,12 @@ async fn connection(stream: TcpStream, router: Router, limits: Limits, mut closi
 pub fn serve(config: Config, ready: impl FnOnce(SocketAddr)) -> Result<Ended, ServeError> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
-        .max_blocking_threads(config.limits.workers.clamp(1, 1024) + config.limits.turns.clamp(1, 1024))
+        .max_blocking_threads(
+            [config.limits.workers, config.limits.turns, config.limits.streams]
+                .map(|most| most.clamp(1, 1024))
+                .iter()
+                .sum(),
+        )
         .build()
         .map_err(ServeError::Runtime)?;
     let ended = runtime.block_on(async {

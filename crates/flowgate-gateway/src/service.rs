@@ -117,6 +117,8 @@ pub(crate) struct Service {
     models: Option<Arc<ModelRoutes>>,
     /// Turns of agents, which mostly wait for models.
     turns: Workers,
+    /// Streams of what servers say unasked, which wait for longer.
+    streams: Workers,
     /// Bytes of bodies that may still be read.
     bodies: Arc<Semaphore>,
     metrics: Metrics,
@@ -143,6 +145,7 @@ impl Service {
             workers: Workers::new(limits.workers, limits.queue),
             models,
             turns: Workers::new(limits.turns, limits.queue),
+            streams: Workers::new(limits.streams, 0),
             bodies: Arc::new(Semaphore::new(limits.bodies.min(Semaphore::MAX_PERMITS))),
             metrics: Metrics::default(),
             connections: AtomicU64::new(0),
@@ -202,14 +205,7 @@ impl Service {
             Route::Model(api) => return self.turn(api, request).await,
             Route::Server => return self.exchange(request).await,
             Route::EndConnection => self.end_connection(request).await,
-            // Nothing comes unasked.
-            Route::Listen => Err(self.servers().err().unwrap_or_else(|| {
-                Reply::detail(
-                    StatusCode::METHOD_NOT_ALLOWED,
-                    "messages are sent by POST; what a server says unasked is not passed on",
-                )
-                .header(header::ALLOW, "POST, DELETE")
-            })),
+            Route::Listen => return self.listen(request).await,
             Route::Models => self.model_routes(Api::ChatCompletions)?.models(request.headers()),
             Route::QuestionEvents => return self.approvals()?.events(request.headers()).await,
             Route::Questions => self.approvals()?.list(request.headers(), request.uri().query()).await,
@@ -272,6 +268,21 @@ impl Service {
         .await
     }
 
+    /// What a server says unasked.
+    async fn listen(self: &Arc<Self>, request: Request) -> Result<Response, Reply> {
+        let routes = Arc::clone(self.servers()?);
+        let received = routes.receive_listener(last(request.uri()), request.headers())?;
+        let listen = move |waiting: &Waiting, parts| routes.listen(&received, waiting, parts);
+        self.talk_at(|service| &service.streams, Reply::detail, listen).await
+    }
+
+    /// The server ends: what has no end of its own is over.
+    pub(crate) fn close(&self) {
+        if let Some(models) = &self.models {
+            models.close();
+        }
+    }
+
     async fn end_connection(self: &Arc<Self>, request: Request) -> Result<Reply, Reply> {
         let routes = Arc::clone(self.servers()?);
         let received = routes.receive_for(last(request.uri()), request.headers())?;
@@ -290,6 +301,15 @@ impl Service {
         broken: impl Fn(StatusCode, &str) -> Reply,
         answer: impl FnOnce(&Waiting, Sender<Part>) -> Option<Reply> + Send + 'static,
     ) -> Result<Response, Reply> {
+        self.talk_at(|service| &service.turns, broken, answer).await
+    }
+
+    async fn talk_at(
+        self: &Arc<Self>,
+        at: impl Fn(&Self) -> &Workers + Send + 'static,
+        broken: impl Fn(StatusCode, &str) -> Reply,
+        answer: impl FnOnce(&Waiting, Sender<Part>) -> Option<Reply> + Send + 'static,
+    ) -> Result<Response, Reply> {
         let waiting = Waiting::default();
         // Dropped when the client goes away or the time is over: then the turn ends as soon as it can.
         let gone = waiting.until_dropped();
@@ -299,7 +319,7 @@ impl Service {
         let mut work = Box::pin(async move {
             // Whether or not somebody reads, the turn ends when its time is over.
             let _ends = ends;
-            let work = service.turns.run(move || answer(&waiting, sender));
+            let work = at(&service).run(move || answer(&waiting, sender));
             timeout(service.limits.turn_time, work).await
         });
         let done = tokio::select! {

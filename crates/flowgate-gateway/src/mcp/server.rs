@@ -1,6 +1,7 @@
 //! What a server says.
 
 use flowgate::json::Numbers;
+use flowgate::monitor::Monitor;
 use flowgate::trace::{Body, Entry, Message as Said, Output};
 use serde_json::{Map, Value, json};
 
@@ -79,8 +80,13 @@ impl Proxy {
         out
     }
 
+    /// Whether the policy names what a server asks for.
+    pub(super) fn may_ask(&self, monitor: &Monitor, method: &str) -> bool {
+        ASKABLE.contains(&method) && monitor.is_named(&self.tool(method))
+    }
+
     /// A server asks: only if the policy names what it asks for, and then as a call.
-    fn server_asks(
+    pub(super) fn server_asks(
         &mut self,
         session: &mut dyn Session,
         id: Id,
@@ -95,7 +101,7 @@ impl Proxy {
             return vec![Out::Server(error(None, INVALID, "the id belongs to another request", None))];
         }
         let tool = self.tool(method);
-        if !ASKABLE.contains(&method) || !session.monitor().is_named(&tool) {
+        if !self.may_ask(session.monitor(), method) {
             let mut out = refuse(UNKNOWN, "the policy does not let servers ask for this");
             if ASKABLE.contains(&method) {
                 out.push(Out::Note(format!(

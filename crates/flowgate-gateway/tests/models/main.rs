@@ -9,6 +9,8 @@ mod kept;
 mod mcp;
 mod servers;
 mod servers_attacked;
+mod servers_listening;
+mod servers_polled;
 mod servers_rounds;
 mod stores;
 mod upstream;

@@ -53,11 +53,16 @@ impl Way {
         }
     }
 
-    fn stream(&mut self, text: &str) {
+    /// Begins a stream, in which nothing may come for long.
+    pub(super) fn begin(&mut self) {
         if !std::mem::replace(&mut self.has_begun, true) {
             let headers = std::mem::take(&mut self.headers);
             self.put(Part::Begin(headers));
         }
+    }
+
+    fn stream(&mut self, text: &str) {
+        self.begin();
         let event = flowgate_lm::sse::Event::new("message", text).encode();
         self.put(Part::Bytes(event.into_bytes()));
     }
