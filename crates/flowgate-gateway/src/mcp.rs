@@ -23,6 +23,7 @@ mod refusal;
 mod rounds;
 mod server;
 mod session;
+mod subscriptions;
 #[cfg(test)]
 mod tests;
 mod unasked;
@@ -41,6 +42,8 @@ pub use pins::Pins;
 use rounds::{Round, Sent};
 pub(crate) use server::ASKABLE;
 pub use session::Session;
+use subscriptions::Subscription;
+pub(crate) use subscriptions::{LISTEN, SUBSCRIPTION};
 
 /// How much a client and a server may make of each other.
 #[derive(Debug, Clone, Copy)]
@@ -161,6 +164,8 @@ enum Asked {
     Tools { list: u64 },
     /// A call of a tool, or something like one.
     Call(Running),
+    /// What happens at the server, for as long as the client listens.
+    Listening(Subscription),
     /// A call that a person is asked about; the server has not seen it.
     Waiting,
 }

@@ -45,6 +45,7 @@ use config::Config;
 use config::Remarks;
 pub use config::{Client, Secret};
 use servers::exchange::Waiters;
+pub(crate) use servers::listens;
 use sessions::{Held, Sessions};
 use stream::{Outgoing, Part};
 pub(crate) use turn::Failure;

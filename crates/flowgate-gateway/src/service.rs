@@ -24,7 +24,7 @@ use crate::ask::Asker;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::model_routes::stream::{self, Part};
-use crate::model_routes::{ModelRoutes, Waiting, config, refusal};
+use crate::model_routes::{ModelRoutes, Waiting, config, listens, refusal};
 use crate::openapi;
 use crate::policy_api::PolicyApi;
 use crate::reply::Reply;
@@ -260,9 +260,17 @@ impl Service {
     async fn exchange(self: &Arc<Self>, request: Request) -> Result<Response, Reply> {
         let routes = Arc::clone(self.servers()?);
         let (head, body) = request.into_parts();
-        let received = routes.receive_for(last(&head.uri), &head.headers)?;
+        let mut received = routes.receive_for(last(&head.uri), &head.headers)?;
         let read = self.receive(&head.headers, body).await?;
-        self.talk(Reply::detail, move |waiting, parts| {
+        let listens = listens(&read.bytes);
+        if listens {
+            received.listen()?;
+        }
+        let at: fn(&Self) -> &Workers = match listens {
+            true => |service| &service.streams,
+            false => |service| &service.turns,
+        };
+        self.talk_at(at, Reply::detail, move |waiting, parts| {
             routes.exchange(&received, &read.bytes, waiting, parts)
         })
         .await
@@ -306,7 +314,7 @@ impl Service {
 
     async fn talk_at(
         self: &Arc<Self>,
-        at: impl Fn(&Self) -> &Workers + Send + 'static,
+        at: fn(&Self) -> &Workers,
         broken: impl Fn(StatusCode, &str) -> Reply,
         answer: impl FnOnce(&Waiting, Sender<Part>) -> Option<Reply> + Send + 'static,
     ) -> Result<Response, Reply> {

@@ -7,6 +7,7 @@ use super::message::{self, Id, Message, Unreadable, error};
 use super::refusal::{self, unjudged};
 use super::rounds::{Again, RESPONSES, STATE, Sent};
 use super::session::Session;
+use super::subscriptions::LISTEN;
 use super::{
     Asked, INVALID, Kind, Out, Pending, Permitted, Proxy, REFUSED, Ruling, Running, UNKNOWN, greeting,
 };
@@ -95,6 +96,7 @@ impl Proxy {
                 self.asked.insert(id.clone(), Asked::Nothing);
                 vec![Out::Server(message::request(&id, method, &Map::new()))]
             }
+            (LISTEN, _) => self.subscribe(session, id, params),
             ("tools/list", _) => self.list_tools(id, &params),
             ("tools/call", _) => self.call(session, id, params, can_retry, can),
             (_, Some((name, kind))) => {

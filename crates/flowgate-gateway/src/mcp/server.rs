@@ -46,6 +46,7 @@ impl Proxy {
                     Ok(said) => result(&id, &Value::Object(said.as_object().map(plain).unwrap_or_default())),
                     Err(_) => error(Some(&id), REFUSED, "the server says that it could not", None),
                 })],
+                Some(Asked::Listening(_)) => vec![self.unsubscribed(&id, &answer)],
                 Some(Asked::Tools { list }) => self.listed(session.monitor(), &id, list, answer),
                 Some(Asked::Call(running)) => self.answered(session, &id, &running, answer, line),
                 waiting => {

@@ -30,6 +30,7 @@ use serde::{Deserialize, Serialize};
 
 use super::config::{Client, Server};
 use super::sessions::Session;
+pub(crate) use listening::listens;
 pub(crate) use upstream::Upstream;
 
 use crate::mcp::{Limits, Out, Pins, Proxy, Said, Settings};

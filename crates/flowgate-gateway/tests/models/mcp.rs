@@ -141,6 +141,9 @@ fn serve(mut stream: TcpStream, answer: &Answers, log: &Mutex<Vec<(Value, String
             continue;
         }
         let (kind, text) = answer(&message);
+        if kind == "open" {
+            return serve_stream(stream, (kind, text));
+        }
         let head = format!(
             "HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\nmcp-session-id: s1\r\ncontent-length: {}\r\n\r\n",
             text.len()

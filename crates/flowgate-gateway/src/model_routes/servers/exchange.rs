@@ -14,13 +14,14 @@ use tokio::sync::mpsc::Sender;
 
 use super::events::Events;
 use super::headers::{Beside, is_of_a_page};
+use super::listening::Watch;
 use super::rest::Patience;
 use super::upstream::{BROKEN, Body, SESSION};
 use super::way::{Way, refusal};
 use super::{Put, Told};
 use crate::approvals::{Answered, Asked, Asker};
 use crate::audit::Event;
-use crate::mcp::{ASKABLE, Limits, Out, Said};
+use crate::mcp::{ASKABLE, LISTEN, Limits, Out, Said};
 use crate::model_routes::clients::{AtWork, Known, Listening};
 use crate::model_routes::config::Server;
 use crate::model_routes::sessions::Session;
@@ -164,6 +165,10 @@ impl ModelRoutes {
             return Some(Reply::nothing(StatusCode::ACCEPTED));
         }
         let is_request = message.get("method").is_some() && message.get("id").is_some();
+        if matches!(request.place, Place::Listens(_)) && !request.streams {
+            let why = "what happens at a server is a stream: send `accept: text/event-stream`";
+            return Some(refusal(StatusCode::NOT_ACCEPTABLE, why));
+        }
         let way = Way::new(parts, request.streams && is_request, &request.conversation);
         let mut exchange = Exchange::new(self, request, waiting, way);
         let said = exchange.put(Told::Client { text: text.to_owned(), labels: request.labels });
@@ -217,7 +222,7 @@ pub(super) struct Exchange<'e> {
     pub(super) waiting: &'e Waiting,
     pub(super) way: Way,
     /// How many messages the server has said.
-    heard: usize,
+    pub(super) heard: usize,
 }
 
 /// What is to be done for what a server has said, or why nothing is.
@@ -302,7 +307,14 @@ impl<'e> Exchange<'e> {
             self.routes.cancel(cancelled);
         }
         let (routes, waiting) = (self.routes, self.waiting);
+        let subscribes = message.get("method").and_then(Value::as_str) == Some(LISTEN);
+        if subscribes {
+            // Nothing may come for long.
+            self.way.begin();
+        }
+        let watch = Watch::new(routes, self.request, waiting, self.way.parts.clone());
         let stop = || match id {
+            Some(id) if subscribes => watch.is_over() || routes.is_cancelled(id),
             Some(id) => waiting.has_gone() || routes.is_cancelled(id),
             // What has no answer is sent also for those who have gone.
             None => routes.is_closing(),
@@ -367,7 +379,10 @@ impl<'e> Exchange<'e> {
                 // Somebody else's answer is not heard here.
                 continue;
             }
-            let (told, problem) = self.heard(id, event)?;
+            let (told, problem) = match matches!(self.request.place, Place::Listens(_)) && !is_answer {
+                true => self.told(id, &message, &event)?,
+                false => self.heard(id, event)?,
+            };
             if is_answer || problem.is_some() {
                 return Ok((told, problem));
             }

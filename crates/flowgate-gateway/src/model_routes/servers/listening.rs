@@ -1,9 +1,11 @@
-//! What a server says unasked, for as long as a client listens: `GET` of the revisions with connections.
+//! What a server says unasked, for as long as a client listens: `GET` of the revisions with connections, `subscriptions/listen` of the one
+//! without.
 //!
 //! Such a stream holds no place of those who ask, and no conversation. It ends when its client goes, when its server, conversation or client
 //! is stopped, and when the gateway ends; the client asks for another.
 
 use std::cell::Cell;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -12,9 +14,11 @@ use serde_json::Value;
 use tokio::sync::mpsc::Sender;
 
 use super::events::Events;
-use super::exchange::{Exchange, Place, Request};
+use super::exchange::{Exchange, Heard, Place, Request};
 use super::upstream::{Body, SESSION};
 use super::way::{Way, refusal};
+use crate::mcp::{LISTEN, SUBSCRIPTION};
+use crate::model_routes::clients::Listening;
 use crate::model_routes::stream::Part;
 use crate::model_routes::turn::Failure;
 use crate::model_routes::{ModelRoutes, Waiting};
@@ -23,6 +27,7 @@ use crate::reply::Reply;
 /// How many messages of a server one stream may bring, and how many of them may ask for something.
 const MOST_UNASKED: usize = 1_000;
 const MOST_ASKED: usize = 64;
+const MANY: &str = "this client has as many requests open as it may: wait for one of them";
 /// How often it is looked whether somebody has stopped what is listened to.
 const LOOK: Duration = Duration::from_secs(2);
 /// How often whoever listens hears that there still is somebody.
@@ -80,7 +85,41 @@ impl ModelRoutes {
     }
 }
 
+/// Whether a message asks to hear of what happens.
+pub(crate) fn listens(body: &[u8]) -> bool {
+    let is_there = body.windows(LISTEN.len()).any(|window| window == LISTEN.as_bytes());
+    let message = is_there.then(|| serde_json::from_slice::<Value>(body).ok()).flatten();
+    message.is_some_and(|message| message.get("method").and_then(Value::as_str) == Some(LISTEN))
+}
+
+impl Request {
+    /// The request takes a place of those who listen, and gives back its own.
+    pub(crate) fn listen(&mut self) -> Result<(), Reply> {
+        let Some(place) = Listening::begin(&self.client) else {
+            return Err(refusal(StatusCode::TOO_MANY_REQUESTS, MANY));
+        };
+        self.place = Place::Listens(Arc::new(place));
+        Ok(())
+    }
+}
+
 impl Exchange<'_> {
+    /// What is to be done for what a server says in the stream of a subscription, which is kept no more than what it says unasked.
+    pub(super) fn told(&mut self, id: &Value, message: &Value, text: &str) -> Result<Heard, Failure> {
+        let Request { client, server, conversation, .. } = self.request;
+        self.heard += 1;
+        if self.heard > MOST_UNASKED {
+            return Ok((Vec::new(), Some("the server says more than one answer may take")));
+        }
+        if self.routes.approvals.stops(&client.spec, conversation, &format!("{}/", server.name)).is_some() {
+            return Ok((Vec::new(), Some("this server is stopped by its operator")));
+        }
+        let of = message.pointer("/params/_meta").and_then(|meta| meta.get(SUBSCRIPTION));
+        let is_for_it = of == Some(id) && message.get("id").is_none();
+        let told = if is_for_it { self.overhear(text)? } else { None };
+        Ok((told.unwrap_or_default(), None))
+    }
+
     /// Passes on what the server says unasked, until there is no more of it.
     fn pass_on(&mut self, events: &mut Events, watch: &Watch<'_>) -> Result<(), Failure> {
         let mut asked = 0;

@@ -15,7 +15,7 @@ const INVALID: i64 = -32600;
 
 /// The way back to the client: one message, or a stream of them.
 pub(super) struct Way {
-    parts: Sender<Part>,
+    pub(super) parts: Sender<Part>,
     pub(super) streams: bool,
     headers: Vec<(&'static str, String)>,
     pub(super) status: StatusCode,
