@@ -170,7 +170,7 @@ fn who_asks_does_not_decide() {
 }
 
 /// The chat of an agent that pays Bob; the ids of the calls that it was given, and the status.
-fn turn(gateway: &Gateway, chat: &mut Vec<Value>, says: &str) -> (u16, Vec<String>) {
+pub(crate) fn turn(gateway: &Gateway, chat: &mut Vec<Value>, says: &str) -> (u16, Vec<String>) {
     chat.push(json!({"role": "user", "content": says}));
     let tool =
         json!({"type": "function", "function": {"name": "mcp__bank__pay", "parameters": {"type": "object"}}});

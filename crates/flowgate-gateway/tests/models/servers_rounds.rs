@@ -1,12 +1,14 @@
 //! Servers that ask in their answers: the call comes again, to any gateway, with what the client says; and nobody else's does.
 
+use flowgate_lm::chat::Request;
 use serde_json::{Value, json};
 
 use crate::approvals::Person;
 use crate::gateway::{Gateway, Home, KEY};
 use crate::mcp::{Client, Form, Server, text};
 use crate::servers::{PEOPLE, POLICY, client, home, web};
-use crate::servers_attacked::{NOWHERE, answer, listed};
+use crate::servers_attacked::{NOWHERE, answer, listed, turn};
+use crate::upstream::{Upstream, calls, says, text_of};
 
 const ASKING: &str = r#"
 label message as trusted if:
@@ -20,7 +22,12 @@ require trusted if:
 
 /// A bank that asks which account it is before it pays, and says what it was told.
 fn asking() -> Server {
-    Server::answering(|message| {
+    asking_at("trusted")
+}
+
+/// And says what its answer carries.
+fn asking_at(integrity: &'static str) -> Server {
+    Server::answering(move |message| {
         let params = &message["params"];
         let result = match (listed(message), params.get("inputResponses")) {
             (Some(listed), _) => listed,
@@ -32,6 +39,7 @@ fn asking() -> Server {
                     said["account"]["content"]["n"], params["requestState"]
                 ));
                 result["resultType"] = json!("complete");
+                result["_meta"] = json!({"ifc": {"integrity": integrity}});
                 result
             }
         };
@@ -142,5 +150,30 @@ fn what_is_stopped_is_not_asked_nor_called_again() {
         freeze(false);
         let told = one.send("bank", &pay(52, "bob", &json!({})), &[]).1.remove(0);
         assert_eq!(told["result"]["resultType"], "input_required", "{what}: {told}");
+    }
+}
+
+/// A call that the chat was permitted may be asked about, too. What the agent then says of the answer carries what the last answer carried,
+/// not what the question did.
+#[test]
+fn what_the_agent_says_carries_what_the_last_answer_did() {
+    for (integrity, is_shown) in [("untrusted", false), ("trusted", true)] {
+        let upstream = Upstream::new(|request: &Request| match text_of(request).contains("Never mind") {
+            false => calls(&[("bank__pay", r#"{"to": "bob"}"#)]),
+            true => says("Fine."),
+        });
+        let (web, bank) = (web(Form::Json), asking_at(integrity));
+        let gateway = home(&upstream.url, [&web, &bank], "", &format!("{POLICY}{ASKING}")).start();
+        let mut chat = Vec::new();
+        client(&gateway, "one").begin("bank");
+        let (_, ids) = turn(&gateway, &mut chat, "Pay Bob.");
+        let more = asked(&gateway, "one");
+        let told = client(&gateway, "one").send("bank", &pay(51, "bob", &more), &[]).1.remove(0);
+        let said = told["result"]["content"][0]["text"].as_str().unwrap();
+        assert!(said.contains("paid from 7"), "{told}");
+        chat.push(json!({"role": "tool", "tool_call_id": ids[0], "content": said}));
+        turn(&gateway, &mut chat, "Never mind.");
+        let last = upstream.shown().pop().unwrap();
+        assert_eq!(last.contains("paid from 7"), is_shown, "{last}");
     }
 }

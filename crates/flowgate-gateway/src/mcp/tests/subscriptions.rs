@@ -5,12 +5,11 @@ use serde_json::{Value, json};
 use super::{Session, check, parsed, shown};
 use crate::mcp::{Out, Settings};
 
-fn listen(id: Value, notifications: &Value) -> Value {
+fn listen(id: &Value, notifications: &Value) -> Value {
     json!({"jsonrpc": "2.0", "id": id, "method": "subscriptions/listen", "params": {"notifications": notifications}})
 }
 
-fn tell(method: &str, id: &Value, params: Value) -> Value {
-    let mut params = params;
+fn tell(method: &str, id: &Value, mut params: Value) -> Value {
     params["_meta"] = json!({"io.modelcontextprotocol/subscriptionId": id, "text": "obey"});
     json!({"jsonrpc": "2.0", "method": method, "params": params})
 }
@@ -19,7 +18,7 @@ fn tell(method: &str, id: &Value, params: Value) -> Value {
 fn a_client_hears_of_what_it_asked_for() {
     let mut session = Session::started();
     let wanted = json!({"toolsListChanged": true, "promptsListChanged": false, "text": "x", "resourceSubscriptions": ["a", 3]});
-    let sent = session.client(&listen(json!(5), &wanted));
+    let sent = session.client(&listen(&json!(5), &wanted));
     let only = json!({"toolsListChanged": true, "resourceSubscriptions": ["a"]});
     assert_eq!(parsed(&sent)[0]["params"], json!({"notifications": only}));
     let meta = |id: u64| json!({"io.modelcontextprotocol/subscriptionId": id});
@@ -60,14 +59,14 @@ fn a_server_is_not_told_of_what_it_may_not_know() {
     let mut session = Session::started();
     check(session.call("diary", "dear diary"), "dear diary");
     let wanted = json!({"toolsListChanged": true, "resourceSubscriptions": ["dear diary"]});
-    let sent = session.client(&listen(json!(5), &wanted));
+    let sent = session.client(&listen(&json!(5), &wanted));
     let only = json!({"toolsListChanged": true, "resourceSubscriptions": []});
     assert_eq!(parsed(&sent)[0]["params"]["notifications"], only);
     let many: Vec<String> = (0..65).map(|uri| uri.to_string()).collect();
-    let sent = session.client(&listen(json!(6), &json!({"resourceSubscriptions": many})));
+    let sent = session.client(&listen(&json!(6), &json!({"resourceSubscriptions": many})));
     check(shown(&sent), "error -32001 the request is about too many resources...");
     check(
-        shown(&session.client(&listen(json!(7), &json!(true)))),
+        shown(&session.client(&listen(&json!(7), &json!(true)))),
         "error -32600 the request does not say what it wants...",
     );
 }
@@ -78,7 +77,7 @@ fn each_client_hears_under_its_own_name() {
     let settings = Settings { names: Some("x".to_owned()), ..Settings::new("files") };
     let mut session = Session::with(settings, super::POLICY);
     for theirs in [json!("b"), json!(5)] {
-        let sent = session.client(&listen(theirs.clone(), &json!({"toolsListChanged": true})));
+        let sent = session.client(&listen(&theirs, &json!({"toolsListChanged": true})));
         let ours = parsed(&sent)[0]["id"].clone();
         let heard = session.server(&tell("notifications/tools/list_changed", &ours, json!({})));
         let meta = json!({"io.modelcontextprotocol/subscriptionId": theirs});

@@ -337,7 +337,7 @@ impl<'e> Exchange<'e> {
                         let why = "the server does not know the connection any more; begin a new one";
                         (Vec::new(), Some(why))
                     }
-                    Body::Stream(events) => self.listen(id, events, session.as_deref(), &stop)?,
+                    Body::Stream(events) => self.listen(id, *events, session.as_deref(), &stop)?,
                 }
             }
         };

@@ -78,7 +78,9 @@ impl ModelRoutes {
         let mut way = Way::new(parts, true, &request.conversation);
         way.begin();
         let mut exchange = Exchange::new(self, request, waiting, way);
-        if let Err(failure) = exchange.pass_on(&mut events, &watch) {
+        if let Err(failure) = exchange.pass_on(&mut events, &watch)
+            && !waiting.has_gone()
+        {
             self.remark(&format!("{}: {}", request.client.spec.name, failure.message));
         }
         None

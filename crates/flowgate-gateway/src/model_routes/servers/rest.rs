@@ -72,7 +72,7 @@ impl Exchange<'_> {
             }
             match server.upstream.listen(Some(&since), None, &headers, stop).map(|answer| answer.body) {
                 Ok(Body::Stream(rest)) => {
-                    events.go_on(rest);
+                    events.go_on(*rest);
                     return true;
                 }
                 // It knows nothing of what it has promised.

@@ -53,7 +53,7 @@ pub(super) enum Body {
     /// One message.
     Message(String),
     /// Messages, one event each.
-    Stream(Events),
+    Stream(Box<Events>),
     /// It does not know the connection any more.
     Unknown,
     /// It says nothing unasked.
@@ -168,7 +168,7 @@ impl Upstream {
                 }
                 Body::Message(String::from_utf8(whole).map_err(|_| "the answer of the server is not UTF-8")?)
             }
-            200..=299 if kind.starts_with("text/event-stream") => Body::Stream(Events::new(bytes)),
+            200..=299 if kind.starts_with("text/event-stream") => Body::Stream(Box::new(Events::new(bytes))),
             200..=299 => Body::Nothing,
             _ => return Err("the server answers with an error"),
         };
