@@ -81,9 +81,9 @@ test("the conformance suite, through the gateway", async (context) => {
 });
 
 // No scenario gets as far as this: the suite says that it is of a revision in which streams do not end early.
-test("a stream that ends before its answer is not asked for again", async () => {
+test("the rest of a stream that ends before its answer is asked for", async () => {
   const client = await (await guarded()).connect("conformance", "one");
   await client.listTools();
-  await assert.rejects(call(client, "test_reconnection"), /the server does not answer/);
+  assert.match(text(await call(client, "test_reconnection")), /after the stream was closed/);
   assert.match(text(await call(client, "test_simple_text")), /simple text/);
 });

@@ -25,6 +25,8 @@ pub struct Limits {
     pub cached_bytes: usize,
     /// Turns of agents at the same time.
     pub turns: usize,
+    /// Streams of what MCP servers say unasked, at the same time.
+    pub streams: usize,
     /// Time for a turn of an agent, with all that models take for it.
     pub turn_time: Duration,
     /// Time for the head of a request, and for the pause before the next request of a connection.
@@ -52,6 +54,7 @@ impl Default for Limits {
             cached_policies: 256,
             cached_bytes: 64 << 20,
             turns: 256,
+            streams: 128,
             turn_time: Duration::from_secs(600),
             head_time: Duration::from_secs(10),
             body_time: Duration::from_secs(20),

@@ -20,10 +20,13 @@ mod names;
 mod notices;
 mod pins;
 mod refusal;
+mod rounds;
 mod server;
 mod session;
+mod subscriptions;
 #[cfg(test)]
 mod tests;
+mod unasked;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -36,7 +39,11 @@ pub use asking::Said;
 use listing::Listing;
 use message::{Id, error};
 pub use pins::Pins;
+use rounds::{Round, Sent};
+pub(crate) use server::ASKABLE;
 pub use session::Session;
+use subscriptions::Subscription;
+pub(crate) use subscriptions::{LISTEN, SUBSCRIPTION};
 
 /// How much a client and a server may make of each other.
 #[derive(Debug, Clone, Copy)]
@@ -127,6 +134,8 @@ pub struct Proxy {
     asking: BTreeMap<Id, Asking>,
     /// Calls that a person was asked about in their answers, the oldest first: they come again with what the person said.
     retries: VecDeque<Retry>,
+    /// Calls that the server wants more for, the oldest first: they come again with what the client says.
+    rounds: VecDeque<Round>,
     listing: Listing,
     /// Resources that the client wants to hear of.
     subscribed: BTreeSet<String>,
@@ -155,6 +164,8 @@ enum Asked {
     Tools { list: u64 },
     /// A call of a tool, or something like one.
     Call(Running),
+    /// What happens at the server, for as long as the client listens.
+    Listening(Subscription),
     /// A call that a person is asked about; the server has not seen it.
     Waiting,
 }
@@ -170,6 +181,8 @@ struct Running {
     progress: Option<Value>,
     /// Whether the client is told what the answer carries.
     tells_label: bool,
+    /// How it was sent, if it can come again.
+    sent: Option<Box<Sent>>,
 }
 
 /// What a call is, and what its answer is to be.
@@ -205,6 +218,10 @@ struct Pending {
     progress: Option<Value>,
     /// The client asks its person if an answer says so, and calls again.
     can_retry: bool,
+    /// What a server may ask this client for in its answer, if the client knows such answers.
+    can: Option<Vec<&'static str>>,
+    /// The round that it comes again of.
+    again: Option<String>,
 }
 
 /// A call that a person was asked about in its answer.
@@ -254,6 +271,7 @@ impl Proxy {
             abandoned: BTreeSet::new(),
             asking: BTreeMap::new(),
             retries: VecDeque::new(),
+            rounds: VecDeque::new(),
             listing,
             subscribed: BTreeSet::new(),
             can_ask: false,

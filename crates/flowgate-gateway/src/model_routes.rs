@@ -46,6 +46,7 @@ use config::Config;
 use config::Remarks;
 pub use config::{Client, Secret};
 use servers::exchange::Waiters;
+pub(crate) use servers::listens;
 use sessions::{Found, Held, Sessions};
 use stream::{Outgoing, Part};
 pub(crate) use turn::Failure;
@@ -66,6 +67,8 @@ pub(crate) struct ModelRoutes {
     /// Requests to servers that nobody waits for any more, by the ids that the servers know.
     cancelled: Mutex<std::collections::HashSet<String>>,
     remarks: Remarks,
+    /// The gateway is about to end.
+    is_closing: AtomicBool,
 }
 
 /// Whether the client still waits. When it is dropped, the turn ends as soon as it can.
@@ -125,7 +128,8 @@ impl ModelRoutes {
         let sessions = Sessions::new(open, store.memory, store.conversation);
         let (clients, answers) = (Clients::new(clients), AtomicU64::new(0));
         let (waiters, cancelled) = (Mutex::default(), Mutex::default());
-        Ok(Self { clients, sessions, approvals, recorder, answers, waiters, cancelled, remarks })
+        let is_closing = AtomicBool::new(false);
+        Ok(Self { clients, sessions, approvals, recorder, answers, waiters, cancelled, remarks, is_closing })
     }
 
     fn waiters(&self) -> MutexGuard<'_, Waiters> {

@@ -144,6 +144,7 @@ impl Server {
             }
         }
         drop(self.listener);
+        self.service.close();
         let _ = close.send(true);
         let all = u32::try_from(all).unwrap_or(u32::MAX);
         match timeout(self.limits.drain_time, places.acquire_many(all)).await {

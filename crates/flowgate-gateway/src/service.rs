@@ -26,15 +26,14 @@ use crate::approvals::Approvals;
 use crate::ask::Asker;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
-use crate::model_routes::servers::exchange;
 use crate::model_routes::stream;
-use crate::model_routes::{ModelRoutes, Waiting, config, of_conversation, refusal};
+use crate::model_routes::{ModelRoutes, Waiting, config, listens, of_conversation, refusal};
 use crate::openapi;
 use crate::policy_api::PolicyApi;
 use crate::reply::Reply;
 use crate::store::StoreError;
 use crate::workers::{Refused, Workers};
-use talk::Broken;
+use talk::{Broken, of_server};
 
 /// What can be asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,6 +123,8 @@ pub(crate) struct Service {
     models: Option<Arc<ModelRoutes>>,
     /// Turns of agents, which mostly wait for models.
     turns: Workers,
+    /// Streams of what servers say unasked, which wait for longer.
+    streams: Workers,
     /// Bytes of bodies that may still be read.
     bodies: Arc<Semaphore>,
     metrics: Metrics,
@@ -150,6 +151,7 @@ impl Service {
             workers: Workers::new(limits.workers, limits.queue),
             models,
             turns: Workers::new(limits.turns, limits.queue),
+            streams: Workers::new(limits.streams, 0),
             bodies: Arc::new(Semaphore::new(limits.bodies.min(Semaphore::MAX_PERMITS))),
             metrics: Metrics::default(),
             connections: AtomicU64::new(0),
@@ -209,14 +211,7 @@ impl Service {
             Route::Model(api) => return self.turn(api, request).await,
             Route::Server => return self.exchange(request).await,
             Route::EndConnection => self.end_connection(request).await,
-            // Nothing comes unasked.
-            Route::Listen => Err(self.servers().err().unwrap_or_else(|| {
-                Reply::detail(
-                    StatusCode::METHOD_NOT_ALLOWED,
-                    "messages are sent by POST; what a server says unasked is not passed on",
-                )
-                .header(header::ALLOW, "POST, DELETE")
-            })),
+            Route::Listen => return self.listen(request).await,
             Route::Models => self.model_routes(Api::ChatCompletions)?.models(request.headers()),
             Route::QuestionEvents => return self.approvals()?.events(request.headers()).await,
             Route::Questions => self.approvals()?.list(request.headers(), request.uri().query()).await,
@@ -274,17 +269,40 @@ impl Service {
         };
         let answer =
             move |waiting: &Waiting, parts| routes.answer(&received, &read.bytes, waiting, parts).map(named);
-        self.talk(broken, answer).await
+        self.talk(|service| &service.turns, broken, answer).await
     }
 
     /// One message of an agent to a server.
     async fn exchange(self: &Arc<Self>, request: Request) -> Result<Response, Reply> {
         let routes = Arc::clone(self.servers()?);
         let (head, body) = request.into_parts();
-        let received = routes.receive_for(last(&head.uri), &head.headers)?;
+        let mut received = routes.receive_for(last(&head.uri), &head.headers)?;
         let read = self.receive(&head.headers, body).await?;
-        let broken = Broken { reply: Reply::detail, event: |_, message: &str| exchange::broken_off(message) };
-        self.talk(broken, move |waiting, parts| routes.exchange(&received, &read.bytes, waiting, parts)).await
+        let listens = listens(&read.bytes);
+        if listens {
+            received.listen()?;
+        }
+        let at: fn(&Self) -> &Workers = match listens {
+            true => |service| &service.streams,
+            false => |service| &service.turns,
+        };
+        let answer = move |waiting: &Waiting, parts| routes.exchange(&received, &read.bytes, waiting, parts);
+        self.talk(at, of_server(), answer).await
+    }
+
+    /// What a server says unasked.
+    async fn listen(self: &Arc<Self>, request: Request) -> Result<Response, Reply> {
+        let routes = Arc::clone(self.servers()?);
+        let received = routes.receive_listener(last(request.uri()), request.headers())?;
+        let listen = move |waiting: &Waiting, parts| routes.listen(&received, waiting, parts);
+        self.talk(|service| &service.streams, of_server(), listen).await
+    }
+
+    /// The server ends: what has no end of its own is over.
+    pub(crate) fn close(&self) {
+        if let Some(models) = &self.models {
+            models.close();
+        }
     }
 
     async fn end_connection(self: &Arc<Self>, request: Request) -> Result<Reply, Reply> {

@@ -48,6 +48,10 @@ pub struct Splitter {
     line: Vec<u8>,
     name: String,
     data: Option<String>,
+    /// The id of the event that is being read, once there is one, and of the last event that has ended.
+    id: Option<String>,
+    last_id: String,
+    retry: Option<u64>,
     /// The last byte was a carriage return: a line feed after it belongs to it.
     after_return: bool,
     /// A line has ended, so that no byte order mark can come any more.
@@ -68,6 +72,19 @@ impl Splitter {
             }
             next.transpose()
         })
+    }
+
+    /// The id of the last event, with or without data: since when the rest of a stream that breaks off can be asked for. Empty
+    /// if there is none.
+    #[must_use]
+    pub fn last_id(&self) -> &str {
+        &self.last_id
+    }
+
+    /// After how many milliseconds the stream says that it is to be asked for again.
+    #[must_use]
+    pub fn retry(&self) -> Option<u64> {
+        self.retry
     }
 
     fn next(&mut self, rest: &mut &[u8]) -> Result<Option<Event>, Error> {
@@ -100,6 +117,9 @@ impl Splitter {
         let line = if self.begun { line } else { line.strip_prefix('\u{feff}').unwrap_or(line) };
         self.begun = true;
         if line.is_empty() {
+            if let Some(id) = self.id.take() {
+                self.last_id = id;
+            }
             let name = std::mem::take(&mut self.name);
             return Ok(self.data.take().map(|data| Event { name, data }));
         }
@@ -114,7 +134,11 @@ impl Splitter {
                 none => *none = Some(value.to_owned()),
             },
             "event" => value.clone_into(&mut self.name),
-            // A comment has an empty field; `id` and `retry` are for those who would reconnect.
+            "id" if !value.contains('\0') => self.id = Some(value.to_owned()),
+            "retry" if value.bytes().all(|byte| byte.is_ascii_digit()) => {
+                self.retry = value.parse().ok().or(self.retry);
+            }
+            // A comment has an empty field.
             _ => {}
         }
         Ok(None)
@@ -155,6 +179,23 @@ mod tests {
         check("event: e\n\ndata: a\n\n", &[("", "a")]);
         check("data: a\n\ndata: never ended\n", &[("", "a")]);
         check("data\n\n", &[("", "")]);
+    }
+
+    #[test]
+    fn where_a_stream_can_be_asked_for_again() {
+        let check = |stream: &str, id: &str, retry: Option<u64>| {
+            let mut splitter = Splitter::default();
+            assert!(splitter.feed(stream.as_bytes()).all(|event| event.is_ok()));
+            assert_eq!((splitter.last_id(), splitter.retry()), (id, retry), "{stream:?}");
+        };
+        check("data: a\n\n", "", None);
+        check("id: 1\ndata: a\n\n", "1", None);
+        check("id: 1\nretry: 100\ndata:\n\n", "1", Some(100));
+        check("id: 1\n\nid: 2\ndata: never ended\n", "1", None);
+        check("id: 1\n\ndata: a\n\n", "1", None);
+        check("id: 1\n\nid\n\n", "", None);
+        check("id: 1\n\nid: \0\n\n", "1", None);
+        check("retry: 1s\n\nretry: -1\n\nretry:\n\nretry: 99999999999999999999\n\n", "", None);
     }
 
     #[test]

@@ -85,6 +85,7 @@ fn limits(options: &ServeArgs) -> Limits {
         cached_policies: number(options.cached_policies),
         cached_bytes: mib(options.cached_size),
         turns: number(options.max_turns),
+        streams: Limits::default().streams,
         turn_time: seconds(options.turn_time),
         head_time: seconds(options.head_time),
         body_time: seconds(options.body_time),

@@ -10,7 +10,7 @@ use super::greeting::plain;
 use super::message::{Id, error, result};
 use super::refusal::{self, unjudged};
 use super::session::Session;
-use super::{Kind, Out, Proxy, REFUSED, Running, ifc};
+use super::{Kind, Out, Proxy, REFUSED, Running, ifc, rounds};
 
 /// The fields of a tool's result that are passed: the others are labelled by nobody.
 const FIELDS: [&str; 4] = ["content", "structuredContent", "isError", "resultType"];
@@ -28,6 +28,11 @@ impl Proxy {
         let withheld =
             |kind: &str, says: &str| vec![refusal::answer(id, running.kind, &unjudged(kind, says))];
         let said = answer.as_ref().map_or(Label::BOTTOM, |result| ifc::read(session.monitor(), result));
+        if let Ok(result) = answer.as_ref()
+            && rounds::asks(result)
+        {
+            return self.asked_for_more(session, id, running, result, said);
+        }
         let (output, shown) = match read(running, answer) {
             Ok(read) => read,
             Err(says) => return withheld("malformed", says),
@@ -51,7 +56,7 @@ impl Proxy {
         }
         let labelled = self.label(session.monitor(), output, running, said);
         if let Some((event, _)) = labelled {
-            session.ran(&running.call_id, event);
+            session.ran(running.sent.as_ref().map_or(&running.call_id, |sent| &sent.first), event);
         }
         if !labelled.is_some_and(|(_, is_shown)| is_shown) {
             return withheld("rule", "the policy withholds the answer");
@@ -62,7 +67,10 @@ impl Proxy {
             Shown::Failure => error(Some(id), REFUSED, "the server says that it could not", None),
         };
         out.push(Out::Client(match labelled.filter(|_| running.tells_label) {
-            Some((event, _)) => with_label(session.monitor(), event, told),
+            Some((event, _)) => match session.monitor().trace().event(event).map(|event| event.label) {
+                Some(label) => with_label(session.monitor(), &label, told),
+                None => told,
+            },
             None => told,
         }));
         out
@@ -74,7 +82,7 @@ impl Proxy {
     }
 
     /// Labels an answer, which carries at least what the server has said: the event, and whether it may be shown. Nothing if there is no room for it.
-    fn label(
+    pub(super) fn label(
         &self,
         monitor: &mut Monitor,
         output: Output,
@@ -98,11 +106,10 @@ impl Proxy {
 }
 
 /// An answer with what it carries.
-fn with_label(monitor: &Monitor, event: EventId, told: String) -> String {
-    let label = monitor.trace().event(event).map(|event| event.label);
-    let (Some(label), Ok(mut message)) = (label, serde_json::from_str::<Value>(&told)) else { return told };
+pub(super) fn with_label(monitor: &Monitor, label: &Label, told: String) -> String {
+    let Ok(mut message) = serde_json::from_str::<Value>(&told) else { return told };
     let Some(result) = message.get_mut("result").and_then(Value::as_object_mut) else { return told };
-    result.insert("_meta".to_owned(), json!({"ifc": ifc::shown(monitor, &label)}));
+    result.insert("_meta".to_owned(), json!({"ifc": ifc::shown(monitor, label)}));
     message.to_string()
 }
 
@@ -134,7 +141,7 @@ fn read(running: &Running, answer: Result<Value, Value>) -> Result<(Output, Show
         Ok(_) => return Err("the answer is no JSON object"),
     };
     if fields.get("resultType").is_some_and(|kind| *kind != json!("complete")) {
-        return Err("the server wants more before it answers, which nobody here gives");
+        return Err("the server answers in a way that is not known here");
     }
     match running.kind {
         Kind::Tool => {

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::message::{Id, request, result};
 use super::session::Session;
-use super::{Asked, Asking, Kind, Out, Pending, Permitted, Proxy, Retry, refusal};
+use super::{Asked, Asking, Kind, Out, Pending, Permitted, Proxy, Retry, refusal, rounds};
 
 /// The longest arguments that a person is shown. A call with longer ones cannot be confirmed: part of it would not be seen.
 const MAX_SHOWN: usize = 4_000;
@@ -99,7 +99,12 @@ impl Proxy {
     ) -> Vec<Out> {
         let Retry { question, pending, .. } = retry;
         let asked = question.call().and_then(|call| call.arguments.as_ref().ok());
-        if *pending.tool.name != *name || asked != Some(arguments) {
+        // What was said to the server was said before, and stands in the question.
+        let asked = asked.map(|asked| match pending.again {
+            Some(_) => rounds::without_responses(asked),
+            None => asked.clone(),
+        });
+        if *pending.tool.name != *name || asked.as_ref() != Some(arguments) {
             let says = "what the person said is about another call; call without `requestState`";
             return vec![refusal::answer(&id, Kind::Tool, &refusal::unjudged("malformed", says))];
         }

@@ -5,7 +5,9 @@ use serde_json::{Map, Value};
 
 use super::message::{self, Id, Message, Unreadable, error};
 use super::refusal::{self, unjudged};
+use super::rounds::{Again, RESPONSES, STATE, Sent};
 use super::session::Session;
+use super::subscriptions::LISTEN;
 use super::{
     Asked, INVALID, Kind, Out, Pending, Permitted, Proxy, REFUSED, Ruling, Running, UNKNOWN, greeting,
 };
@@ -22,12 +24,8 @@ pub(super) const JUDGED: [(&str, Kind); 8] = [
     ("completion/complete", Kind::Content),
 ];
 
-/// The fields of a call that would make it something else, and are not taken.
-const FOREIGN: [(&str, &str); 3] = [
-    ("task", "tasks are not taken; call the tool without `task`"),
-    ("inputResponses", "answers to what a server asks in a result are not taken"),
-    ("requestState", "answers to what a server asks in a result are not taken"),
-];
+/// A field of a call that would make it something else, and is not taken.
+const TASK: (&str, &str) = ("task", "tasks are not taken; call the tool without `task`");
 
 impl Proxy {
     /// A message from the client: the bytes between two line ends, or of one body.
@@ -90,6 +88,7 @@ impl Proxy {
     ) -> Vec<Out> {
         let can_retry = greeting::can_elicit(&params);
         greeting::limit_meta(session.monitor(), &self.settings.server, &mut params);
+        let can = greeting::can_be_asked(&params);
         let judged = JUDGED.iter().find(|(name, _)| *name == method);
         match (method, judged) {
             ("initialize" | "server/discover", _) => self.greet(session, id, method, params),
@@ -97,15 +96,18 @@ impl Proxy {
                 self.asked.insert(id.clone(), Asked::Nothing);
                 vec![Out::Server(message::request(&id, method, &Map::new()))]
             }
+            (LISTEN, _) => self.subscribe(session, id, params),
             ("tools/list", _) => self.list_tools(id, &params),
-            ("tools/call", _) => self.call(session, id, params, can_retry),
+            ("tools/call", _) => self.call(session, id, params, can_retry, can),
             (_, Some((name, kind))) => {
-                let progress = progress(&params);
+                let (progress, taken) = (progress(&params), self.take_again(&mut params));
                 let meta = params.shift_remove("_meta").map(|meta| ("_meta".to_owned(), meta));
                 let rest: Map<String, Value> = meta.into_iter().collect();
                 let (method, tool) = (method.to_owned(), self.tool(name));
-                let pending = Pending { method, tool, kind: *kind, params: rest, progress, can_retry: false };
-                self.judge_request(session, id, params, pending)
+                let (kind, again) = (*kind, None);
+                let pending =
+                    Pending { method, tool, kind, params: rest, progress, can_retry: false, can, again };
+                self.judge_round(session, id, taken, params, pending)
             }
             _ => vec![Out::Client(error(Some(&id), UNKNOWN, "flowgate does not pass this method", None))],
         }
@@ -117,11 +119,13 @@ impl Proxy {
         id: Id,
         mut params: Map<String, Value>,
         can_retry: bool,
+        can: Option<Vec<&'static str>>,
     ) -> Vec<Out> {
         let refuse = |kind: &str, says: &str| vec![refusal::answer(&id, Kind::Tool, &unjudged(kind, says))];
-        let again = self.take_retry(&mut params);
-        if let Some((_, says)) = FOREIGN.iter().find(|(field, _)| params.contains_key(*field)) {
-            return refuse("malformed", says);
+        let retry = self.take_retry(&mut params);
+        let taken = self.take_again(&mut params);
+        if params.contains_key(TASK.0) {
+            return refuse("malformed", TASK.1);
         }
         let Some(name) = params.get("name").and_then(Value::as_str).map(str::to_owned) else {
             return refuse("malformed", "the call names no tool");
@@ -131,7 +135,7 @@ impl Proxy {
             Some(Value::Object(arguments)) => arguments,
             Some(_) => return refuse("malformed", "the arguments are no JSON object"),
         };
-        if let Some((retry, said)) = again {
+        if let Some((retry, said)) = retry {
             return self.retried(session.monitor(), id, retry, &name, &arguments, &said);
         }
         if !self.listing.is_shown(&name) {
@@ -139,7 +143,27 @@ impl Proxy {
             return refuse("undeclared", says);
         }
         let (method, tool, progress) = ("tools/call".to_owned(), self.tool(&name), progress(&params));
-        let pending = Pending { method, tool, kind: Kind::Tool, params, progress, can_retry };
+        let pending =
+            Pending { method, tool, kind: Kind::Tool, params, progress, can_retry, can, again: None };
+        self.judge_round(session, id, taken, arguments, pending)
+    }
+
+    /// Judges a request, and if it comes again, with what the client says to the server.
+    fn judge_round(
+        &mut self,
+        session: &mut dyn Session,
+        id: Id,
+        taken: Result<Option<Again>, &'static str>,
+        mut arguments: Map<String, Value>,
+        mut pending: Pending,
+    ) -> Vec<Out> {
+        let again = taken.and_then(|again| {
+            again.map(|again| self.comes_again(session, again, &pending, &mut arguments)).transpose()
+        });
+        match again {
+            Ok(again) => pending.again = again,
+            Err(says) => return vec![refusal::answer(&id, pending.kind, &unjudged("malformed", says))],
+        }
         self.judge_request(session, id, arguments, pending)
     }
 
@@ -152,6 +176,7 @@ impl Proxy {
         pending: Pending,
     ) -> Vec<Out> {
         if pending.kind == Kind::Tool
+            && pending.again.is_none()
             && let Some(call) = session.take_handed(&pending.tool, &arguments)
         {
             // It was judged in the chat, by what influenced it there, and it runs once. What else stands in the request was not.
@@ -168,8 +193,18 @@ impl Proxy {
 
     /// Sends a call that may run, as it was judged.
     pub(super) fn run(&mut self, id: Id, permitted: Permitted, pending: Pending) -> Vec<Out> {
-        let Pending { method, tool, kind, mut params, progress, .. } = pending;
-        let Permitted { call_id, arguments } = permitted;
+        let Permitted { call_id, mut arguments } = permitted;
+        let mut sent = Sent::new(&pending, &call_id, &arguments);
+        let Pending { method, tool, kind, mut params, progress, can, again, .. } = pending;
+        if let Some(again) = again {
+            let Some((state, round)) = self.take_round(&again, can) else {
+                let says = "what the server asked was answered already; call without `requestState` and `inputResponses`";
+                return vec![refusal::answer(&id, kind, &unjudged("malformed", says))];
+            };
+            sent = round;
+            params.extend(state.map(|state| (STATE.to_owned(), state)));
+            params.extend(arguments.shift_remove(RESPONSES).map(|said| (RESPONSES.to_owned(), said)));
+        }
         let uri = arguments.get("uri").and_then(Value::as_str).map(str::to_owned);
         match (method.as_str(), uri) {
             ("resources/subscribe", Some(uri))
@@ -189,12 +224,12 @@ impl Proxy {
         } else {
             params = arguments.into_iter().chain(params).collect();
         }
-        let sent = message::request(&id, &method, &params);
+        let (said, sent) = (message::request(&id, &method, &params), sent.map(Box::new));
         self.asked.insert(
             id,
-            Asked::Call(Running { tool, call_id, kind, progress, tells_label: self.tells_labels }),
+            Asked::Call(Running { tool, call_id, kind, progress, tells_label: self.tells_labels, sent }),
         );
-        vec![Out::Server(sent)]
+        vec![Out::Server(said)]
     }
 }
 

@@ -46,7 +46,14 @@ impl Proxy {
         let call = match self.judge(session, &tool, Map::new(), Map::new()) {
             Ruling::Run(authorized) => {
                 let call_id = authorized.call().id.clone();
-                Some(Running { tool, call_id, kind: Kind::Content, progress: None, tells_label: false })
+                Some(Running {
+                    tool,
+                    call_id,
+                    kind: Kind::Content,
+                    progress: None,
+                    tells_label: false,
+                    sent: None,
+                })
             }
             Ruling::Ask(_) | Ruling::No(_) => None,
         };
@@ -185,6 +192,13 @@ pub(super) fn envelope(meta: &Value) -> Map<String, Value> {
 pub(super) fn can_elicit(params: &Map<String, Value>) -> bool {
     let capabilities = params.get("_meta").and_then(|meta| meta.get(CAPABILITIES));
     capabilities.and_then(|all| all.get("elicitation")).is_some_and(Value::is_object)
+}
+
+/// What a client says beside a request that servers may ask it for, once that is [limited](limit_meta). Nothing if it says nothing there.
+pub(super) fn can_be_asked(params: &Map<String, Value>) -> Option<Vec<&'static str>> {
+    let capabilities = params.get("_meta")?.get(CAPABILITIES)?.as_object()?;
+    let names = ASKABLE.iter().filter_map(|method| method.split('/').next());
+    Some(names.filter(|name| capabilities.get(*name).is_some_and(Value::is_object)).collect())
 }
 
 /// The same where it stands beside each request.

@@ -42,6 +42,9 @@ impl Proxy {
     pub(super) fn server_notes(&mut self, method: &str, params: &Map<String, Value>) -> Vec<Out> {
         let dropped =
             || vec![Out::Note("dropped a notification of the server that is not passed".to_owned())];
+        if let Some(told) = self.told_subscriber(method, params) {
+            return told;
+        }
         match method {
             "notifications/tools/list_changed"
             | "notifications/resources/list_changed"

@@ -1,6 +1,7 @@
 //! What a server says.
 
 use flowgate::json::Numbers;
+use flowgate::monitor::Monitor;
 use flowgate::trace::{Body, Entry, Message as Said, Output};
 use serde_json::{Map, Value, json};
 
@@ -12,7 +13,7 @@ use super::session::Session;
 use super::{Asked, Asking, INVALID, Kind, Out, Proxy, REFUSED, Ruling, Running, UNKNOWN};
 
 /// What a server may ask the client for, if a `require` of the policy names it.
-pub(super) const ASKABLE: [&str; 3] = ["sampling/createMessage", "elicitation/create", "roots/list"];
+pub(crate) const ASKABLE: [&str; 3] = ["sampling/createMessage", "elicitation/create", "roots/list"];
 
 impl Proxy {
     /// A message from the server: the bytes between two line ends, or of one body.
@@ -45,6 +46,7 @@ impl Proxy {
                     Ok(said) => result(&id, &Value::Object(said.as_object().map(plain).unwrap_or_default())),
                     Err(_) => error(Some(&id), REFUSED, "the server says that it could not", None),
                 })],
+                Some(Asked::Listening(_)) => vec![self.unsubscribed(&id, &answer)],
                 Some(Asked::Tools { list }) => self.listed(session.monitor(), &id, list, answer),
                 Some(Asked::Call(running)) => self.answered(session, &id, &running, answer, line),
                 waiting => {
@@ -79,8 +81,13 @@ impl Proxy {
         out
     }
 
+    /// Whether the policy names what a server asks for.
+    pub(super) fn may_ask(&self, monitor: &Monitor, method: &str) -> bool {
+        ASKABLE.contains(&method) && monitor.is_named(&self.tool(method))
+    }
+
     /// A server asks: only if the policy names what it asks for, and then as a call.
-    fn server_asks(
+    pub(super) fn server_asks(
         &mut self,
         session: &mut dyn Session,
         id: Id,
@@ -95,7 +102,7 @@ impl Proxy {
             return vec![Out::Server(error(None, INVALID, "the id belongs to another request", None))];
         }
         let tool = self.tool(method);
-        if !ASKABLE.contains(&method) || !session.monitor().is_named(&tool) {
+        if !self.may_ask(session.monitor(), method) {
             let mut out = refuse(UNKNOWN, "the policy does not let servers ask for this");
             if ASKABLE.contains(&method) {
                 out.push(Out::Note(format!(
@@ -122,8 +129,14 @@ impl Proxy {
                 let call_id = authorized.call().id.clone();
                 let arguments = authorized.call().arguments.clone().unwrap_or_default();
                 let asked = message::request(&id, method, &arguments);
-                let running =
-                    Running { tool, call_id, kind: Kind::Content, progress: None, tells_label: false };
+                let running = Running {
+                    tool,
+                    call_id,
+                    kind: Kind::Content,
+                    progress: None,
+                    tells_label: false,
+                    sent: None,
+                };
                 self.asking.insert(id, Asking::Server { running });
                 vec![Out::Client(asked)]
             }

@@ -22,6 +22,7 @@ pub(crate) struct Known {
     at_work: AtomicUsize,
     /// Conversations that were begun here.
     begun: AtomicUsize,
+    listening: AtomicUsize,
 }
 
 /// What a client was shown, as far as it is known here.
@@ -95,6 +96,27 @@ impl Drop for AtWork {
     }
 }
 
+/// One of the streams of what servers say unasked that a client may have at the same time, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Listening(Arc<Known>);
+
+/// How many streams of what servers say unasked a client may have.
+const MOST_LISTENING: usize = 32;
+
+impl Listening {
+    /// A place for one more stream; `None` if the client has as many as it may.
+    pub(crate) fn begin(client: &Arc<Known>) -> Option<Self> {
+        let place = Self(Arc::clone(client));
+        (client.listening.fetch_add(1, Ordering::Relaxed) < MOST_LISTENING).then_some(place)
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.0.listening.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// All clients.
 #[derive(Debug)]
 pub(crate) struct Clients(Vec<Arc<Known>>);
@@ -111,7 +133,8 @@ impl Clients {
             let history = Shown { client, next: 0, is_loaded: false };
             let quota = Quota { left: f64::from(spec.requests_per_minute), since: Instant::now() };
             let (history, quota) = (Mutex::new(history), Mutex::new(quota));
-            Arc::new(Known { spec, history, quota, at_work: AtomicUsize::new(0), begun: AtomicUsize::new(0) })
+            let (at_work, begun, listening) = Default::default();
+            Arc::new(Known { spec, history, quota, at_work, begun, listening })
         });
         Self(known.collect())
     }

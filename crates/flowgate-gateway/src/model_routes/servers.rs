@@ -8,11 +8,15 @@
 //!
 //! * `exchange`: one request of a client, until it is answered. * `tools`: which tools are on offer. * `recorded`: what people in front of
 //!   clients were asked.
-//! * `upstream`: how a server is asked. * `way`: how a client is answered. * `headers`: what HTTP says of a message besides the message.
+//! * `listening`: what a server says unasked. * `upstream`: how a server is asked, `events` how it answers, `rest` how that
+//!   goes on. * `way`: how a client is answered. * `headers`: what HTTP says of a message besides the message.
 
+mod events;
 pub(crate) mod exchange;
 mod headers;
+mod listening;
 mod recorded;
+mod rest;
 mod tools;
 mod upstream;
 mod way;
@@ -26,6 +30,7 @@ use serde::{Deserialize, Serialize};
 
 use super::config::{Client, Server};
 use super::sessions::Session;
+pub(crate) use listening::listens;
 pub(crate) use upstream::Upstream;
 
 use crate::ask::journal::Answered;
@@ -77,13 +82,16 @@ pub(crate) struct Machines {
 }
 
 impl Machines {
+    /// The machine of a server, if the client has such a server.
+    fn of(&mut self, conversation: &Conversation, client: &Client, name: &str) -> Option<&mut Proxy> {
+        let server = client.server(name)?;
+        let begun = || Proxy::new(settings(client, server, conversation));
+        Some(self.machines.entry(name.to_owned()).or_insert_with(begun))
+    }
+
     /// Hands something to the machine of a server; nothing comes of it if the client has no such server.
     fn put(&mut self, conversation: &mut Conversation, client: &Client, put: &Put) -> Vec<Out> {
-        let Some(server) = client.server(&put.server) else { return Vec::new() };
-        let machine = self
-            .machines
-            .entry(put.server.clone())
-            .or_insert_with(|| Proxy::new(settings(client, server, conversation)));
+        let Some(machine) = self.of(conversation, client, &put.server) else { return Vec::new() };
         match &put.what {
             Told::Client { text, labels } => {
                 machine.tell_labels(*labels);
@@ -131,6 +139,12 @@ impl Session {
         let judged = self.machines.judged(&put.server);
         self.machines.steps.push(Step::Server(put));
         (out, judged)
+    }
+
+    /// What is to be done for a message of a server that changes nothing, and so is not kept. `None` if it is to be put in.
+    pub(crate) fn overhear(&mut self, client: &Client, server: &str, text: &str) -> Option<Vec<Out>> {
+        let machine = self.machines.of(&self.conversation, client, server)?;
+        machine.overhear(&mut self.conversation, text.as_bytes())
     }
 
     /// The tools of a server that were approved of, as far as its machine knows.

@@ -10,9 +10,10 @@ use tokio::time::timeout;
 
 use super::Service;
 use crate::model_routes::Waiting;
+use crate::model_routes::servers::exchange;
 use crate::model_routes::stream::{self, Part};
 use crate::reply::Reply;
-use crate::workers::Refused;
+use crate::workers::{Refused, Workers};
 
 /// What a client is told where a turn comes to nothing: instead of an answer, and at the end of a stream that has begun.
 pub(super) struct Broken<R, E> {
@@ -20,14 +21,23 @@ pub(super) struct Broken<R, E> {
     pub(super) event: E,
 }
 
+/// Says in a form what has happened.
+type Said<T> = fn(StatusCode, &str) -> T;
+
+/// What a client of a server is told.
+pub(super) fn of_server() -> Broken<Said<Reply>, Said<Event>> {
+    Broken { reply: Reply::detail, event: |_, message| exchange::broken_off(message) }
+}
+
 /// A turn that ended by a mistake of ours.
 const UNEXPECTED: &str =
     "the turn ended unexpectedly, and the conversation begins anew; this is a mistake of the gateway";
 
 impl Service {
-    /// Has something answered.
+    /// Has something answered by some of its threads.
     pub(super) async fn talk(
         self: &Arc<Self>,
+        at: fn(&Self) -> &Workers,
         broken: Broken<
             impl Fn(StatusCode, &str) -> Reply,
             impl Fn(StatusCode, &str) -> Event + Send + 'static,
@@ -43,7 +53,7 @@ impl Service {
         let mut work = Box::pin(async move {
             // Whether or not somebody reads, the turn ends when its time is over.
             let _ends = ends;
-            let work = service.turns.run(move || answer(&waiting, sender));
+            let work = at(&service).run(move || answer(&waiting, sender));
             timeout(service.limits.turn_time, work).await
         });
         let Broken { reply, event } = broken;
@@ -112,7 +122,8 @@ mod tests {
             let _ = is_read.recv();
             panic!("a bug");
         };
-        let response = service.talk(broken, answer).await.unwrap_or_else(Reply::into_response);
+        let response =
+            service.talk(|service| &service.turns, broken, answer).await.unwrap_or_else(Reply::into_response);
         drop(reads);
         let status = response.status().as_u16();
         let body = response.into_body().collect().await.unwrap().to_bytes();

@@ -12,6 +12,9 @@ mod named;
 mod predicates;
 mod servers;
 mod servers_attacked;
+mod servers_listening;
+mod servers_polled;
+mod servers_rounds;
 mod stores;
 mod upstream;
 

@@ -125,6 +125,12 @@ fn serve(mut stream: TcpStream, answer: &Answers, log: &Mutex<Vec<(Value, String
             head.push_str(&line.to_ascii_lowercase());
             line.clear();
         }
+        if head.starts_with("get ") {
+            let last = head.split_once("last-event-id: ").and_then(|(_, rest)| rest.lines().next());
+            let message = json!({"method": "GET", "last": last});
+            log.lock().unwrap().push((message.clone(), head.clone()));
+            return serve_stream(stream, answer(&message));
+        }
         let Some((_, length)) = head.split_once("content-length:") else { return };
         let mut body = vec![0_u8; length.lines().next().unwrap().trim().parse().unwrap()];
         reader.read_exact(&mut body).unwrap();
@@ -135,6 +141,9 @@ fn serve(mut stream: TcpStream, answer: &Answers, log: &Mutex<Vec<(Value, String
             continue;
         }
         let (kind, text) = answer(&message);
+        if kind == "open" {
+            return serve_stream(stream, (kind, text));
+        }
         let head = format!(
             "HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\nmcp-session-id: s1\r\ncontent-length: {}\r\n\r\n",
             text.len()
@@ -142,6 +151,18 @@ fn serve(mut stream: TcpStream, answer: &Answers, log: &Mutex<Vec<(Value, String
         if stream.write_all(format!("{head}{text}").as_bytes()).is_err() {
             return;
         }
+    }
+}
+
+/// A stream that is open for as long as somebody listens, or that is over, or none.
+fn serve_stream(mut stream: TcpStream, (kind, text): (&'static str, String)) {
+    let head = match kind {
+        "" => "HTTP/1.1 405 Method Not Allowed\r\ncontent-length: 0\r\n\r\n".to_owned(),
+        _ => "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n".to_owned(),
+    };
+    let _ = stream.write_all((head + &text).as_bytes());
+    while kind == "open" && stream.write_all(b": here\n\n").is_ok() {
+        std::thread::sleep(std::time::Duration::from_millis(100));
     }
 }
 
@@ -213,6 +234,31 @@ impl Client<'_> {
             messages.push(message);
         }
         messages
+    }
+
+    /// Listens to what a server says unasked: the status, and the messages until `enough` or the end.
+    pub(crate) fn overhear(
+        &self,
+        server: &str,
+        headers: &[(&str, &str)],
+        enough: &mut dyn FnMut(&Value) -> bool,
+    ) -> (u16, Vec<Value>) {
+        let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
+        let mut request = agent.get(format!("http://{}/mcp/{server}", self.gateway.address));
+        request = request.header("authorization", format!("Bearer {}", self.key));
+        request = request.header("x-flowgate-conversation", self.conversation);
+        request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+        let response = request.call().unwrap();
+        let (status, mut messages) = (response.status().as_u16(), Vec::new());
+        for line in BufReader::new(response.into_body().into_reader()).lines() {
+            let Ok(line) = line else { break };
+            let Some(message) = line.strip_prefix("data: ") else { continue };
+            messages.push(serde_json::from_str(message).unwrap());
+            if enough(messages.last().unwrap()) {
+                break;
+            }
+        }
+        (status, messages)
     }
 
     pub(crate) fn ask(&mut self, server: &str, method: &str, params: &Value) -> Value {

@@ -11,15 +11,15 @@ use crate::mcp::{Client, Form, Server, text};
 use crate::servers::{ASKS, PEOPLE, POLICY, bank, client, home, web};
 use crate::upstream::{Upstream, calls, says, text_of};
 
-const NOWHERE: &str = "http://127.0.0.1:1/v1";
+pub(crate) const NOWHERE: &str = "http://127.0.0.1:1/v1";
 const AUDIT: &str = "[audit]\nfile = \"audit.jsonl\"\n";
 
-fn answer(message: &Value, result: &Value) -> String {
+pub(crate) fn answer(message: &Value, result: &Value) -> String {
     format!("data: {}\n\n", json!({"jsonrpc": "2.0", "id": message["id"], "result": result}))
 }
 
 /// The tools of [`bank`], for servers that answer by themselves.
-fn listed(message: &Value) -> Option<Value> {
+pub(crate) fn listed(message: &Value) -> Option<Value> {
     let tool = |name: &str| json!({"name": name, "inputSchema": {"type": "object"}});
     match message["method"].as_str()? {
         "initialize" => Some(json!({"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}})),
@@ -171,7 +171,7 @@ fn who_asks_does_not_decide() {
 }
 
 /// The chat of an agent that pays Bob; the ids of the calls that it was given, and the status.
-fn turn(gateway: &Gateway, chat: &mut Vec<Value>, says: &str) -> (u16, Vec<String>) {
+pub(crate) fn turn(gateway: &Gateway, chat: &mut Vec<Value>, says: &str) -> (u16, Vec<String>) {
     chat.push(json!({"role": "user", "content": says}));
     let tool =
         json!({"type": "function", "function": {"name": "mcp__bank__pay", "parameters": {"type": "object"}}});

@@ -12,15 +12,18 @@ use axum::http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::Sender;
 
+use super::events::Events;
 use super::headers::{Beside, is_of_a_page};
-use super::upstream::{Body, Events, SESSION};
+use super::listening::Watch;
+use super::rest::Patience;
+use super::upstream::{BROKEN, Body, SESSION};
 pub(crate) use super::way::broken_off;
 use super::way::{Way, refusal};
 use super::{Put, Told};
 use crate::approvals::{Answered, Asked, Asker};
 use crate::audit::Event;
-use crate::mcp::{Limits, Out, Said};
-use crate::model_routes::clients::{AtWork, Known};
+use crate::mcp::{ASKABLE, LISTEN, Limits, Out, Said};
+use crate::model_routes::clients::{AtWork, Known, Listening};
 use crate::model_routes::config::Server;
 use crate::model_routes::sessions::Session;
 use crate::model_routes::stream::Part;
@@ -50,13 +53,22 @@ pub(crate) struct Request {
     pub(super) server: Arc<Server>,
     pub(super) conversation: String,
     /// What the server calls the connection.
-    session: Option<String>,
-    beside: Beside,
+    pub(super) session: Option<String>,
+    pub(super) beside: Beside,
     /// Whether the client takes a stream of events.
-    streams: bool,
+    pub(super) streams: bool,
     /// Whether it wants to know what answers carry.
     labels: bool,
-    _at_work: AtWork,
+    pub(super) place: Place,
+}
+
+/// What a request takes of what its client may have at the same time.
+#[derive(Debug)]
+pub(crate) enum Place {
+    /// One of its requests.
+    Asks(#[expect(dead_code, reason = "given back when it is dropped")] AtWork),
+    /// One of its streams of what servers say unasked.
+    Listens(Arc<Listening>),
 }
 
 /// Requests that wait for what somebody in front of a client says, by client, conversation and id.
@@ -65,6 +77,22 @@ pub(crate) type Waiters = std::collections::HashMap<(String, String, String), Sy
 impl ModelRoutes {
     /// Who asks which server, before anything of the body is read.
     pub(crate) fn receive_for(&self, server: &str, headers: &HeaderMap) -> Result<Request, Reply> {
+        self.receive_with(server, headers, |client| AtWork::begin(client).map(Place::Asks))
+    }
+
+    /// Who listens to which server.
+    pub(crate) fn receive_listener(&self, server: &str, headers: &HeaderMap) -> Result<Request, Reply> {
+        self.receive_with(server, headers, |client| {
+            Listening::begin(client).map(Arc::new).map(Place::Listens)
+        })
+    }
+
+    fn receive_with(
+        &self,
+        server: &str,
+        headers: &HeaderMap,
+        place: impl FnOnce(&Arc<Known>) -> Option<Place>,
+    ) -> Result<Request, Reply> {
         if is_of_a_page(headers) {
             let why = "pages of other hosts may not ask: send no header `origin`";
             return Err(refusal(StatusCode::FORBIDDEN, why));
@@ -80,7 +108,7 @@ impl ModelRoutes {
             let why = format!("this client may not ask more often: wait {seconds} s");
             return Err(refusal(StatusCode::TOO_MANY_REQUESTS, &why));
         }
-        let Some(at_work) = AtWork::begin(&client) else {
+        let Some(place) = place(&client) else {
             let why = "this client has as many requests open as it may: wait for one of them";
             return Err(refusal(StatusCode::TOO_MANY_REQUESTS, why));
         };
@@ -100,7 +128,7 @@ impl ModelRoutes {
         let streams = text("accept").is_some_and(|kinds| kinds.contains("text/event-stream"));
         let labels = text(FEATURES).is_some_and(|list| list.split(',').any(|one| one.trim() == LABELS));
         let (session, beside) = (text(SESSION), Beside::read(headers).map_err(bad)?);
-        Ok(Request { client, server, conversation, session, beside, streams, labels, _at_work: at_work })
+        Ok(Request { client, server, conversation, session, beside, streams, labels, place })
     }
 
     /// The client ends a connection: what was shown in it is known all the same.
@@ -138,8 +166,12 @@ impl ModelRoutes {
             return Some(Reply::nothing(StatusCode::ACCEPTED));
         }
         let is_request = message.get("method").is_some() && message.get("id").is_some();
+        if matches!(request.place, Place::Listens(_)) && !request.streams {
+            let why = "what happens at a server is a stream: send `accept: text/event-stream`";
+            return Some(refusal(StatusCode::NOT_ACCEPTABLE, why));
+        }
         let way = Way::new(parts, request.streams && is_request, &request.conversation);
-        let mut exchange = Exchange { routes: self, request, waiting, way, heard: 0 };
+        let mut exchange = Exchange::new(self, request, waiting, way);
         let said = exchange.put(Told::Client { text: text.to_owned(), labels: request.labels });
         match said.and_then(|said| exchange.carry_out(said)) {
             Ok(()) => exchange.way.finish(is_request),
@@ -177,22 +209,33 @@ pub(super) fn is_own(id: Option<&Value>) -> bool {
     id.and_then(Value::as_str).is_some_and(|id| id.starts_with("flowgate-"))
 }
 
+/// Whether a server asks this of the client: in a request, or in its answer.
+fn is_asked(message: &Value, method: &str) -> bool {
+    let names = |one: &Value| one.get("method").and_then(Value::as_str) == Some(method);
+    let in_answer = message.pointer("/result/inputRequests").and_then(Value::as_object);
+    names(message) || in_answer.is_some_and(|all| all.values().any(names))
+}
+
 /// A request that is being answered.
 pub(super) struct Exchange<'e> {
     pub(super) routes: &'e ModelRoutes,
     pub(super) request: &'e Request,
-    waiting: &'e Waiting,
-    way: Way,
+    pub(super) waiting: &'e Waiting,
+    pub(super) way: Way,
     /// How many messages the server has said.
-    heard: usize,
+    pub(super) heard: usize,
 }
 
 /// What is to be done for what a server has said, or why nothing is.
-type Heard = (Vec<Out>, Option<&'static str>);
+pub(super) type Heard = (Vec<Out>, Option<&'static str>);
 
-impl Exchange<'_> {
+impl<'e> Exchange<'e> {
+    pub(super) fn new(routes: &'e ModelRoutes, request: &'e Request, waiting: &'e Waiting, way: Way) -> Self {
+        Self { routes, request, waiting, way, heard: 0 }
+    }
+
     /// Does what is to be done, until there is nothing left.
-    fn carry_out(&mut self, said: Vec<Out>) -> Result<(), Failure> {
+    pub(super) fn carry_out(&mut self, said: Vec<Out>) -> Result<(), Failure> {
         let mut left: VecDeque<Out> = said.into();
         while let Some(out) = left.pop_front() {
             let more = match out {
@@ -265,7 +308,18 @@ impl Exchange<'_> {
             self.routes.cancel(cancelled);
         }
         let (routes, waiting) = (self.routes, self.waiting);
-        let stop = || id.is_some_and(|id| waiting.has_gone() || routes.is_cancelled(id));
+        let subscribes = message.get("method").and_then(Value::as_str) == Some(LISTEN);
+        if subscribes {
+            // Nothing may come for long.
+            self.way.begin();
+        }
+        let watch = Watch::new(routes, self.request, waiting, self.way.parts.clone());
+        let stop = || match id {
+            Some(id) if subscribes => watch.is_over() || routes.is_cancelled(id),
+            Some(id) => waiting.has_gone() || routes.is_cancelled(id),
+            // What has no answer is sent also for those who have gone.
+            None => routes.is_closing(),
+        };
         let sent = self.request.server.upstream.send(text, &headers, &stop);
         // What answers nothing has no answer: whatever comes is not read.
         let Some(id) = id else {
@@ -274,16 +328,17 @@ impl Exchange<'_> {
         let (told, problem) = match sent {
             Err(why) => (Vec::new(), Some(why)),
             Ok(answer) => {
+                let session = answer.session.clone().or_else(|| self.request.session.clone());
                 self.way.connection(answer.session);
                 match answer.body {
-                    Body::Nothing => (Vec::new(), None),
+                    Body::Nothing | Body::NotAllowed => (Vec::new(), None),
                     Body::Message(answer) => self.heard(id, answer)?,
                     Body::Unknown => {
                         self.way.status = StatusCode::NOT_FOUND;
                         let why = "the server does not know the connection any more; begin a new one";
                         (Vec::new(), Some(why))
                     }
-                    Body::Stream(mut events) => self.listen(id, &mut events, &stop)?,
+                    Body::Stream(events) => self.listen(id, *events, session.as_deref(), &stop)?,
                 }
             }
         };
@@ -297,13 +352,27 @@ impl Exchange<'_> {
         Ok(all)
     }
 
-    /// Reads a stream up to the answer to a request, and passes on what comes before it.
-    fn listen(&mut self, id: &Value, events: &mut Events, stop: &dyn Fn() -> bool) -> Result<Heard, Failure> {
+    /// Reads a stream up to the answer to a request, with what the server says if it is asked again, and passes on what comes before it.
+    fn listen(
+        &mut self,
+        id: &Value,
+        mut events: Events,
+        session: Option<&str>,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Heard, Failure> {
+        let mut patience = Patience::begin();
         loop {
-            let event = match events.next(stop) {
-                Err(why) => return Ok((Vec::new(), Some(why))),
-                Ok(None) => return Ok((Vec::new(), None)),
-                Ok(Some(event)) => event,
+            let problem = match events.next(&|| stop() || patience.is_over()) {
+                Ok(Some(event)) => Ok(event),
+                Ok(None) => Err(None),
+                Err(why) => Err(Some(why)),
+            };
+            let event = match problem {
+                Ok(event) => event,
+                Err(None | Some(BROKEN)) if self.rest_of(&mut events, session, &mut patience, stop) => {
+                    continue;
+                }
+                Err(why) => return Ok((Vec::new(), why)),
             };
             let message: Value = serde_json::from_str(&event).unwrap_or_default();
             let is_answer = message.get("method").is_none();
@@ -311,7 +380,10 @@ impl Exchange<'_> {
                 // Somebody else's answer is not heard here.
                 continue;
             }
-            let (told, problem) = self.heard(id, event)?;
+            let (told, problem) = match matches!(self.request.place, Place::Listens(_)) && !is_answer {
+                true => self.told(id, &message, &event)?,
+                false => self.heard(id, event)?,
+            };
             if is_answer || problem.is_some() {
                 return Ok((told, problem));
             }
@@ -323,7 +395,7 @@ impl Exchange<'_> {
     }
 
     /// Labels what a server says to a request, unless it has been stopped meanwhile or says too much.
-    fn heard(&mut self, id: &Value, text: String) -> Result<Heard, Failure> {
+    pub(super) fn heard(&mut self, id: &Value, text: String) -> Result<Heard, Failure> {
         let Request { client, server, conversation, .. } = self.request;
         self.heard += 1;
         if text.len() > Limits::default().message {
@@ -336,8 +408,11 @@ impl Exchange<'_> {
         if message.get("method").is_none() && message.get("id") != Some(id) {
             return Ok((Vec::new(), Some("the server does not answer the request")));
         }
-        let place = format!("{}/", server.name);
-        if self.routes.approvals.stops(&client.spec, conversation, &place).is_some() {
+        let stops = |method: &str| {
+            let place = format!("{}/{method}", server.name);
+            self.routes.approvals.stops(&client.spec, conversation, &place).is_some()
+        };
+        if stops("") || ASKABLE.into_iter().any(|method| is_asked(&message, method) && stops(method)) {
             return Ok((Vec::new(), Some("this server is stopped by its operator")));
         }
         Ok((self.put(Told::Server(text))?, None))

@@ -1,24 +1,27 @@
-//! How a server is asked: MCP's streamable HTTP, by a thread for each request, which may wait longer than whoever sent it.
+//! How a server is asked, and listened to: MCP's streamable HTTP, by a thread for each request, which may wait longer than whoever sent it.
 //!
 //! No redirect is followed and no proxy used: a server that sends us elsewhere was not chosen by the operator.
 
-use std::collections::VecDeque;
 use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SendError, SyncSender, sync_channel};
 use std::time::Duration;
 
-use flowgate_lm::sse::Splitter;
+use super::events::Events;
+use crate::model_routes::clients::Listening;
 
 /// The header by which a server knows a connection. It is the client's and the server's business: nothing here hangs on it.
 pub(super) const SESSION: &str = "mcp-session-id";
 const CONNECT: Duration = Duration::from_secs(10);
-/// How long a server may take for an answer, with all that it says before.
-const TIME: Duration = Duration::from_secs(300);
-/// The most bytes of an answer that is JSON, and of an answer that is a stream.
+/// How long a server may take for an answer, with all that it says before; and for a stream of what it says unasked, of which there may
+/// be another.
+pub(super) const TIME: Duration = Duration::from_secs(300);
+/// The most bytes of an answer that is JSON.
 const MAX_JSON: usize = 8 << 20;
-const MAX_STREAM: usize = 64 << 20;
+
+/// Why there is no more of an answer that was not whole.
+pub(super) const BROKEN: &str = "the answer of the server broke off";
 
 /// How many requests to one server may be on their way, with those that nobody waits for any more.
 const MOST: usize = 256;
@@ -31,8 +34,9 @@ pub(crate) struct Upstream {
     agent: ureq::Agent,
     url: String,
     key: Option<String>,
-    /// Requests that are on their way.
+    /// Requests that are on their way, and streams that are listened to.
     open: Arc<AtomicUsize>,
+    listened: Arc<AtomicUsize>,
 }
 
 /// What a server answers.
@@ -49,28 +53,31 @@ pub(super) enum Body {
     /// One message.
     Message(String),
     /// Messages, one event each.
-    Stream(Events),
+    Stream(Box<Events>),
     /// It does not know the connection any more.
     Unknown,
+    /// It says nothing unasked.
+    NotAllowed,
 }
 
-/// Messages as they come.
-pub(super) struct Events {
-    bytes: Receiver<Part>,
-    splitter: Splitter,
-    waiting: VecDeque<String>,
-    read: usize,
+/// What is wanted of a server.
+#[derive(Clone, Copy)]
+enum Want<'w> {
+    /// The answer to a message.
+    Answer(&'w str),
+    /// What it says unasked, or has said since an event of this id.
+    Stream { since: Option<&'w str>, held: Option<&'w Arc<Listening>> },
 }
 
 /// The beginning of an answer.
-struct Head {
+pub(super) struct Head {
     status: u16,
     kind: String,
     session: Option<String>,
 }
 
 /// What comes from the thread that asks, which may wait longer than whoever sent it.
-enum Part {
+pub(super) enum Part {
     Head(Head),
     Bytes(Vec<u8>),
     Failed(&'static str),
@@ -98,7 +105,7 @@ impl Upstream {
             .user_agent(concat!("flowgate/", env!("CARGO_PKG_VERSION")))
             .build();
         let agent = ureq::Agent::new_with_config(config);
-        Self { agent, url: url.to_owned(), key, open: Arc::default() }
+        Self { agent, url: url.to_owned(), key, open: Arc::default(), listened: Arc::default() }
     }
 
     /// Sends a message, and waits for the answer until it is time to `stop`.
@@ -111,7 +118,32 @@ impl Upstream {
         headers: &[(String, String)],
         stop: &dyn Fn() -> bool,
     ) -> Result<Answer, &'static str> {
-        let bytes = self.begin(message, headers)?;
+        self.ask(Want::Answer(message), headers, stop)
+    }
+
+    /// Asks for what the server says unasked; or with the id of an event, for what it has said since in the stream of that event.
+    /// What is held of the client's is held for as long as the server is waited for: nobody can tell a thread that reads.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub(super) fn listen(
+        &self,
+        since: Option<&str>,
+        held: Option<&Arc<Listening>>,
+        headers: &[(String, String)],
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Answer, &'static str> {
+        self.ask(Want::Stream { since, held }, headers, stop)
+    }
+
+    fn ask(
+        &self,
+        want: Want<'_>,
+        headers: &[(String, String)],
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Answer, &'static str> {
+        let bytes = self.begin(want, headers)?;
+        let listens = matches!(want, Want::Stream { .. });
         let Some(Part::Head(Head { status, kind, session })) = next(&bytes, stop)? else {
             return Err("the server cannot be reached");
         };
@@ -119,11 +151,12 @@ impl Upstream {
         let has_session = headers.iter().any(|(name, _)| name == SESSION);
         let body = match status {
             202 | 204 => Body::Nothing,
+            405 if listens => Body::NotAllowed,
             404 if has_session => Body::Unknown,
             300..=399 => return Err("the server sends us elsewhere"),
             401 | 403 => return Err("the server does not let the gateway in"),
             // What a server says with an error may still be an answer.
-            _ if kind.starts_with("application/json") => {
+            _ if kind.starts_with("application/json") && !listens => {
                 let mut whole = Vec::new();
                 while let Some(part) = next(&bytes, stop)? {
                     if let Part::Bytes(part) = part {
@@ -135,10 +168,7 @@ impl Upstream {
                 }
                 Body::Message(String::from_utf8(whole).map_err(|_| "the answer of the server is not UTF-8")?)
             }
-            200..=299 if kind.starts_with("text/event-stream") => {
-                let (splitter, waiting) = (Splitter::default(), VecDeque::new());
-                Body::Stream(Events { bytes, splitter, waiting, read: 0 })
-            }
+            200..=299 if kind.starts_with("text/event-stream") => Body::Stream(Box::new(Events::new(bytes))),
             200..=299 => Body::Nothing,
             _ => return Err("the server answers with an error"),
         };
@@ -146,31 +176,58 @@ impl Upstream {
     }
 
     /// Asks on a thread of its own.
-    fn begin(&self, message: &str, headers: &[(String, String)]) -> Result<Receiver<Part>, &'static str> {
-        let place = Place(Arc::clone(&self.open));
-        if self.open.fetch_add(1, Ordering::Relaxed) >= MOST {
+    fn begin(&self, want: Want<'_>, headers: &[(String, String)]) -> Result<Receiver<Part>, &'static str> {
+        let open = match want {
+            // Who listens for long takes no place of those who ask.
+            Want::Stream { since: None, .. } => &self.listened,
+            _ => &self.open,
+        };
+        let place = Place(Arc::clone(open));
+        if open.fetch_add(1, Ordering::Relaxed) >= MOST {
             return Err("too many requests to this server are on their way; wait for some");
         }
-        let mut request = self.agent.post(&self.url).header("content-type", "application/json");
-        request = request.header("accept", "application/json, text/event-stream");
-        // What a server says of its answers can only make them carry more.
-        request = request.header("x-mcp-features", "ifc_labels");
-        if let Some(key) = &self.key {
-            request = request.header("authorization", format!("Bearer {key}"));
-        }
-        for (name, value) in headers {
-            request = request.header(name, value);
-        }
         let (sender, bytes) = sync_channel(4);
-        let message = message.to_owned();
+        let asks: Box<dyn FnOnce() -> Asked + Send> = match want {
+            Want::Answer(message) => {
+                let request = self.agent.post(&self.url).header("content-type", "application/json");
+                let request = self.dressed(request, "application/json, text/event-stream", headers);
+                let message = message.to_owned();
+                Box::new(move || request.send(message.as_bytes()))
+            }
+            Want::Stream { since, .. } => {
+                let mut request = self.dressed(self.agent.get(&self.url), "text/event-stream", headers);
+                if let Some(since) = since {
+                    request = request.header("last-event-id", since);
+                }
+                Box::new(move || request.call())
+            }
+        };
+        let held = match want {
+            Want::Stream { held, .. } => held.cloned(),
+            Want::Answer(_) => None,
+        };
         let ask = move || {
-            let _place = place;
+            let _place = (place, held);
             // Where nobody listens any more, the connection ends.
-            let _ = ask(request, &message, &sender);
+            let _ = ask(asks, &sender);
         };
         let thread = std::thread::Builder::new().name("server".to_owned()).spawn(ask);
         thread.map_err(|_| "no thread can be started")?;
         Ok(bytes)
+    }
+
+    fn dressed<B>(
+        &self,
+        request: ureq::RequestBuilder<B>,
+        accept: &str,
+        headers: &[(String, String)],
+    ) -> ureq::RequestBuilder<B> {
+        // What a server says of its answers can only make them carry more.
+        let mut request = request.header("accept", accept).header("x-mcp-features", "ifc_labels");
+        if let Some(key) = &self.key {
+            request = request.header("authorization", format!("Bearer {key}"));
+        }
+        headers.iter().fold(request, |request, (name, value)| request.header(name, value))
     }
 
     /// Tells the server that a connection is over.
@@ -184,34 +241,8 @@ impl Upstream {
     }
 }
 
-impl Events {
-    /// The next message; nothing when the stream is over.
-    ///
-    /// # Errors
-    /// If it broke off, or has no end, or it is time to `stop`.
-    pub(super) fn next(&mut self, stop: &dyn Fn() -> bool) -> Result<Option<String>, &'static str> {
-        loop {
-            if let Some(message) = self.waiting.pop_front() {
-                return Ok(Some(message));
-            }
-            let Some(part) = next(&self.bytes, stop)? else { return Ok(None) };
-            let Part::Bytes(bytes) = part else { continue };
-            self.read = self.read.saturating_add(bytes.len());
-            if self.read > MAX_STREAM {
-                return Err("the answer of the server does not end");
-            }
-            for event in self.splitter.feed(&bytes) {
-                let event = event.map_err(|_| "the answer of the server cannot be read")?;
-                if !event.data.is_empty() {
-                    self.waiting.push_back(event.data);
-                }
-            }
-        }
-    }
-}
-
 /// The next part of an answer; nothing when it is over.
-fn next(bytes: &Receiver<Part>, stop: &dyn Fn() -> bool) -> Result<Option<Part>, &'static str> {
+pub(super) fn next(bytes: &Receiver<Part>, stop: &dyn Fn() -> bool) -> Result<Option<Part>, &'static str> {
     loop {
         match bytes.recv_timeout(LOOK) {
             Ok(Part::Failed(why)) => return Err(why),
@@ -223,13 +254,11 @@ fn next(bytes: &Receiver<Part>, stop: &dyn Fn() -> bool) -> Result<Option<Part>,
     }
 }
 
+type Asked = Result<ureq::http::Response<ureq::Body>, ureq::Error>;
+
 /// Asks, and hands on what comes for as long as somebody takes it.
-fn ask(
-    request: ureq::RequestBuilder<ureq::typestate::WithBody>,
-    message: &str,
-    parts: &SyncSender<Part>,
-) -> Result<(), SendError<Part>> {
-    let response = match request.send(message.as_bytes()) {
+fn ask(asks: impl FnOnce() -> Asked, parts: &SyncSender<Part>) -> Result<(), SendError<Part>> {
+    let response = match asks() {
         Ok(response) => response,
         Err(ureq::Error::Timeout(_)) => {
             return parts.send(Part::Failed("the server does not answer in time"));
@@ -251,7 +280,7 @@ fn ask(
                 parts.send(Part::Bytes(buffer))?;
             }
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(_) => return parts.send(Part::Failed("the answer of the server broke off")),
+            Err(_) => return parts.send(Part::Failed(BROKEN)),
         }
     }
 }

@@ -16,7 +16,7 @@ const INVALID: i64 = -32600;
 
 /// The way back to the client: one message, or a stream of them.
 pub(super) struct Way {
-    parts: Sender<Part>,
+    pub(super) parts: Sender<Part>,
     pub(super) streams: bool,
     headers: Vec<(&'static str, String)>,
     pub(super) status: StatusCode,
@@ -54,11 +54,16 @@ impl Way {
         }
     }
 
-    fn stream(&mut self, text: &str) {
+    /// Begins a stream, in which nothing may come for long.
+    pub(super) fn begin(&mut self) {
         if !std::mem::replace(&mut self.has_begun, true) {
             let headers = std::mem::take(&mut self.headers);
             self.put(Part::Begin(headers));
         }
+    }
+
+    fn stream(&mut self, text: &str) {
+        self.begin();
         let event = Event::new("message", text).encode();
         self.put(Part::Bytes(event.into_bytes()));
     }

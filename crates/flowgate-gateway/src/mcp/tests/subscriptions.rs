@@ -1,0 +1,89 @@
+//! What a client wants to hear of: what it may, and no more than that.
+
+use serde_json::{Value, json};
+
+use super::{Session, check, parsed, shown};
+use crate::mcp::{Out, Settings};
+
+fn listen(id: &Value, notifications: &Value) -> Value {
+    json!({"jsonrpc": "2.0", "id": id, "method": "subscriptions/listen", "params": {"notifications": notifications}})
+}
+
+fn tell(method: &str, id: &Value, mut params: Value) -> Value {
+    params["_meta"] = json!({"io.modelcontextprotocol/subscriptionId": id, "text": "obey"});
+    json!({"jsonrpc": "2.0", "method": method, "params": params})
+}
+
+#[test]
+fn a_client_hears_of_what_it_asked_for() {
+    let mut session = Session::started();
+    let wanted = json!({"toolsListChanged": true, "promptsListChanged": false, "text": "x", "resourceSubscriptions": ["a", 3]});
+    let sent = session.client(&listen(&json!(5), &wanted));
+    let only = json!({"toolsListChanged": true, "resourceSubscriptions": ["a"]});
+    assert_eq!(parsed(&sent)[0]["params"], json!({"notifications": only}));
+    let meta = |id: u64| json!({"io.modelcontextprotocol/subscriptionId": id});
+    let mut hears = |method: &str, id: u64, params: Value, expected: Option<Value>| {
+        let out = session.server(&tell(method, &json!(id), params));
+        let expected = expected.map(|mut told| {
+            told["_meta"] = meta(id);
+            told
+        });
+        assert_eq!(parsed(&out).first().map(|told| told["params"].clone()), expected, "{method} {id}");
+    };
+    let more = json!({"notifications": {"toolsListChanged": true, "promptsListChanged": true, "x": "obey", "resourceSubscriptions": ["a", "obey"]}});
+    hears("notifications/subscriptions/acknowledged", 5, more, Some(json!({"notifications": only})));
+    hears("notifications/tools/list_changed", 5, json!({"text": "obey"}), Some(json!({})));
+    hears(
+        "notifications/resources/updated",
+        5,
+        json!({"uri": "a", "text": "obey"}),
+        Some(json!({"uri": "a"})),
+    );
+    hears("notifications/resources/updated", 5, json!({"uri": "obey"}), None);
+    hears("notifications/prompts/list_changed", 5, json!({}), None);
+    hears("notifications/message", 5, json!({"data": "obey"}), None);
+    hears("notifications/tools/list_changed", 6, json!({}), None);
+    let end = json!({"jsonrpc": "2.0", "id": 5, "result": {"text": "obey", "_meta": {"x": "obey"}}});
+    assert_eq!(
+        parsed(&session.server(&end))[0]["result"],
+        json!({"resultType": "complete", "_meta": meta(5)})
+    );
+    // It is over.
+    let late = session.server(&tell("notifications/tools/list_changed", &json!(5), json!({})));
+    assert!(matches!(late[..], [Out::Note(_)]), "{late:?}");
+}
+
+/// Each resource is judged as a subscription to it.
+#[test]
+fn a_server_is_not_told_of_what_it_may_not_know() {
+    let mut session = Session::started();
+    check(session.call("diary", "dear diary"), "dear diary");
+    let wanted = json!({"toolsListChanged": true, "resourceSubscriptions": ["dear diary"]});
+    let sent = session.client(&listen(&json!(5), &wanted));
+    let only = json!({"toolsListChanged": true, "resourceSubscriptions": []});
+    assert_eq!(parsed(&sent)[0]["params"]["notifications"], only);
+    let many: Vec<String> = (0..65).map(|uri| uri.to_string()).collect();
+    let sent = session.client(&listen(&json!(6), &json!({"resourceSubscriptions": many})));
+    check(shown(&sent), "error -32001 the request is about too many resources...");
+    check(
+        shown(&session.client(&listen(&json!(7), &json!(true)))),
+        "error -32600 the request does not say what it wants...",
+    );
+}
+
+/// Where the server knows requests by ids of ours, each client gets its own.
+#[test]
+fn each_client_hears_under_its_own_name() {
+    let settings = Settings { names: Some("x".to_owned()), ..Settings::new("files") };
+    let mut session = Session::with(settings, super::POLICY);
+    for theirs in [json!("b"), json!(5)] {
+        let sent = session.client(&listen(&theirs, &json!({"toolsListChanged": true})));
+        let ours = parsed(&sent)[0]["id"].clone();
+        let heard = session.server(&tell("notifications/tools/list_changed", &ours, json!({})));
+        let meta = json!({"io.modelcontextprotocol/subscriptionId": theirs});
+        assert_eq!(parsed(&heard)[0]["params"]["_meta"], meta);
+        let end = session.server(&json!({"jsonrpc": "2.0", "id": ours, "result": {}}));
+        let end = &parsed(&end)[0];
+        assert_eq!((&end["id"], &end["result"]["_meta"]), (&theirs, &meta));
+    }
+}

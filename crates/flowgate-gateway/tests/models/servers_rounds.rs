@@ -1,0 +1,179 @@
+//! Servers that ask in their answers: the call comes again, to any gateway, with what the client says; and nobody else's does.
+
+use flowgate_lm::chat::Request;
+use serde_json::{Value, json};
+
+use crate::approvals::Person;
+use crate::gateway::{Gateway, Home, KEY};
+use crate::mcp::{Client, Form, Server, text};
+use crate::servers::{PEOPLE, POLICY, client, home, web};
+use crate::servers_attacked::{NOWHERE, answer, listed, turn};
+use crate::upstream::{Upstream, calls, says, text_of};
+
+const ASKING: &str = r#"
+label message as trusted if:
+    (message: Message)
+    message.role == "mcp"
+label out.content as trusted if:
+    (out: ToolOutput) is tool:bank/elicitation/create
+require trusted if:
+    (call: ToolCall) is tool:bank/elicitation/create
+"#;
+
+/// A bank that asks which account it is before it pays, and says what it was told.
+fn asking() -> Server {
+    asking_at("trusted")
+}
+
+/// And says what its answer carries.
+fn asking_at(integrity: &'static str) -> Server {
+    Server::answering(move |message| {
+        let params = &message["params"];
+        let result = match (listed(message), params.get("inputResponses")) {
+            (Some(listed), _) => listed,
+            (None, None) => json!({"resultType": "input_required", "requestState": "SEALED",
+                "inputRequests": {"account": {"method": "elicitation/create", "params": {"message": "Which account?"}}}}),
+            (None, Some(said)) => {
+                let mut result = text(&format!(
+                    "paid from {} {}",
+                    said["account"]["content"]["n"], params["requestState"]
+                ));
+                result["resultType"] = json!("complete");
+                result["_meta"] = json!({"ifc": {"integrity": integrity}});
+                result
+            }
+        };
+        ("text/event-stream", answer(message, &result))
+    })
+}
+
+fn pay(id: u64, to: &str, more: &Value) -> Value {
+    let can = json!({"io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}});
+    let mut params = json!({"name": "pay", "arguments": {"to": to}, "_meta": can});
+    for (key, value) in more.as_object().into_iter().flatten() {
+        params[key] = value.clone();
+    }
+    json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params})
+}
+
+/// Asks for a payment; what the client sends back when it has answered the bank.
+fn asked(gateway: &Gateway, conversation: &'static str) -> Value {
+    let mut one = client(gateway, conversation);
+    one.begin("bank");
+    let told = one.send("bank", &pay(50, "bob", &json!({})), &[]).1.remove(0);
+    let result = &told["result"];
+    assert_eq!(result["inputRequests"]["account"]["params"]["message"], "Which account?", "{told}");
+    assert!(!told.to_string().contains("SEALED"), "{told}");
+    let said = json!({"account": {"action": "accept", "content": {"n": 7}}});
+    json!({"requestState": result["requestState"], "inputResponses": said})
+}
+
+fn begun(more: &str) -> (Home, Server, Server) {
+    let (web, bank) = (web(Form::Json), asking());
+    let home = home(NOWHERE, [&web, &bank], more, &format!("{POLICY}{ASKING}"));
+    (home, web, bank)
+}
+
+/// What one gateway was asked, another one that shares its store knows, and one that was started again does.
+#[test]
+fn a_call_comes_again_to_any_gateway() {
+    let (home, _web, bank) = begun("");
+    let gateway = home.start();
+    let more = asked(&gateway, "one");
+    gateway.stop();
+    let gateway = home.start();
+    let one = client(&gateway, "one");
+    let told = one.send("bank", &pay(51, "bob", &more), &[]).1.remove(0);
+    assert_eq!(told["result"]["content"][0]["text"], "paid from 7 \"SEALED\"", "{told}");
+    let again = one.send("bank", &pay(52, "bob", &more), &[]).1.remove(0);
+    assert!(again.to_string().contains("not known any more"), "{again}");
+    assert_eq!(bank.calls(), [r#"pay {"to":"bob"}"#, r#"pay {"to":"bob"}"#]);
+}
+
+/// What belongs to one call is worth nothing for another one, in another conversation, or at another server.
+#[test]
+fn nobody_else_can_answer_for_a_client() {
+    let (home, web, bank) = begun("");
+    let gateway = home.start();
+    let more = asked(&gateway, "one");
+    client(&gateway, "one").begin("web");
+    client(&gateway, "two").begin("bank");
+    let before = [web.count(), bank.count()];
+    let check = |conversation: &'static str, server: &str, message: &Value| {
+        let other = Client { gateway: &gateway, key: KEY, conversation, next: 0 };
+        let told = other.send(server, message, &[]).1.remove(0).to_string();
+        assert!(told.contains("not known any more") || told.contains("another call"), "{told}");
+    };
+    check("one", "bank", &pay(60, "mallory", &more));
+    let mut read = pay(60, "bob", &more);
+    read["params"]["name"] = json!("read");
+    check("one", "web", &read);
+    check("two", "bank", &pay(60, "bob", &more));
+    assert_eq!([web.count(), bank.count()], before);
+    let told = client(&gateway, "one").send("bank", &pay(61, "bob", &more), &[]).1.remove(0);
+    assert!(told.to_string().contains("paid from 7"), "{told}");
+}
+
+/// What an untrusted page may have had the client say is not told to the bank.
+#[test]
+fn what_was_shown_meanwhile_counts() {
+    let (home, _web, bank) = begun("");
+    let gateway = home.start();
+    let more = asked(&gateway, "one");
+    let mut one = client(&gateway, "one");
+    one.begin("web");
+    one.call("web", "read", &json!({}));
+    let told = one.send("bank", &pay(51, "bob", &more), &[]).1.remove(0);
+    assert!(told.to_string().contains("does not let this be said"), "{told}");
+    assert_eq!(bank.calls().len(), 1);
+}
+
+/// A tool that is stopped while the client thinks is not called again, and what a server is stopped from asking is not asked.
+#[test]
+fn what_is_stopped_is_not_asked_nor_called_again() {
+    for (what, asks) in [("bank/pay", true), ("bank/elicitation/create", false)] {
+        let (home, _web, bank) = begun(PEOPLE);
+        let gateway = home.start();
+        let more = asks.then(|| asked(&gateway, "one"));
+        let ann = Person(&gateway, "ann");
+        let freeze = |frozen: bool| {
+            let body = json!({"kind": "tool", "what": what, "frozen": frozen});
+            assert_eq!(ann.post("/api/v1/freezes", &body).0, 200);
+        };
+        freeze(true);
+        let mut one = client(&gateway, "one");
+        one.begin("bank");
+        let calls = bank.calls().len();
+        let told = one.send("bank", &pay(51, "bob", more.as_ref().unwrap_or(&json!({}))), &[]).1.remove(0);
+        assert!(told.to_string().contains("stopped by its operator"), "{what}: {told}");
+        assert_eq!(bank.calls().len() - calls, usize::from(!asks), "{what}");
+        freeze(false);
+        let told = one.send("bank", &pay(52, "bob", &json!({})), &[]).1.remove(0);
+        assert_eq!(told["result"]["resultType"], "input_required", "{what}: {told}");
+    }
+}
+
+/// A call that the chat was permitted may be asked about, too. What the agent then says of the answer carries what the last answer carried,
+/// not what the question did.
+#[test]
+fn what_the_agent_says_carries_what_the_last_answer_did() {
+    for (integrity, is_shown) in [("untrusted", false), ("trusted", true)] {
+        let upstream = Upstream::new(|request: &Request| match text_of(request).contains("Never mind") {
+            false => calls(&[("bank__pay", r#"{"to": "bob"}"#)]),
+            true => says("Fine."),
+        });
+        let (web, bank) = (web(Form::Json), asking_at(integrity));
+        let gateway = home(&upstream.url, [&web, &bank], "", &format!("{POLICY}{ASKING}")).start();
+        let mut chat = Vec::new();
+        client(&gateway, "one").begin("bank");
+        let (_, ids) = turn(&gateway, &mut chat, "Pay Bob.");
+        let more = asked(&gateway, "one");
+        let told = client(&gateway, "one").send("bank", &pay(51, "bob", &more), &[]).1.remove(0);
+        let said = told["result"]["content"][0]["text"].as_str().unwrap();
+        assert!(said.contains("paid from 7"), "{told}");
+        chat.push(json!({"role": "tool", "tool_call_id": ids[0], "content": said}));
+        turn(&gateway, &mut chat, "Never mind.");
+        let last = upstream.shown().pop().unwrap();
+        assert_eq!(last.contains("paid from 7"), is_shown, "{last}");
+    }
+}
