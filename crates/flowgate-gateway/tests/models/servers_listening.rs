@@ -48,10 +48,13 @@ fn begun(bank: &Server, more: &str, policy: &str) -> (Home, Server) {
 /// Until something is so.
 fn until(mut what: impl FnMut() -> bool) -> bool {
     let begun = Instant::now();
-    while !what() && begun.elapsed() < Duration::from_secs(30) {
+    while begun.elapsed() < Duration::from_secs(30) {
+        if what() {
+            return true;
+        }
         std::thread::sleep(Duration::from_millis(20));
     }
-    what()
+    false
 }
 
 const SUBSCRIBES: &str = r#"
