@@ -13,8 +13,8 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension as _, TransactionBehavio
 use super::{Kept, PRAGMAS, Place, StoreError};
 
 /// What is in the write-ahead log is brought into the file after so many turns, beside them: whoever brings it there waits for
-/// the disk. Only if that does not get anywhere, it is done [by a turn](super::PRAGMAS).
-const BETWEEN_CHECKPOINTS: u32 = 64;
+/// the disk. Much at once would keep turns waiting, too. Only if that does not get anywhere, it is done [by a turn](super::PRAGMAS).
+const BETWEEN_CHECKPOINTS: u32 = 32;
 
 /// The connection for turns.
 #[derive(Debug)]
@@ -141,9 +141,6 @@ impl Checkpoints {
         let connection = connect(path, None)?;
         let (asked, asks) = sync_channel::<()>(1);
         let work = move || {
-            // Who waits for an answer comes first.
-            #[cfg(target_os = "linux")]
-            let _ = rustix::process::nice(10);
             for () in asks {
                 // What fails is tried again. It waits for nobody who reads or writes, and they do not wait for it.
                 let _ = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
