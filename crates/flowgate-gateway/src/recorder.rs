@@ -10,6 +10,8 @@ use flowgate::monitor::{Reason, ReasonKind};
 use flowgate_guard::approve::Ask;
 use flowgate_guard::conversation;
 use serde_json::Value;
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::task::block_in_place;
 
 use crate::audit::{AuditError, Content, Event, Forget, Judged, Key, Log, Options, Time};
 use crate::model_routes::{Client, Secret};
@@ -86,16 +88,12 @@ impl Recorder {
 
     /// Records what happened, with content in which this key is not.
     pub(crate) fn record_without(&self, notes: &[Note], key: Option<&str>) -> Result<(), StoreError> {
-        let Some(Recording { log, content: kept, keys }) = self.0.as_deref() else { return Ok(()) };
-        for Note { event, content } in notes {
-            let content = content.as_ref().filter(|_| kept.is_some());
-            let recorded = match content.map(|content| said(content, keys, key)) {
-                Some(content) => log.append_with(Time::now(), event, &content),
-                None => log.append(Time::now(), event),
-            };
-            recorded.map_err(failed)?;
+        let Some(recording) = self.0.as_deref().filter(|_| !notes.is_empty()) else { return Ok(()) };
+        match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
+            // While content is being deleted it waits, and sockets must not.
+            Ok(RuntimeFlavor::MultiThread) => block_in_place(|| recording.record(notes, key)),
+            _ => recording.record(notes, key),
         }
-        Ok(())
     }
 
     /// Deletes content, since somebody asks for that; gives how many there were.
@@ -111,6 +109,19 @@ impl Recorder {
 }
 
 impl Recording {
+    fn record(&self, notes: &[Note], key: Option<&str>) -> Result<(), StoreError> {
+        let Self { log, content: kept, keys } = self;
+        for Note { event, content } in notes {
+            let content = content.as_ref().filter(|_| kept.is_some());
+            let recorded = match content.map(|content| said(content, keys, key)) {
+                Some(content) => log.append_with(Time::now(), event, &content),
+                None => log.append(Time::now(), event),
+            };
+            recorded.map_err(failed)?;
+        }
+        Ok(())
+    }
+
     /// Deletes content that is too old.
     pub(crate) fn expire(&self) -> Result<u64, StoreError> {
         let Some(kept) = self.content else { return Ok(0) };

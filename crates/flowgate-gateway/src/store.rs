@@ -252,7 +252,7 @@ const PRAGMAS: [&str; 5] = [
     // A crash of the program loses nothing; of the machine, perhaps the last turns, but never a part of one.
     "PRAGMA synchronous = NORMAL",
     "PRAGMA foreign_keys = ON",
-    "PRAGMA busy_timeout = 5000",
+    "PRAGMA busy_timeout = 10000",
     // In pages: 128 MiB. Before that comes who does it beside the turns, but only when nobody writes does the log begin anew.
     "PRAGMA wal_autocheckpoint = 32768",
 ];

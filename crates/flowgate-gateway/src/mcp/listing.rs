@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::answer::{is_cleared, stops};
 use super::client::JUDGED;
-use super::greeting::plain;
+use super::greeting::{envelope, plain};
 use super::message::{Id, error, request, result};
 use super::pins::digest;
 use super::server::ASKABLE;
@@ -161,9 +161,9 @@ impl Proxy {
         if let Some(cursor) = cursor {
             sent.insert("cursor".to_owned(), Value::String(cursor));
         }
-        if let Some(meta) = params.get("_meta") {
-            sent.insert("_meta".to_owned(), meta.clone());
-        }
+        // Nobody judges what stands beside the request: of that, only what the protocol wants goes out.
+        let envelope = params.get("_meta").map(envelope).filter(|envelope| !envelope.is_empty());
+        sent.extend(envelope.map(|envelope| ("_meta".to_owned(), Value::Object(envelope))));
         let sent = request(&id, "tools/list", &sent);
         self.asked.insert(id, Asked::Tools { list });
         vec![Out::Server(sent)]

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
+use super::greeting::envelope;
 use super::message::{Id, error, notice, request, result};
 use super::session::Session;
 use super::{Asked, INVALID, Out, Proxy, REFUSED, Ruling};
@@ -96,7 +97,9 @@ impl Proxy {
         }
         let mut sent = Map::new();
         sent.insert("notifications".to_owned(), subscription.only(&filter));
-        sent.extend(params.shift_remove("_meta").map(|meta| ("_meta".to_owned(), meta)));
+        // Nothing else beside the request is judged, so nothing else goes out with it.
+        let envelope = params.get("_meta").map(envelope).filter(|envelope| !envelope.is_empty());
+        sent.extend(envelope.map(|envelope| ("_meta".to_owned(), Value::Object(envelope))));
         let sent = request(&id, LISTEN, &sent);
         self.asked.insert(id, Asked::Listening(subscription));
         vec![Out::Server(sent)]

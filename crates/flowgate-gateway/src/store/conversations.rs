@@ -241,7 +241,10 @@ impl Store {
         within(async {
             let mut tx = self.begin().await?;
             delete(&mut tx, client, name).await?;
-            Ok(tx.commit().await?)
+            tx.commit().await?;
+            // A turn may have been kept meanwhile.
+            self.cache.forget_chat(client, name);
+            Ok(())
         })
         .await
     }

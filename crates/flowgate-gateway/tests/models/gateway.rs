@@ -61,6 +61,11 @@ pub(crate) struct Home {
 }
 
 impl Home {
+    /// Whether several gateways may be here at the same time.
+    pub(crate) fn shares_its_store(&self) -> bool {
+        self.text.contains("url = \"postgres")
+    }
+
     /// A home in which no gateway has been yet. The store is a file, or what `FLOWGATE_TEST_POSTGRES` says.
     pub(crate) fn new(text: &str, policy: &str) -> Self {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);

@@ -93,6 +93,13 @@ fn what_only_tells_is_passed_without_words() {
     for _ in 0..2 {
         assert_eq!(one.overhear("bank", &STREAM, &mut { last }), (200, expected.to_vec()));
     }
+    // Who has listened holds nothing: others go on with the conversation at once.
+    let other = home.shares_its_store().then(|| home.start());
+    if let Some(other) = &other {
+        let begun = Instant::now();
+        assert_eq!(client(other, "one").call("bank", "pay", &json!({"to": "ann"})), "100");
+        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    }
     // Another conversation has subscribed to nothing.
     let heard = client(&gateway, "two").overhear("bank", &STREAM, &mut { last }).1;
     assert_eq!(heard, [expected[0].clone(), expected[2].clone()]);

@@ -59,9 +59,12 @@ fn a_server_is_not_told_of_what_it_may_not_know() {
     let mut session = Session::started();
     check(session.call("diary", "dear diary"), "dear diary");
     let wanted = json!({"toolsListChanged": true, "resourceSubscriptions": ["dear diary"]});
-    let sent = session.client(&listen(&json!(5), &wanted));
+    let mut message = listen(&json!(5), &wanted);
+    message["params"]["_meta"]["note"] = json!("dear diary");
+    let sent = session.client(&message);
     let only = json!({"toolsListChanged": true, "resourceSubscriptions": []});
     assert_eq!(parsed(&sent)[0]["params"]["notifications"], only);
+    assert!(!parsed(&sent)[0].to_string().contains("diary"), "{sent:?}");
     let many: Vec<String> = (0..65).map(|uri| uri.to_string()).collect();
     let sent = session.client(&listen(&json!(6), &json!({"resourceSubscriptions": many})));
     check(shown(&sent), "error -32001 the request is about too many resources...");

@@ -87,11 +87,13 @@ impl ModelRoutes {
     }
 }
 
-/// Whether a message asks to hear of what happens.
+/// Whether a message asks to hear of what happens, however it spells that.
 pub(crate) fn listens(body: &[u8]) -> bool {
-    let is_there = body.windows(LISTEN.len()).any(|window| window == LISTEN.as_bytes());
-    let message = is_there.then(|| serde_json::from_slice::<Value>(body).ok()).flatten();
-    message.is_some_and(|message| message.get("method").and_then(Value::as_str) == Some(LISTEN))
+    #[derive(serde::Deserialize)]
+    struct Named {
+        method: String,
+    }
+    serde_json::from_slice::<Named>(body).is_ok_and(|message| message.method == LISTEN)
 }
 
 impl Request {
@@ -156,6 +158,8 @@ impl Exchange<'_> {
             // Nothing is labelled here, so nobody needs to know what others have written.
             session.overhear(&client.spec, &server.name, text)
         });
+        // Nothing was put in, so this only lets others go on with the conversation.
+        sessions.keep(client, &found, &mut held)?;
         Ok(heard.unwrap_or_else(|| Some(Vec::new())))
     }
 }
@@ -199,5 +203,23 @@ impl<'w> Watch<'w> {
             let _ = self.parts.try_send(Part::Bytes(b": still here\n\n".to_vec()));
         }
         self.looked.get().elapsed() >= LOOK && self.stopped().is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_listens_is_known_however_it_is_spelled() {
+        let check = |body: &str, expected: bool| assert_eq!(listens(body.as_bytes()), expected, "{body}");
+        check(r#"{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{}}"#, true);
+        check(r#"{"method":"subscriptions\/listen"}"#, true);
+        check(r#"{"params":[{"a":"b"}],"method":"\u0073ubscriptions/listen"}"#, true);
+        check(r#"{"method":"tools/call","params":{"method":"subscriptions/listen"}}"#, false);
+        // What is refused by who reads strictly.
+        check(r#"{"method":"subscriptions/listen","method":"tools/call"}"#, false);
+        check(r#"[{"method":"subscriptions/listen"}]"#, false);
+        check("no JSON", false);
     }
 }
