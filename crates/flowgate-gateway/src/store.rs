@@ -255,7 +255,8 @@ const PRAGMAS: [&str; 6] = [
     "PRAGMA synchronous = NORMAL",
     "PRAGMA foreign_keys = ON",
     "PRAGMA busy_timeout = 10000",
-    // In pages: 128 MiB with pages of 4 KiB, as older files have. Before that comes who does it beside the turns, but only when nobody writes does the log begin anew.
+    // In pages: 128 MiB with pages of 4 KiB, as older files have. Before that comes who does it beside the turns, but only when
+    // nobody writes does the log begin anew.
     "PRAGMA wal_autocheckpoint = 32768",
 ];
 
