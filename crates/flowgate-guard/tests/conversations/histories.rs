@@ -74,6 +74,20 @@ fn a_history_that_nobody_edited_changes_nothing() {
     assert_eq!(caller.run.calls()[1], r#"runs send {"to":"bob","body":"hello"}"#);
 }
 
+/// What was done after a message, and of which the caller heard nothing, belongs to that message, whatever becomes of those behind it.
+#[test]
+fn what_the_caller_did_not_hear_of_stands_where_it_was_done() {
+    let mut caller = interactive();
+    caller.chat.push(user("Read it."));
+    let Caller { run, client, history, chat } = &mut caller;
+    run.conversation.sent(client, history, chat).unwrap();
+    run.go(&["read {}", "I read it."]);
+    let done = "user: Read it. | model: call_1=read {} | call_1: [hidden h1] | model: I read it. | user: ";
+    assert_eq!(caller.says("Go on.", &["Done."]), format!("{done}Go on."));
+    caller.chat.truncate(1);
+    assert_eq!(caller.says("Stop.", &["Done."]), format!("{done}Stop."));
+}
+
 /// An agent puts what it retrieved into a message of the user: what has been seen with a label carries it, and the
 /// person's own words do not.
 #[test]
