@@ -185,6 +185,13 @@ struct Running {
     sent: Option<Box<Sent>>,
 }
 
+impl Running {
+    /// One that tells nothing before its answer, and does not come again.
+    fn plain(tool: Tool, call_id: String) -> Self {
+        Self { tool, call_id, kind: Kind::Content, progress: None, tells_label: false, sent: None }
+    }
+}
+
 /// What a call is, and what its answer is to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {

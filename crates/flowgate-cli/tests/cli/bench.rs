@@ -1,8 +1,6 @@
 //! `flowgate bench detectors`.
 
-use std::path::Path;
-
-use crate::{check, file, flowgate, name, text};
+use crate::{check, check_golden, file, flowgate, name, text};
 
 #[test]
 fn the_table_of_detectors_is_stable() {
@@ -12,16 +10,7 @@ fn the_table_of_detectors_is_stable() {
     ] {
         let output = flowgate(arguments);
         assert_eq!(output.status.code(), Some(0), "{}", text(&output));
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(golden);
-        let printed = String::from_utf8(output.stdout).unwrap();
-        if std::env::var_os("UPDATE_GOLDEN").is_some() {
-            std::fs::write(&path, &printed).unwrap();
-        }
-        let expected = std::fs::read_to_string(&path).unwrap_or_default();
-        assert_eq!(
-            printed, expected,
-            "{golden}; UPDATE_GOLDEN=1 cargo test writes it anew, then read the difference"
-        );
+        check_golden(output, golden);
     }
     check(&["bench", "detectors", "--help"], 0, "How to read the table:");
     check(&["bench", "detectors", "--content"], 0, "hidden: ZERO_WIDTH");

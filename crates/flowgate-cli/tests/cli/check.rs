@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::{POLICY, TRACE, check, file, flowgate, name, text};
+use crate::{POLICY, TRACE, check, check_golden, file, flowgate, name, text};
 
 #[test]
 fn exit_codes_are_as_documented() {
@@ -40,16 +40,7 @@ fn wire_formats_are_stable() {
             .args(["check", "demo/payment.flow", "demo/payment.json", "--format", format])
             .output()
             .unwrap();
-        let path = folder.join("tests/golden").join(golden);
-        let printed = String::from_utf8(output.stdout).unwrap();
-        if std::env::var_os("UPDATE_GOLDEN").is_some() {
-            std::fs::write(&path, &printed).unwrap();
-        }
-        let expected = std::fs::read_to_string(&path).unwrap_or_default();
-        assert_eq!(
-            printed, expected,
-            "{golden}; UPDATE_GOLDEN=1 cargo test writes it anew, then read the difference"
-        );
+        check_golden(output, golden);
     }
 }
 

@@ -50,6 +50,20 @@ fn check(arguments: &[&str], code: i32, part: &str) {
     assert!(text(&output).contains(part), "{arguments:?} should say {part:?}, but says\n{}", text(&output));
 }
 
+/// Compares what a command prints with a file.
+fn check_golden(output: Output, golden: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(golden);
+    let printed = String::from_utf8(output.stdout).unwrap();
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(&path, &printed).unwrap();
+    }
+    let expected = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(
+        printed, expected,
+        "{golden}; UPDATE_GOLDEN=1 cargo test writes it anew, then read the difference"
+    );
+}
+
 #[test]
 fn the_demonstration_stops_the_injected_payment() {
     check(&["demo"], 0, "provenance   permit get_recent_transactions, confirm send_money, permit send_money");

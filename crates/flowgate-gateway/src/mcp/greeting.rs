@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::message::{Id, error, request, result};
 use super::server::ASKABLE;
 use super::session::Session;
-use super::{Asked, Kind, Out, Proxy, REFUSED, Ruling, Running};
+use super::{Asked, Out, Proxy, REFUSED, Ruling, Running};
 
 /// Where a client says which revision it speaks, in those without sessions.
 const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
@@ -46,14 +46,7 @@ impl Proxy {
         let call = match self.judge(session, &tool, Map::new(), Map::new()) {
             Ruling::Run(authorized) => {
                 let call_id = authorized.call().id.clone();
-                Some(Running {
-                    tool,
-                    call_id,
-                    kind: Kind::Content,
-                    progress: None,
-                    tells_label: false,
-                    sent: None,
-                })
+                Some(Running::plain(tool, call_id))
             }
             Ruling::Ask(_) | Ruling::No(_) => None,
         };

@@ -10,7 +10,7 @@ use super::asking;
 use super::greeting::plain;
 use super::message::{self, Id, Message, error, result};
 use super::session::Session;
-use super::{Asked, Asking, INVALID, Kind, Out, Proxy, REFUSED, Ruling, Running, UNKNOWN};
+use super::{Asked, Asking, INVALID, Out, Proxy, REFUSED, Ruling, Running, UNKNOWN};
 
 /// What a server may ask the client for, if a `require` of the policy names it.
 pub(crate) const ASKABLE: [&str; 3] = ["sampling/createMessage", "elicitation/create", "roots/list"];
@@ -129,14 +129,7 @@ impl Proxy {
                 let call_id = authorized.call().id.clone();
                 let arguments = authorized.call().arguments.clone().unwrap_or_default();
                 let asked = message::request(&id, method, &arguments);
-                let running = Running {
-                    tool,
-                    call_id,
-                    kind: Kind::Content,
-                    progress: None,
-                    tells_label: false,
-                    sent: None,
-                };
+                let running = Running::plain(tool, call_id);
                 self.asking.insert(id, Asking::Server { running });
                 vec![Out::Client(asked)]
             }
