@@ -4,13 +4,14 @@
 //! in](flowgate_guard::journal) is kept; it is made again from that wherever it is needed. A turn is kept before its answer
 //! goes out, in one transaction with all that follows from it: who cannot keep it gives no answer.
 //!
-//! * `place`: where the store is.
+//! * `place`: where the store is. * `migrations`: its tables.
 //! * `conversations`: conversations, and what is known of tenants and clients. * `questions`: what people are asked. * `tools`: which
 //!   tools of servers were approved of.
 //! * `cache`: what need not be asked again. * `turns`: a connection of their own for most turns.
 
 mod cache;
 mod conversations;
+mod migrations;
 mod place;
 mod questions;
 mod tools;
@@ -23,7 +24,6 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use sqlx::any::AnyPoolOptions;
-use sqlx::migrate::{Migration, MigrationType, Migrator};
 use sqlx::{AnyPool, AssertSqlSafe, SqlSafeStr as _, SqlStr};
 
 pub(crate) use conversations::{
@@ -40,13 +40,6 @@ pub(crate) type Transaction = sqlx::Transaction<'static, sqlx::Any>;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Connections to a PostgreSQL database.
 const CONNECTIONS: u32 = 16;
-
-/// The tables, as they came to be. A migration that has been released never changes.
-const MIGRATIONS: [(i64, &str, &str); 3] = [
-    (1, "conversations", include_str!("../migrations/1_conversations.sql")),
-    (2, "questions", include_str!("../migrations/2_questions.sql")),
-    (3, "tools", include_str!("../migrations/3_tools.sql")),
-];
 
 /// An open store.
 #[derive(Debug)]
@@ -169,12 +162,8 @@ impl Store {
             crate::random::name().map_err(|_| StoreError::Damaged("the system gives no random bytes"))?;
         let memory = format!("/{holder}");
         let pool = within(async { Ok(options.connect(&place.url(&memory)).await?) }).await?;
-        let migrations = MIGRATIONS.map(|(version, name, sql)| {
-            Migration::new(version, name.into(), MigrationType::Simple, sql.into_sql_str(), false)
-        });
         // Gateways that start at the same time wait for each other.
-        let migrator = Migrator::with_migrations(migrations.to_vec());
-        migrator.run(&pool).await.map_err(StoreError::Migration)?;
+        migrations::all(is_shared).run(&pool).await.map_err(StoreError::Migration)?;
         let turns = turns::Turns::open(place, &memory)?;
         Ok(Self {
             pool,
@@ -220,7 +209,8 @@ impl Store {
         .await
     }
 
-    /// A statement in which `{now}` is the time of the database, since clocks of gateways may differ; `{stands}` is true of a
+    /// A statement in which `{now}` is the time of the database, since clocks of gateways may differ; `{used}` is that of a
+    /// conversation that is used now, to the minute, so that its place among the others seldom changes; `{stands}` is true of a
     /// question that does, and `{over}` of one that does not. If the clock was put back, nobody knows for how long one has stood.
     fn timed(&self, sql: &str) -> SqlStr {
         let now = if self.is_shared {
@@ -231,6 +221,7 @@ impl Store {
         let sql = sql
             .replace("{stands}", "(expires > {now} AND asked <= {now} + 60000)")
             .replace("{over}", "(expires <= {now} OR asked > {now} + 60000)")
+            .replace("{used}", "CASE WHEN abs({now} - used) > 60000 THEN {now} ELSE used END")
             .replace("{now}", now);
         AssertSqlSafe(sql).into_sql_str()
     }
@@ -247,15 +238,13 @@ pub(crate) fn wait<T>(work: impl Future<Output = Result<T, StoreError>>) -> Resu
 }
 
 /// How every connection to SQLite is set up.
-const PRAGMAS: [&str; 6] = [
-    // Of a file that is made anew. A turn changes a few lines in eight pages or so, and all of these are written.
-    "PRAGMA page_size = 1024",
+const PRAGMAS: [&str; 5] = [
     "PRAGMA journal_mode = WAL",
     // A crash of the program loses nothing; of the machine, perhaps the last turns, but never a part of one.
     "PRAGMA synchronous = NORMAL",
     "PRAGMA foreign_keys = ON",
     "PRAGMA busy_timeout = 10000",
-    // In pages: 128 MiB with pages of 4 KiB, as older files have. Before that comes who does it beside the turns, but only when
+    // In pages, which are 128 MiB. Before that comes who does it beside the turns, but only when
     // nobody writes does the log begin anew.
     "PRAGMA wal_autocheckpoint = 32768",
 ];

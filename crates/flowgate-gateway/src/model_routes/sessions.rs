@@ -41,8 +41,8 @@ pub(crate) struct Session {
     pub(crate) history: History,
     /// What it was told last of its tenant's stores, in JSON.
     pub(crate) recalled: Option<String>,
-    /// The key of its digests: no other conversation has it.
-    key: String,
+    /// Its number: no other conversation has it.
+    id: i64,
     /// How many turns are kept, and their bytes.
     turns: i64,
     bytes: i64,
@@ -204,9 +204,10 @@ impl Sessions {
             }
         };
         // Another one of the same name may have begun since.
-        let is_known = held.session.as_ref().is_some_and(|session| {
-            session.key == opened.key && session.turns + rows(&opened) == opened.turns
-        });
+        let is_known = held
+            .session
+            .as_ref()
+            .is_some_and(|session| session.id == opened.id && session.turns + rows(&opened) == opened.turns);
         if !is_known || !bring_up(client, held.session.as_mut(), &opened) {
             *held.session = None;
         }
@@ -313,6 +314,7 @@ impl Sessions {
         let kept = Kept {
             client: &spec.name,
             name,
+            conversation: session.id,
             turns: session.turns,
             bytes: session.bytes,
             inputs: &inputs,
@@ -487,7 +489,7 @@ fn bring_up(client: &Known, session: Option<&mut Session>, opened: &Opened) -> b
 
 /// What is judged in a conversation that is made from all that was put in, by its key.
 pub(super) fn replay(client: &Known, key: &str, turns: &[String]) -> Result<Vec<Judged>, Failure> {
-    let mut session = new(client, key)?;
+    let mut session = new(client, 0, key)?;
     let mut judged = Vec::new();
     for (number, row) in turns.iter().enumerate() {
         let again = session.again(client, row);
@@ -501,18 +503,18 @@ pub(super) fn replay(client: &Known, key: &str, turns: &[String]) -> Result<Vec<
 
 /// A conversation that is made from all that was put in; nothing if it does not come to the same.
 fn again(client: &Known, opened: &Opened) -> Result<Option<Session>, Failure> {
-    let mut session = new(client, &opened.key)?;
+    let mut session = new(client, opened.id, &opened.key)?;
     Ok(bring_up(client, Some(&mut session), opened).then_some(session))
 }
 
 /// A conversation with nothing in it.
-fn new(client: &Known, key: &str) -> Result<Session, Failure> {
+fn new(client: &Known, id: i64, key: &str) -> Result<Session, Failure> {
     let bytes = random::from_hex::<32>(key).ok_or(StoreError::Damaged("a conversation's key"))?;
     let answers = Journal::default();
     let conversation = turn::begin(client, bytes, &answers)?;
     let (history, recalled, prefixes) = (History::new(), None, Vec::new());
     Ok(Session {
-        key: key.to_owned(),
+        id,
         conversation,
         history,
         recalled,

@@ -20,6 +20,8 @@ const FIRST: usize = 4;
 /// A conversation as it is kept.
 #[derive(Debug)]
 pub(crate) struct Opened {
+    /// Its number: no other conversation ever has it.
+    pub(crate) id: i64,
     /// The key of its digests.
     pub(crate) key: String,
     /// How many turns were kept.
@@ -46,6 +48,8 @@ pub(crate) struct Past {
 pub(crate) struct Kept<'a> {
     pub(crate) client: &'a str,
     pub(crate) name: &'a str,
+    /// Its number.
+    pub(crate) conversation: i64,
     /// How many turns were kept before.
     pub(crate) turns: i64,
     /// Bytes of those.
@@ -89,7 +93,8 @@ impl Store {
         for chunk in std::iter::once(longest).chain(others.rchunks(CHUNK)) {
             let places: Vec<String> = (0..chunk.len()).map(|index| format!("${}", index + 2)).collect();
             let sql = format!(
-                "SELECT prefix, name FROM prefixes WHERE client = $1 AND prefix IN ({})",
+                "SELECT prefix, name FROM prefixes JOIN conversations ON conversations.id = prefixes.conversation \
+                 WHERE client = $1 AND prefix IN ({})",
                 places.join(", ")
             );
             let mut query = sqlx::query(AssertSqlSafe(sql)).bind(client);
@@ -123,38 +128,35 @@ impl Store {
         known: i64,
     ) -> Result<Opened, StoreError> {
         if let Some(turns) = self.turns.as_ref().filter(|_| known == 0)
-            && turns.begin((client, name), basis, key)?
+            && let Some(id) = turns.begin((client, name), basis, key)?
         {
-            return Ok(Opened { key: key.to_owned(), turns: 0, bytes: 0, inputs: Vec::new() });
+            return Ok(Opened { id, key: key.to_owned(), turns: 0, bytes: 0, inputs: Vec::new() });
         }
         within(async {
             let mut tx = self.begin().await?;
             let (holder, until) = if self.is_shared { (self.holder.as_str(), HELD) } else { ("", 0) };
-            let sql = "UPDATE conversations SET holder = $1, held_until = {now} + $2, used = {now} \
+            let sql = "UPDATE conversations SET holder = $1, held_until = {now} + $2, used = {used} \
                        WHERE client = $3 AND name = $4 AND (holder = $1 OR held_until < {now} OR held_until > {now} + 4 * $2 OR $2 = 0) \
-                       RETURNING basis, key, turns, bytes";
+                       RETURNING basis, key, turns, bytes, id";
             let take = sqlx::query(self.timed(sql)).bind(holder).bind(until).bind(client).bind(name);
             if let Some(row) = take.fetch_optional(&mut *tx).await? {
                 if row.try_get::<String, _>(0)? == basis {
                     let (key, turns, bytes) = (row.try_get(1)?, row.try_get(2)?, row.try_get(3)?);
-                    let sql = "SELECT inputs FROM turns WHERE client = $1 AND name = $2 AND number >= $3 ORDER BY number";
-                    let rows = sqlx::query(sql).bind(client).bind(name).bind(known).fetch_all(&mut *tx).await?;
-                    let inputs = rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
+                    let id = row.try_get(4)?;
+                    let inputs = inputs(&mut tx, id, known).await?;
                     tx.commit().await?;
-                    return Ok(Opened { key, turns, bytes, inputs });
+                    return Ok(Opened { id, key, turns, bytes, inputs });
                 }
                 self.cache.forget_chat(client, name);
-                delete(&mut tx, client, name).await?;
+                delete_named(&mut tx, client, name).await?;
             }
             let sql = "INSERT INTO conversations (client, name, basis, key, turns, bytes, used, holder, held_until) \
-                       VALUES ($1, $2, $3, $4, 0, 0, {now}, $5, {now} + $6) ON CONFLICT DO NOTHING";
+                       VALUES ($1, $2, $3, $4, 0, 0, {now}, $5, {now} + $6) ON CONFLICT DO NOTHING RETURNING id";
             let insert = sqlx::query(self.timed(sql)).bind(client).bind(name).bind(basis).bind(key);
-            let inserted = insert.bind(holder).bind(until).execute(&mut *tx).await?;
-            if inserted.rows_affected() == 0 {
-                return Err(StoreError::Held);
-            }
+            let inserted = insert.bind(holder).bind(until).fetch_optional(&mut *tx).await?;
+            let id = inserted.ok_or(StoreError::Held)?.try_get(0)?;
             tx.commit().await?;
-            Ok(Opened { key: key.to_owned(), turns: 0, bytes: 0, inputs: Vec::new() })
+            Ok(Opened { id, key: key.to_owned(), turns: 0, bytes: 0, inputs: Vec::new() })
         })
         .await
     }
@@ -163,14 +165,11 @@ impl Store {
     pub(crate) async fn past(&self, client: &str, name: &str) -> Result<Option<Past>, StoreError> {
         within(async {
             let mut tx = self.begin().await?;
-            let sql = "SELECT basis, key FROM conversations WHERE client = $1 AND name = $2";
+            let sql = "SELECT basis, key, id FROM conversations WHERE client = $1 AND name = $2";
             let row = sqlx::query(sql).bind(client).bind(name).fetch_optional(&mut *tx).await?;
             let Some(row) = row else { return Ok(None) };
-            let (basis, key) = (row.try_get(0)?, row.try_get(1)?);
-            let sql = "SELECT inputs FROM turns WHERE client = $1 AND name = $2 ORDER BY number";
-            let rows = sqlx::query(sql).bind(client).bind(name).fetch_all(&mut *tx).await?;
-            let inputs = rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
-            Ok(Some(Past { basis, key, inputs }))
+            let inputs = inputs(&mut tx, row.try_get(2)?, 0).await?;
+            Ok(Some(Past { basis: row.try_get(0)?, key: row.try_get(1)?, inputs }))
         })
         .await
     }
@@ -240,7 +239,7 @@ impl Store {
         self.cache.forget_chat(client, name);
         within(async {
             let mut tx = self.begin().await?;
-            delete(&mut tx, client, name).await?;
+            delete_named(&mut tx, client, name).await?;
             tx.commit().await?;
             // A turn may have been kept meanwhile.
             self.cache.forget_chat(client, name);
@@ -251,10 +250,28 @@ impl Store {
 
     /// Deletes the conversations that were not used for so many milliseconds; how many.
     pub(crate) async fn delete_unused(&self, age: i64) -> Result<u64, StoreError> {
-        let sql = "DELETE FROM conversations WHERE used < {now} - $1 AND held_until < {now}";
-        let query = sqlx::query(self.timed(sql)).bind(age);
-        self.cache.forget_chats();
-        within(async { Ok(query.execute(&self.pool).await?.rows_affected()) }).await
+        // Few at a time, since nobody else can write to a file meanwhile.
+        let sql = "UPDATE conversations SET turns = turns \
+                   WHERE id IN (SELECT id FROM conversations WHERE used < {now} - $1 AND held_until < {now} LIMIT 32) \
+                   AND used < {now} - $1 AND held_until < {now} RETURNING id, client, name";
+        let mut count = 0;
+        loop {
+            let deleted = within(async {
+                let mut tx = self.begin().await?;
+                let rows = sqlx::query(self.timed(sql)).bind(age).fetch_all(&mut *tx).await?;
+                for row in &rows {
+                    self.cache.forget_chat(row.try_get(1)?, row.try_get(2)?);
+                    delete(&mut tx, row.try_get(0)?).await?;
+                }
+                tx.commit().await?;
+                Ok(rows.len() as u64)
+            })
+            .await?;
+            if deleted == 0 {
+                return Ok(count);
+            }
+            count += deleted;
+        }
     }
 
     /// Keeps a turn from which nothing else follows, if none was kept since. Only a store of one's own does.
@@ -340,25 +357,26 @@ pub(crate) async fn keep_turn(
     tx: &mut Transaction,
     kept: &Kept<'_>,
 ) -> Result<(), StoreError> {
-    let Kept { client, name, turns, inputs, prefixes, forgotten, .. } = kept;
+    let Kept { client, name, conversation, turns, inputs, prefixes, forgotten, .. } = kept;
     let bytes = kept.bytes();
     store.cache.forget_prefixes(client, name, prefixes);
     let holder = if store.is_shared { store.holder.as_str() } else { "" };
-    let sql = "UPDATE conversations SET turns = turns + 1, bytes = $1, used = {now}, holder = '', held_until = 0 \
-               WHERE client = $2 AND name = $3 AND turns = $4 AND holder = $5";
-    let update = sqlx::query(store.timed(sql)).bind(bytes).bind(*client).bind(*name).bind(turns).bind(holder);
+    let sql = "UPDATE conversations SET turns = turns + 1, bytes = $1, used = {used}, holder = '', held_until = 0 \
+               WHERE id = $2 AND turns = $3 AND holder = $4";
+    let update = sqlx::query(store.timed(sql)).bind(bytes).bind(conversation).bind(turns).bind(holder);
     if update.execute(&mut **tx).await?.rows_affected() != 1 {
         return Err(StoreError::Overtaken);
     }
-    let sql = "INSERT INTO turns (client, name, number, inputs) VALUES ($1, $2, $3, $4)";
-    sqlx::query(sql).bind(*client).bind(*name).bind(turns).bind(*inputs).execute(&mut **tx).await?;
+    let sql = "INSERT INTO turns (conversation, number, prefixes, inputs) VALUES ($1, $2, $3, $4)";
+    let insert = sqlx::query(sql).bind(conversation).bind(turns).bind(prefixes.join(" ")).bind(*inputs);
+    insert.execute(&mut **tx).await?;
     for prefix in *forgotten {
-        let sql = "DELETE FROM prefixes WHERE client = $1 AND prefix = $2 AND name = $3";
-        sqlx::query(sql).bind(*client).bind(prefix).bind(*name).execute(&mut **tx).await?;
+        let sql = "DELETE FROM prefixes WHERE prefix = $1 AND conversation = $2";
+        sqlx::query(sql).bind(prefix).bind(conversation).execute(&mut **tx).await?;
     }
     for prefix in *prefixes {
-        let sql = "INSERT INTO prefixes (client, prefix, name) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING";
-        sqlx::query(sql).bind(*client).bind(prefix).bind(*name).execute(&mut **tx).await?;
+        let sql = "INSERT INTO prefixes (prefix, conversation) VALUES ($1, $2) ON CONFLICT DO NOTHING";
+        sqlx::query(sql).bind(prefix).bind(conversation).execute(&mut **tx).await?;
     }
     Ok(())
 }
@@ -414,9 +432,34 @@ async fn seen(
     Ok((found, next))
 }
 
-async fn delete(tx: &mut Transaction, client: &str, name: &str) -> Result<(), StoreError> {
-    let sql = "DELETE FROM conversations WHERE client = $1 AND name = $2";
-    sqlx::query(sql).bind(client).bind(name).execute(&mut **tx).await?;
+/// What was put into a conversation, turn by turn, from number `from` on.
+async fn inputs(tx: &mut Transaction, id: i64, from: i64) -> Result<Vec<String>, StoreError> {
+    let sql = "SELECT inputs FROM turns WHERE conversation = $1 AND number >= $2 ORDER BY number";
+    let rows = sqlx::query(sql).bind(id).bind(from).fetch_all(&mut **tx).await?;
+    Ok(rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?)
+}
+
+async fn delete_named(tx: &mut Transaction, client: &str, name: &str) -> Result<(), StoreError> {
+    // From here on, nobody keeps a turn of it.
+    let sql = "UPDATE conversations SET turns = turns WHERE client = $1 AND name = $2 RETURNING id";
+    match sqlx::query(sql).bind(client).bind(name).fetch_optional(&mut **tx).await? {
+        Some(row) => delete(tx, row.try_get(0)?).await,
+        None => Ok(()),
+    }
+}
+
+/// Deletes a conversation that nobody keeps a turn of meanwhile.
+async fn delete(tx: &mut Transaction, id: i64) -> Result<(), StoreError> {
+    let sql = "SELECT prefixes FROM turns WHERE conversation = $1 AND prefixes <> ''";
+    for row in sqlx::query(sql).bind(id).fetch_all(&mut **tx).await? {
+        for prefix in row.try_get::<String, _>(0)?.split(' ') {
+            let sql = "DELETE FROM prefixes WHERE prefix = $1 AND conversation = $2";
+            sqlx::query(sql).bind(prefix).bind(id).execute(&mut **tx).await?;
+        }
+    }
+    // Its turns with it.
+    let sql = "DELETE FROM conversations WHERE id = $1";
+    sqlx::query(sql).bind(id).execute(&mut **tx).await?;
     Ok(())
 }
 

@@ -16,6 +16,9 @@ use super::{Kept, PRAGMAS, Place, StoreError};
 /// the disk. Much at once would keep turns waiting, too. Only if that does not get anywhere, it is done [by a turn](super::PRAGMAS).
 const BETWEEN_CHECKPOINTS: u32 = 32;
 
+/// The write-ahead log begins anew when it has so many pages, which are 64 MiB. The turn that begins it waits for the disk.
+const LONG_LOG: i64 = 16_384;
+
 /// The connection for turns.
 #[derive(Debug)]
 pub(super) struct Turns(Mutex<State>);
@@ -45,18 +48,19 @@ impl Turns {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a conversation; false if it is there.
+    /// Begins a conversation, and returns its number; nothing if it is there.
     pub(super) fn begin(
         &self,
         (client, name): (&str, &str),
         basis: &str,
         key: &str,
-    ) -> Result<bool, StoreError> {
+    ) -> Result<Option<i64>, StoreError> {
         let sql = "INSERT INTO conversations (client, name, basis, key, turns, bytes, used, holder, held_until) \
-                   VALUES (?1, ?2, ?3, ?4, 0, 0, CAST(unixepoch('subsec') * 1000 AS INTEGER), '', 0) ON CONFLICT DO NOTHING";
+                   VALUES (?1, ?2, ?3, ?4, 0, 0, CAST(unixepoch('subsec') * 1000 AS INTEGER), '', 0) \
+                   ON CONFLICT DO NOTHING RETURNING id";
         let state = self.state();
         let mut insert = state.connection.prepare_cached(sql)?;
-        Ok(insert.execute(params![client, name, basis, key])? == 1)
+        Ok(insert.query_row(params![client, name, basis, key], |row| row.get(0)).optional()?)
     }
 
     /// The names that a query finds of a client's conversations.
@@ -77,29 +81,36 @@ impl Turns {
     pub(super) fn keep(&self, kept: &Kept<'_>, noted: impl FnOnce(bool)) -> Result<(), StoreError> {
         let mut state = self.state();
         let State { connection, count, checkpoints } = &mut *state;
-        let Kept { client, name, turns, inputs, prefixes, forgotten, longest, .. } = kept;
+        let Kept { client, conversation, turns, inputs, prefixes, forgotten, longest, .. } = kept;
         let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let sql = "UPDATE conversations SET turns = turns + 1, bytes = ?1, used = CAST(unixepoch('subsec') * 1000 AS INTEGER), \
-                   holder = '', held_until = 0 WHERE client = ?2 AND name = ?3 AND turns = ?4 AND holder = ''";
-        if tx.prepare_cached(sql)?.execute(params![kept.bytes(), client, name, turns])? != 1 {
-            return Err(StoreError::Overtaken);
+        let sql = "UPDATE conversations SET turns = turns + 1, bytes = ?1, holder = '', held_until = 0 \
+                   WHERE id = ?2 AND turns = ?3 AND holder = '' \
+                   RETURNING abs(unixepoch('subsec') * 1000 - used) > 60000";
+        let is_stale: Option<bool> = tx
+            .prepare_cached(sql)?
+            .query_row(params![kept.bytes(), conversation, turns], |row| row.get(0))
+            .optional()?;
+        if is_stale.ok_or(StoreError::Overtaken)? {
+            let sql =
+                "UPDATE conversations SET used = CAST(unixepoch('subsec') * 1000 AS INTEGER) WHERE id = ?1";
+            tx.prepare_cached(sql)?.execute(params![conversation])?;
         }
-        let sql = "INSERT INTO turns (client, name, number, inputs) VALUES (?1, ?2, ?3, ?4)";
-        tx.prepare_cached(sql)?.execute(params![client, name, turns, inputs])?;
+        let sql = "INSERT INTO turns (conversation, number, prefixes, inputs) VALUES (?1, ?2, ?3, ?4)";
+        tx.prepare_cached(sql)?.execute(params![conversation, turns, prefixes.join(" "), inputs])?;
         for prefix in *forgotten {
-            let sql = "DELETE FROM prefixes WHERE client = ?1 AND prefix = ?2 AND name = ?3";
-            tx.prepare_cached(sql)?.execute(params![client, prefix, name])?;
+            let sql = "DELETE FROM prefixes WHERE prefix = ?1 AND conversation = ?2";
+            tx.prepare_cached(sql)?.execute(params![prefix, conversation])?;
         }
         for prefix in *prefixes {
-            let sql =
-                "INSERT INTO prefixes (client, prefix, name) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING";
-            tx.prepare_cached(sql)?.execute(params![client, prefix, name])?;
+            let sql = "INSERT INTO prefixes (prefix, conversation) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
+            tx.prepare_cached(sql)?.execute(params![prefix, conversation])?;
         }
-        let sql = "SELECT 1 FROM prefixes WHERE client = ?1 AND prefix = ?2 AND name <> ?3";
+        let sql = "SELECT 1 FROM prefixes JOIN conversations ON conversations.id = prefixes.conversation \
+                   WHERE prefix = ?1 AND conversation <> ?2 AND client = ?3";
         let other = match longest {
             Some(longest) => tx
                 .prepare_cached(sql)?
-                .query_row(params![client, longest, name], |_| Ok(()))
+                .query_row(params![longest, conversation, client], |_| Ok(()))
                 .optional()?
                 .is_some(),
             None => true,
@@ -138,12 +149,15 @@ struct Checkpoints {
 
 impl Checkpoints {
     fn begin(path: &Path) -> Result<Self, StoreError> {
-        let connection = connect(path, None)?;
+        let (connection, mut reader) = (connect(path, None)?, Reader::new(path)?);
         let (asked, asks) = sync_channel::<()>(1);
         let work = move || {
+            let mut pages = 0;
             for () in asks {
+                reader.read_on(pages < LONG_LOG);
                 // What fails is tried again. It waits for nobody who reads or writes, and they do not wait for it.
-                let _ = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+                let checkpoint = "PRAGMA wal_checkpoint(PASSIVE)";
+                pages = connection.query_row(checkpoint, [], |row| row.get(1)).unwrap_or_default();
             }
         };
         let thread = std::thread::Builder::new().name("checkpoints".to_owned()).spawn(work);
@@ -154,6 +168,26 @@ impl Checkpoints {
         if let Some(asked) = &self.asked {
             // Full: it is asked for already.
             let _ = asked.try_send(());
+        }
+    }
+}
+
+/// Who reads what is in the write-ahead log: meanwhile it does not begin anew.
+#[derive(Debug)]
+struct Reader(Connection);
+
+impl Reader {
+    fn new(path: &Path) -> Result<Self, StoreError> {
+        Ok(Self(connect(path, None)?))
+    }
+
+    /// Reads what is there now, or nothing. If that fails, the log begins anew more often.
+    fn read_on(&mut self, is_reading: bool) {
+        if !self.0.is_autocommit() {
+            let _ = self.0.execute_batch("ROLLBACK");
+        }
+        if is_reading {
+            let _ = self.0.execute_batch("BEGIN; SELECT 1 FROM sqlite_schema");
         }
     }
 }
@@ -174,9 +208,19 @@ mod tests {
 
     use super::super::{Kept, Place, Store, StoreError, keep_turn};
 
-    fn kept<'a>(name: &'a str, turns: i64, prefixes: &'a [String]) -> Kept<'a> {
+    fn kept<'a>((name, conversation): (&'a str, i64), turns: i64, prefixes: &'a [String]) -> Kept<'a> {
         let longest = prefixes.last().map(String::as_str);
-        Kept { client: "c", name, turns, bytes: 0, inputs: "[]", prefixes, forgotten: &[], longest }
+        Kept {
+            client: "c",
+            name,
+            conversation,
+            turns,
+            bytes: 0,
+            inputs: "[]",
+            prefixes,
+            forgotten: &[],
+            longest,
+        }
     }
 
     /// A memory, and a file that is gone when this is dropped.
@@ -200,6 +244,11 @@ mod tests {
         }
     }
 
+    /// Begins a conversation.
+    async fn open(store: &Store, name: &str) -> i64 {
+        store.open_conversation(("c", name), "basis", "key", 0).await.unwrap().id
+    }
+
     async fn turns(store: &Store, name: &str) -> usize {
         store.past("c", name).await.unwrap().unwrap().inputs.len()
     }
@@ -213,18 +262,18 @@ mod tests {
         let places = Places::new("whole");
         for place in places.each() {
             let store = Store::open(&place).await.unwrap();
-            store.open_conversation(("c", "one"), "basis", "key", 0).await.unwrap();
+            let one = ("one", open(&store, "one").await);
             let [p, q] = [vec!["p".to_owned()], vec!["q".to_owned(), "\"r".to_owned()]];
-            store.keep_alone(&kept("one", 0, &p)).unwrap();
+            store.keep_alone(&kept(one, 0, &p)).unwrap();
             assert_eq!((turns(&store, "one").await, of_chat(&store, "p").await.as_deref()), (1, Some("one")));
             // One was kept since; and those of a conversation that has not come so far, or is not there.
-            for (name, number) in [("one", 0), ("one", 2), ("two", 0)] {
-                let kept = store.keep_alone(&Kept { forgotten: &p, ..kept(name, number, &q) });
-                assert!(matches!(kept, Err(StoreError::Overtaken)), "{name} {number}: {kept:?}");
+            for (one, number) in [(one, 0), (one, 2), (("two", one.1 + 1), 0)] {
+                let kept = store.keep_alone(&Kept { forgotten: &p, ..kept(one, number, &q) });
+                assert!(matches!(kept, Err(StoreError::Overtaken)), "{one:?} {number}: {kept:?}");
                 assert_eq!((turns(&store, "one").await, of_chat(&store, "q").await), (1, None));
                 assert_eq!(of_chat(&store, "p").await.as_deref(), Some("one"));
             }
-            store.keep_alone(&Kept { forgotten: &p, ..kept("one", 1, &q) }).unwrap();
+            store.keep_alone(&Kept { forgotten: &p, ..kept(one, 1, &q) }).unwrap();
             assert_eq!(turns(&store, "one").await, 2);
             assert_eq!(
                 (of_chat(&store, "p").await, of_chat(&store, "\"r").await.as_deref()),
@@ -239,26 +288,26 @@ mod tests {
         for place in places.each() {
             let store = Store::open(&place).await.unwrap();
             let [p, q] = [vec!["p".to_owned()], vec!["p".to_owned(), "q".to_owned()]];
-            for name in ["one", "two", "three"] {
-                store.open_conversation(("c", name), "basis", "key", 0).await.unwrap();
-            }
+            let one = ("one", open(&store, "one").await);
+            let two = ("two", open(&store, "two").await);
+            let three = ("three", open(&store, "three").await);
             // Kept together with something else: it is known to the database alone.
             let mut tx = store.begin().await.unwrap();
-            keep_turn(&store, &mut tx, &kept("one", 0, &p)).await.unwrap();
+            keep_turn(&store, &mut tx, &kept(one, 0, &p)).await.unwrap();
             tx.commit().await.unwrap();
             assert_eq!(
                 (store.of_known_chat("c", "p"), of_chat(&store, "p").await.as_deref()),
                 (None, Some("one"))
             );
             // Of two that begin so, neither is known.
-            store.keep_alone(&kept("two", 0, &p)).unwrap();
+            store.keep_alone(&kept(two, 0, &p)).unwrap();
             assert_eq!((store.of_known_chat("c", "p"), of_chat(&store, "p").await), (None, None));
-            store.keep_alone(&kept("two", 1, &q)).unwrap();
+            store.keep_alone(&kept(two, 1, &q)).unwrap();
             assert_eq!(store.of_known_chat("c", "q").as_deref(), Some("two"));
-            store.keep_alone(&kept("three", 0, &q)).unwrap();
+            store.keep_alone(&kept(three, 0, &q)).unwrap();
             assert_eq!((store.of_known_chat("c", "q"), of_chat(&store, "q").await), (None, None));
             // What is deleted is not found.
-            store.keep_alone(&kept("three", 1, &["r".to_owned()])).unwrap();
+            store.keep_alone(&kept(three, 1, &["r".to_owned()])).unwrap();
             assert_eq!(store.of_known_chat("c", "r").as_deref(), Some("three"));
             store.delete_conversation("c", "three").await.unwrap();
             assert_eq!((store.of_known_chat("c", "r"), of_chat(&store, "r").await), (None, None));
@@ -275,9 +324,9 @@ mod tests {
             let tasks = ["one", "two", "three"].map(|name| {
                 let store = Arc::clone(&store);
                 tokio::spawn(async move {
-                    store.open_conversation(("c", name), "basis", "key", 0).await.unwrap();
+                    let one = (name, open(&store, name).await);
                     for number in 0..300 {
-                        store.keep_alone(&kept(name, number, &[])).unwrap();
+                        store.keep_alone(&kept(one, number, &[])).unwrap();
                     }
                 })
             });
@@ -297,9 +346,9 @@ mod tests {
             let tasks = ["one", "two", "three", "four"].map(|name| {
                 let store = Arc::clone(&store);
                 tokio::spawn(async move {
-                    store.open_conversation(("c", name), "basis", "key", 0).await.unwrap();
+                    let one = (name, open(&store, name).await);
                     for number in 0..50 {
-                        store.keep_alone(&kept(name, number, &[format!("{name} {number}")])).unwrap();
+                        store.keep_alone(&kept(one, number, &[format!("{name} {number}")])).unwrap();
                         if number % 7 == 0 {
                             assert_eq!(
                                 of_chat(&store, &format!("{name} {number}")).await.as_deref(),

@@ -1,0 +1,108 @@
+//! The tables, as they came to be.
+
+use sqlx::migrate::{Migration, MigrationType, Migrator};
+use sqlx::{AssertSqlSafe, SqlSafeStr as _};
+
+/// A migration that has been released never changes.
+const MIGRATIONS: [(i64, &str, &str); 4] = [
+    (1, "conversations", include_str!("../../migrations/1_conversations.sql")),
+    (2, "questions", include_str!("../../migrations/2_questions.sql")),
+    (3, "tools", include_str!("../../migrations/3_tools.sql")),
+    (4, "numbers", include_str!("../../migrations/4_numbers.sql")),
+];
+
+/// All that make the tables, of a PostgreSQL database or of a SQLite file.
+pub(super) fn all(is_postgres: bool) -> Migrator {
+    first(MIGRATIONS.len(), is_postgres)
+}
+
+/// The first of them. What is said in another way in each database stands in braces.
+fn first(count: usize, is_postgres: bool) -> Migrator {
+    let (number, in_one_place) = match is_postgres {
+        true => ("BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY", ""),
+        false => ("INTEGER PRIMARY KEY AUTOINCREMENT", "WITHOUT ROWID"),
+    };
+    let migrations = MIGRATIONS.iter().take(count).map(|(version, name, sql)| {
+        let sql = AssertSqlSafe(sql.replace("{number}", number).replace("{in_one_place}", in_one_place));
+        Migration::new(*version, (*name).into(), MigrationType::Simple, sql.into_sql_str(), false)
+    });
+    Migrator::with_migrations(migrations.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use sqlx::{AnyConnection, Connection as _};
+
+    use super::super::{Place, Store};
+    use super::first;
+
+    /// A conversation of each of two clients, and one that has no turn.
+    const OLD: [&str; 3] = [
+        "INSERT INTO conversations (client, name, basis, key, turns, bytes, used, holder, held_until) \
+         VALUES ('c', 'one', 'b', 'k1', 2, 4, 7, '', 0), ('d', 'one', 'b', 'k2', 1, 2, 8, '', 0), ('c', 'none', 'b', 'k3', 0, 0, 9, '', 0)",
+        "INSERT INTO turns (client, name, number, inputs) \
+         VALUES ('c', 'one', 0, 'i0'), ('c', 'one', 1, 'i1'), ('d', 'one', 0, 'j0')",
+        "INSERT INTO prefixes (client, prefix, name) \
+         VALUES ('c', 'p0', 'one'), ('c', 'p1', 'one'), ('d', 'p0', 'one')",
+    ];
+
+    async fn check(place: &Place) {
+        sqlx::any::install_default_drivers();
+        let url = place.url("");
+        let mut old = AnyConnection::connect(&url).await.unwrap();
+        first(3, place.is_shared()).run(&mut old).await.unwrap();
+        for sql in OLD {
+            sqlx::query(sql).execute(&mut old).await.unwrap();
+        }
+        old.close().await.unwrap();
+
+        let store = Store::open(place).await.unwrap();
+        for (client, name, key, inputs) in [
+            ("c", "one", "k1", vec!["i0", "i1"]),
+            ("d", "one", "k2", vec!["j0"]),
+            ("c", "none", "k3", vec![]),
+        ] {
+            let past = store.past(client, name).await.unwrap().unwrap();
+            assert_eq!(
+                (past.key.as_str(), past.inputs),
+                (key, inputs.iter().map(|one| (*one).into()).collect())
+            );
+        }
+        let opened = store.open_conversation(("c", "one"), "b", "k", 0).await.unwrap();
+        assert_eq!((opened.turns, opened.bytes, opened.inputs.len()), (2, 4, 2));
+        for (client, prefix, name) in [("c", "p1", Some("one")), ("d", "p0", Some("one")), ("d", "p1", None)]
+        {
+            let found = store.of_chat(client, &[prefix.to_owned()]).await.unwrap();
+            assert_eq!(found.as_deref(), name, "{client} {prefix}");
+        }
+        // Nothing is left of one, and all of the other.
+        store.delete_conversation("c", "one").await.unwrap();
+        let count = async |sql: &'static str| -> i64 {
+            sqlx::query_scalar(sql).fetch_one(&store.pool).await.unwrap()
+        };
+        assert_eq!(count("SELECT COUNT(*) FROM prefixes").await, 1);
+        assert_eq!(count("SELECT COUNT(*) FROM turns").await, 1);
+        let again = store.open_conversation(("c", "one"), "b", "k", 0).await.unwrap();
+        assert!(again.id > opened.id, "{again:?}");
+        // All of them were used long ago, but for the new one.
+        assert_eq!(store.delete_unused(3_600_000).await.unwrap(), 2);
+        assert_eq!(count("SELECT COUNT(*) FROM prefixes").await, 0);
+        assert_eq!(count("SELECT COUNT(*) FROM conversations").await, 1);
+    }
+
+    #[tokio::test]
+    async fn what_was_kept_when_conversations_had_no_numbers_is_still_there() {
+        let file = std::env::temp_dir().join(format!("flowgate-numbers-{}.db", std::process::id()));
+        check(&Place::File(file.clone())).await;
+        for more in ["", "-wal", "-shm", ".lock"] {
+            let _ = std::fs::remove_file(format!("{}{more}", file.display()));
+        }
+        let Ok(url) = std::env::var("FLOWGATE_TEST_POSTGRES") else { return };
+        let name = format!("numbers_{}", std::process::id());
+        let mut connection = AnyConnection::connect(&url).await.unwrap();
+        let create = sqlx::AssertSqlSafe(format!("CREATE DATABASE {name}"));
+        sqlx::query(create).execute(&mut connection).await.unwrap();
+        let (server, _) = url.rsplit_once('/').unwrap();
+        check(&Place::Postgres(format!("{server}/{name}"))).await;
+    }
+}
