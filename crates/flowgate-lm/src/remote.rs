@@ -16,12 +16,14 @@
 
 mod budget;
 mod client;
+mod connection;
 #[cfg(test)]
 mod double;
 mod leftovers;
 mod names;
 mod retry;
 pub mod score;
+mod socket;
 
 use std::borrow::Cow;
 use std::fmt;

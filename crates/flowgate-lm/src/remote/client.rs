@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use ureq::http::{HeaderValue, Uri};
-use ureq::unversioned::transport::DefaultConnector;
 
+use super::connection::connector;
 use super::leftovers::Leftovers;
 use super::names::Names;
 use super::retry::{Failure, Retries, retry_after};
@@ -73,7 +73,7 @@ fn agent(proxy: Option<ureq::Proxy>, idle: Duration) -> ureq::Agent {
         .proxy(proxy)
         .user_agent(concat!("flowgate/", env!("CARGO_PKG_VERSION")))
         .build();
-    ureq::Agent::with_parts(config, DefaultConnector::default(), Names::new(idle))
+    ureq::Agent::with_parts(config, connector(), Names::new(idle))
 }
 
 impl Client {

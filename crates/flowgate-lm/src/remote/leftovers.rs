@@ -1,9 +1,12 @@
 //! What is left of a stream after its answer: a few bytes, before whose end the connection cannot be used again.
 //!
-//! A server may take its time with them, so that nobody waits for them who has something else to do.
+//! Mostly they are there already. But a server may take its time with them, so that nobody waits for them who has something
+//! else to do.
 
-use std::io::Read;
+use std::io::{self, Read};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use super::socket::at_once;
 
 /// Streams that wait to be read to their end; of more, the connections are closed.
 const WAITING: usize = 64;
@@ -12,7 +15,7 @@ const MOST: u64 = 16 << 10;
 
 type Body = ureq::BodyReader<'static>;
 
-/// Reads streams to their end, on a thread of its own, until nobody has it any more.
+/// Reads streams to their end, if need be on a thread of its own, until nobody has it any more.
 #[derive(Clone)]
 pub(super) struct Leftovers(SyncSender<Body>);
 
@@ -24,14 +27,20 @@ impl Leftovers {
         thread.spawn(move || read(&take)).ok().map(|_| Self(give))
     }
 
-    pub(super) fn take(&self, body: Body) {
-        drop(self.0.try_send(body));
+    pub(super) fn take(&self, mut body: Body) {
+        if at_once(|| finish(&mut body)).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
+            drop(self.0.try_send(body));
+        }
     }
 }
 
 fn read(bodies: &Receiver<Body>) {
-    for body in bodies {
-        // One that does not end has its connection closed, as if it had failed.
-        let _ = std::io::copy(&mut body.take(MOST), &mut std::io::sink());
+    for mut body in bodies {
+        drop(finish(&mut body));
     }
+}
+
+/// Reads one to its end. One that does not end has its connection closed, as if it had failed.
+fn finish(body: &mut Body) -> io::Result<u64> {
+    io::copy(&mut body.take(MOST), &mut io::sink())
 }

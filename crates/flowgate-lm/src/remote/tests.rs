@@ -1,9 +1,8 @@
 //! Answers of servers, good and bad.
 
-use std::io::{Read, Write};
-use std::net::TcpListener;
+mod kept;
+
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use serde_json::{Value, json};
@@ -279,50 +278,4 @@ fn addresses_and_keys() {
     check("", false);
     let error = Remote::new(Api::Messages, "http://a", "m").unwrap().key("sk\nsecret").unwrap_err();
     assert_eq!(error.to_string(), "the model cannot be reached: the key cannot stand in a header");
-}
-
-/// Asks twice, one after the other; how many connections there were.
-fn connections(remote: impl Fn(Remote) -> Remote) -> usize {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}/v1", listener.local_addr().unwrap());
-    let count = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&count);
-    std::thread::spawn(move || {
-        for connection in listener.incoming() {
-            counted.fetch_add(1, Ordering::SeqCst);
-            std::thread::spawn(move || goes_on(connection.unwrap()));
-        }
-    });
-    let remote = remote(Remote::new(Api::ChatCompletions, &url, "m").unwrap());
-    for _ in 0..2 {
-        assert_eq!(remote.complete(&request(), &mut crate::ignore).unwrap().text, "hello");
-        // What is left of the stream is read in the meantime.
-        std::thread::sleep(Duration::from_millis(300));
-    }
-    count.load(Ordering::SeqCst)
-}
-
-/// Answers with streams that end a little after the answer, as long as the connection is open.
-fn goes_on(mut connection: std::net::TcpStream) {
-    let mut buffer = [0_u8; 4096];
-    let mut heard = String::new();
-    while let Ok(count @ 1..) = connection.read(&mut buffer) {
-        heard.push_str(&String::from_utf8_lossy(&buffer[..count]));
-        if !heard.contains(QUESTION) {
-            continue;
-        }
-        heard.clear();
-        let text = stream(Api::ChatCompletions, "hello");
-        let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
-        connection.write_all(format!("{head}{:x}\r\n{text}\r\n", text.len()).as_bytes()).unwrap();
-        std::thread::sleep(Duration::from_millis(50));
-        let _ = connection.write_all(b"0\r\n\r\n");
-    }
-}
-
-#[test]
-fn connections_are_kept_if_so_told() {
-    assert_eq!(connections(|remote| remote), 2);
-    assert_eq!(connections(|remote| remote.keep_connections(LONG)), 1);
-    assert_eq!(connections(|remote| remote.keep_connections(Duration::from_millis(10))), 2);
 }

@@ -1,0 +1,194 @@
+//! Connections that are kept, and what is sent over them.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::sleep;
+
+use super::*;
+
+/// When the stream ends of an answer that is there.
+#[derive(Clone, Copy)]
+enum End {
+    WithIt,
+    After(Duration),
+    Never,
+}
+
+/// A server that counts what it sees.
+struct Server {
+    url: String,
+    seen: Arc<Seen>,
+}
+
+#[derive(Default)]
+struct Seen {
+    connections: AtomicUsize,
+    /// How often there was something to read.
+    reads: AtomicUsize,
+    questions: AtomicUsize,
+    /// The bytes of all bodies.
+    bytes: AtomicUsize,
+}
+
+impl Seen {
+    /// Connections, reads and questions.
+    fn counts(&self) -> [usize; 3] {
+        [&self.connections, &self.reads, &self.questions].map(|count| count.load(Ordering::SeqCst))
+    }
+}
+
+impl Server {
+    /// Streams end on the first connections as it is said of each, and on all others as on the last of these.
+    fn new(ends: &[End]) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/v1", listener.local_addr().unwrap());
+        let (seen, ends) = (Arc::new(Seen::default()), ends.to_vec());
+        let sees = Arc::clone(&seen);
+        std::thread::spawn(move || {
+            for connection in listener.incoming() {
+                let count = sees.connections.fetch_add(1, Ordering::SeqCst);
+                let (sees, end) = (Arc::clone(&sees), ends[count.min(ends.len() - 1)]);
+                std::thread::spawn(move || goes_on(connection.unwrap(), end, &sees));
+            }
+        });
+        Self { url, seen }
+    }
+
+    fn remote(&self) -> Remote {
+        let retries = Retries { times: 0, ..Retries::default() };
+        let times = Times { connect: LONG, first_byte: LONG, whole: LONG };
+        Remote::new(Api::ChatCompletions, &self.url, "m").unwrap().times(times).retries(retries)
+    }
+}
+
+/// Answers with streams, as long as the connection is open.
+fn goes_on(mut connection: TcpStream, end: End, seen: &Seen) {
+    let mut buffer = vec![0_u8; 64 << 10];
+    let mut heard = Vec::new();
+    while let Ok(count @ 1..) = connection.read(&mut buffer) {
+        seen.reads.fetch_add(1, Ordering::SeqCst);
+        heard.extend_from_slice(&buffer[..count]);
+        let Some(head) = heard.windows(4).position(|window| window == b"\r\n\r\n") else { continue };
+        let fields = String::from_utf8_lossy(&heard[..head]).to_ascii_lowercase();
+        let length = fields.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
+        let length: usize = length.parse().unwrap();
+        if heard.len() < head + 4 + length {
+            continue;
+        }
+        let body: Value = serde_json::from_slice(&heard[head + 4..]).unwrap();
+        assert_eq!(body["model"], "m");
+        heard.clear();
+        seen.bytes.fetch_add(length, Ordering::SeqCst);
+        seen.questions.fetch_add(1, Ordering::SeqCst);
+        let text = stream(Api::ChatCompletions, "hello");
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+        let answer = format!("{head}{:x}\r\n{text}\r\n", text.len());
+        let last = "0\r\n\r\n";
+        match end {
+            End::WithIt => connection.write_all(format!("{answer}{last}").as_bytes()).unwrap(),
+            End::After(time) => {
+                connection.write_all(answer.as_bytes()).unwrap();
+                sleep(time);
+                let _ = connection.write_all(last.as_bytes());
+            }
+            End::Never => connection.write_all(answer.as_bytes()).unwrap(),
+        }
+    }
+}
+
+/// A question of so many letters.
+fn long(letters: usize) -> Request {
+    Request { messages: vec![Message::User(vec![Part::from("x".repeat(letters).as_str())])], ..request() }
+}
+
+const MOMENT: Duration = Duration::from_millis(50);
+/// By then, what comes after a moment has been read.
+const WHILE: Duration = Duration::from_millis(300);
+
+#[test]
+fn connections_are_kept_if_so_told() {
+    let check = |remote: &dyn Fn(Remote) -> Remote, end: End, expected: usize| {
+        let server = Server::new(&[end]);
+        let remote = remote(server.remote());
+        for _ in 0..2 {
+            assert_eq!(ask(&remote).0.unwrap().text, "hello");
+            sleep(WHILE);
+        }
+        assert_eq!(server.seen.counts(), [expected, 2, 2]);
+    };
+    let long = |remote: Remote| remote.keep_connections(LONG);
+    let brief = |remote: Remote| remote.keep_connections(Duration::from_millis(10));
+    for end in [End::WithIt, End::After(MOMENT)] {
+        check(&|remote| remote, end, 2);
+        check(&long, end, 1);
+        check(&brief, end, 2);
+    }
+    check(&long, End::Never, 2);
+}
+
+#[test]
+fn what_has_come_is_read_in_place() {
+    let check = |end: End, listens: Duration| {
+        let server = Server::new(&[End::Never, end]);
+        let remote = server.remote().keep_connections(LONG);
+        let begun = Instant::now();
+        let ask = || {
+            let mut listener = |_: Delta<'_>| {
+                sleep(listens);
+                ControlFlow::Continue(())
+            };
+            assert_eq!(remote.complete(&request(), &mut listener).unwrap().text, "hello");
+        };
+        // Its end is waited for by a thread, which then has no time for others.
+        ask();
+        (0..3).for_each(|_| ask());
+        assert_eq!(server.seen.counts(), [2, 4, 4]);
+        assert!(begun.elapsed() < LONG, "nobody waited for the end");
+    };
+    check(End::WithIt, Duration::ZERO);
+    check(End::After(MOMENT), WHILE);
+}
+
+#[test]
+fn a_question_is_one_write() {
+    let server = Server::new(&[End::WithIt]);
+    let remote = server.remote();
+    for (remote, connections) in [(remote.clone(), 20), (remote.keep_connections(LONG), 1)] {
+        let before = server.seen.counts();
+        for length in [1, 20_000].repeat(10) {
+            assert_eq!(remote.complete(&long(length), &mut crate::ignore).unwrap().text, "hello");
+        }
+        let [new, reads, questions] = server.seen.counts();
+        let [were, read, asked] = before;
+        assert_eq!([new - were, reads - read, questions - asked], [connections, 20, 20]);
+    }
+}
+
+#[test]
+fn long_questions_arrive_whole() {
+    let server = Server::new(&[End::WithIt]);
+    let remote = server.remote().keep_connections(LONG);
+    let lengths = [120 << 10, 128 << 10, 5 << 20];
+    for length in lengths {
+        let request = long(length);
+        assert_eq!(remote.complete(&request, &mut crate::ignore).unwrap().text, "hello");
+        let body = remote.body(&request).len();
+        assert_eq!(server.seen.bytes.swap(0, Ordering::SeqCst), body);
+    }
+    let [connections, _, questions] = server.seen.counts();
+    assert_eq!([connections, questions], [1, lengths.len()]);
+}
+
+#[test]
+fn who_does_not_listen_is_not_waited_for_long() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/v1", listener.local_addr().unwrap());
+    let [whole, _] = SHORT;
+    let remote = Remote::new(Api::ChatCompletions, &url, "m").unwrap().keep_connections(LONG);
+    let remote = remote.times(Times { connect: LONG, first_byte: LONG, whole });
+    let begun = Instant::now();
+    assert_eq!(remote.complete(&long(20 << 20), &mut crate::ignore), Err(Error::Timeout));
+    assert!((whole..LONG).contains(&begun.elapsed()));
+    drop(listener);
+}
