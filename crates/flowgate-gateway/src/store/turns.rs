@@ -14,9 +14,10 @@ use super::{Kept, PRAGMAS, Place, StoreError};
 
 /// What is in the write-ahead log is brought into the file after so many turns, beside them: whoever brings it there waits for
 /// the disk. Much at once would keep turns waiting, too. Only if that does not get anywhere, it is done [by a turn](super::PRAGMAS).
-const BETWEEN_CHECKPOINTS: u32 = 32;
+const BETWEEN_CHECKPOINTS: u32 = 128;
 
-/// The write-ahead log begins anew when it has so many pages, which are 64 MiB. The turn that begins it waits for the disk.
+/// The write-ahead log begins anew when it has so many pages. The turn that begins it waits for the disk, and so do others
+/// meanwhile.
 const LONG_LOG: i64 = 16_384;
 
 /// The connection for turns.
