@@ -299,9 +299,14 @@ impl Conversation {
     /// Goes on with a turn that has ended, without another message of the user.
     pub fn go_on(&mut self) {
         self.put(|| Input::GoOn);
-        if matches!(self.phase, Phase::User) && self.view.is_none() {
+        if self.is_over() {
             self.start();
         }
+    }
+
+    /// Whether nothing more is needed for this turn: it is the user's.
+    pub fn is_over(&self) -> bool {
+        matches!(self.phase, Phase::User) && self.view.is_none()
     }
 
     /// What the next step would be shown at `label`.

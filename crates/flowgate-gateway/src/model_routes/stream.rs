@@ -17,6 +17,7 @@ use serde_json::Value;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use super::{CONVERSATION, Gone};
+use crate::reply::Reply;
 
 /// What goes from a turn to the client.
 #[derive(Debug)]
@@ -24,6 +25,10 @@ pub(crate) enum Part {
     /// The answer begins, with these headers.
     Begin(Vec<(&'static str, String)>),
     Bytes(Vec<u8>),
+    /// Nothing comes after this, though the turn may still have something to tidy up.
+    Last(Vec<u8>),
+    /// The answer in one piece, the same way.
+    Whole(Reply),
 }
 
 /// Parts that may wait for a client to take them.
@@ -79,15 +84,19 @@ impl Outgoing {
     /// Sends what is left of the answer.
     pub(crate) fn finish(&mut self, completion: &Completion) {
         let events = self.writer.take().map(|writer| writer.finish(completion)).unwrap_or_default();
-        self.send(&events);
+        self.send_as(Part::Last, &events);
     }
 
     /// Breaks the answer off with an error.
     pub(crate) fn fail(&mut self, status: StatusCode, message: &str) {
-        self.send(&[broken_off(self.api, status, message)]);
+        self.send_as(Part::Last, &[broken_off(self.api, status, message)]);
     }
 
     fn send(&mut self, events: &[Event]) {
+        self.send_as(Part::Bytes, events);
+    }
+
+    fn send_as(&mut self, part: fn(Vec<u8>) -> Part, events: &[Event]) {
         if events.is_empty() || self.is_lost {
             return;
         }
@@ -95,7 +104,7 @@ impl Outgoing {
             self.put(Part::Begin(vec![(CONVERSATION, self.conversation.clone())]));
         }
         let bytes: String = events.iter().map(Event::encode).collect();
-        self.put(Part::Bytes(bytes.into_bytes()));
+        self.put(part(bytes.into_bytes()));
     }
 
     fn put(&mut self, part: Part) {
@@ -126,7 +135,7 @@ pub(crate) fn response(headers: &[(&'static str, String)], parts: Receiver<Part>
 
 /// A response of events, which come as they happen; when it is dropped, whoever sends them is told.
 pub(crate) fn events(parts: Receiver<Part>, gone: Gone) -> Response {
-    let mut response = Response::new(Body::new(Incoming { parts, _gone: gone }));
+    let mut response = Response::new(Body::new(Incoming { parts, is_over: false, _gone: gone }));
     let headers = response.headers_mut();
     let known = |text: &'static str| HeaderValue::from_static(text);
     headers.insert(header::CONTENT_TYPE, known("text/event-stream; charset=utf-8"));
@@ -137,6 +146,7 @@ pub(crate) fn events(parts: Receiver<Part>, gone: Gone) -> Response {
 
 struct Incoming {
     parts: Receiver<Part>,
+    is_over: bool,
     _gone: Gone,
 }
 
@@ -148,13 +158,24 @@ impl HttpBody for Incoming {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        loop {
-            return match self.parts.poll_recv(context) {
-                Poll::Ready(Some(Part::Bytes(bytes))) => Poll::Ready(Some(Ok(Frame::data(bytes.into())))),
-                Poll::Ready(Some(Part::Begin(_))) => continue,
-                Poll::Ready(None) => Poll::Ready(None),
-                Poll::Pending => Poll::Pending,
+        while !self.is_over {
+            let bytes = match self.parts.poll_recv(context) {
+                Poll::Ready(Some(Part::Bytes(bytes))) => bytes,
+                Poll::Ready(Some(Part::Last(bytes))) => {
+                    self.is_over = true;
+                    bytes
+                }
+                Poll::Ready(Some(Part::Begin(_) | Part::Whole(_))) => continue,
+                Poll::Ready(None) => break,
+                Poll::Pending => return Poll::Pending,
             };
+            return Poll::Ready(Some(Ok(Frame::data(bytes.into()))));
         }
+        Poll::Ready(None)
+    }
+
+    /// So that the end is sent together with what is last.
+    fn is_end_stream(&self) -> bool {
+        self.is_over
     }
 }

@@ -320,6 +320,10 @@ struct Watch<'a> {
 
 impl Observer for Watch<'_> {
     fn stands(&mut self, conversation: &Conversation) {
+        // What is left then goes out with the end of the answer.
+        if conversation.is_over() {
+            return;
+        }
         self.before = said(conversation.replies());
         if let Some(stream) = self.stream.as_mut()
             && let Some(rest) = self.before.strip_prefix(stream.sent())

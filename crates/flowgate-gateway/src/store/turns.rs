@@ -3,12 +3,13 @@
 //! sqlx asks SQLite from a thread of its own, and each statement is a way there and back: that takes longer than to keep a
 //! turn. So most turns have a connection of their own, to a store that no other gateway uses.
 
+use std::ops::Deref;
 use std::path::Path;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use rusqlite::{Connection, OpenFlags, OptionalExtension as _, TransactionBehavior, params};
+use rusqlite::{Connection, OpenFlags, OptionalExtension as _, params};
 
 use super::{Kept, PRAGMAS, Place, StoreError};
 
@@ -83,7 +84,7 @@ impl Turns {
         let mut state = self.state();
         let State { connection, count, checkpoints } = &mut *state;
         let Kept { client, conversation, turns, inputs, prefixes, forgotten, longest, .. } = kept;
-        let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let tx = Begun::new(connection)?;
         let sql = "UPDATE conversations SET turns = turns + 1, bytes = ?1, holder = '', held_until = 0 \
                    WHERE id = ?2 AND turns = ?3 AND holder = '' \
                    RETURNING abs(unixepoch('subsec') * 1000 - used) > 60000";
@@ -126,6 +127,37 @@ impl Turns {
             checkpoints.ask();
         }
         Ok(())
+    }
+}
+
+/// A transaction, which is taken back when it is dropped. rusqlite's own are read as SQL each time.
+struct Begun<'c>(&'c Connection);
+
+impl<'c> Begun<'c> {
+    fn new(connection: &'c Connection) -> Result<Self, StoreError> {
+        connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+        Ok(Self(connection))
+    }
+
+    fn commit(self) -> Result<(), StoreError> {
+        self.prepare_cached("COMMIT")?.execute([])?;
+        Ok(())
+    }
+}
+
+impl Deref for Begun<'_> {
+    type Target = Connection;
+
+    fn deref(&self) -> &Connection {
+        self.0
+    }
+}
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        if !self.is_autocommit() {
+            let _ = self.execute_batch("ROLLBACK");
+        }
     }
 }
 
