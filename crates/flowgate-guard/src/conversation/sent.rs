@@ -106,7 +106,7 @@ impl Conversation {
         sent.known += stayed;
         let mut items: Vec<Option<Item>> = match goes_on {
             true => Vec::new(),
-            false => std::mem::take(&mut self.items).into_iter().map(Some).collect(),
+            false => self.items.take().into_iter().map(Some).collect(),
         };
         let start =
             |index: usize| index.checked_sub(1).and_then(|i| known.get(i)).map_or(before, |k| k.until);
