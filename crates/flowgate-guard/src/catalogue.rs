@@ -5,6 +5,7 @@
 //! shown is not on offer.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use flowgate::label::Label;
 use flowgate::monitor::{Monitor, PushError};
@@ -54,7 +55,7 @@ pub(crate) struct Catalogue {
 
 #[derive(Debug)]
 pub(crate) struct Known {
-    pub(crate) offered: Offered,
+    pub(crate) offered: Arc<Offered>,
     /// What the model calls it.
     name: String,
     /// Its description as an event, if it is not the operator's.
@@ -68,7 +69,7 @@ impl Catalogue {
     ///
     /// # Errors
     /// If the session has no room for the descriptions.
-    pub(crate) fn new(monitor: &mut Monitor, tools: Vec<Offered>) -> Result<Self, PushError> {
+    pub(crate) fn new(monitor: &mut Monitor, tools: Vec<Arc<Offered>>) -> Result<Self, PushError> {
         let mut catalogue = Self::default();
         catalogue.update(monitor, tools)?;
         Ok(catalogue)
@@ -78,7 +79,11 @@ impl Catalogue {
     ///
     /// # Errors
     /// If the session has no room for the descriptions.
-    pub(crate) fn update(&mut self, monitor: &mut Monitor, tools: Vec<Offered>) -> Result<(), PushError> {
+    pub(crate) fn update(
+        &mut self,
+        monitor: &mut Monitor,
+        tools: Vec<Arc<Offered>>,
+    ) -> Result<(), PushError> {
         monitor.declare_tools(tools.iter().map(|offered| &offered.tool));
         let mut known = std::mem::take(&mut self.entries);
         let mut taken: HashSet<String> = [slot::LOOK.to_owned()].into();

@@ -46,7 +46,7 @@ use crate::links;
 use crate::redact::{Hidden, Names};
 use crate::screener::{Tagged, tool_filter};
 use crate::slot::Slot;
-use crate::view::{Answer, Item, Made, Source, Step, View};
+use crate::view::{Answer, Begun, Item, Items, Made, Source, Step, View};
 
 /// What a conversation waits for.
 #[derive(Debug)]
@@ -149,7 +149,7 @@ pub struct Conversation {
     monitor: Monitor,
     settings: Settings,
     catalogue: Catalogue,
-    items: Vec<Item>,
+    items: Items,
     /// The lowest label, and what was raised on it.
     levels: Vec<Level>,
     base: Label,
@@ -185,7 +185,7 @@ pub struct Conversation {
     /// Calls that ran beside the chat, and what they answered.
     beside: HashMap<String, EventId>,
     /// What was offered last, if all of it could be taken in.
-    offered: Option<Vec<Offered>>,
+    offered: Option<Vec<Arc<Offered>>>,
     /// What was put in since it was last taken out, if that is kept.
     inputs: Option<Vec<Input>>,
 }
@@ -196,11 +196,11 @@ impl Conversation {
     /// # Errors
     /// If the session has no room for what servers say of their tools.
     pub fn new(mut monitor: Monitor, tools: Vec<Offered>, settings: Settings) -> Result<Self, PushError> {
-        let catalogue = Catalogue::new(&mut monitor, tools)?;
+        let catalogue = Catalogue::new(&mut monitor, tools.into_iter().map(Arc::new).collect())?;
         let clearance = Clearance::of(&monitor);
         let strictest = monitor.strictest(catalogue.tools());
         let base = monitor.policy().space().greatest_below(&strictest, &clearance.model);
-        let (items, levels, turn) = (Vec::new(), Vec::new(), Turn::default());
+        let (items, levels, turn) = (Items::default(), Vec::new(), Turn::default());
         let phase = Phase::User;
         Ok(Self {
             monitor,
@@ -478,7 +478,14 @@ impl Conversation {
     }
 
     fn show(&mut self, label: Label) -> Need {
-        let view = self.view_at(label);
+        // A roster holds for one turn.
+        let has_roster = self.roster.is_some();
+        let begun = if has_roster { Begun::default() } else { self.items.begun(&label) };
+        let (view, calls) = self.source(None).view_from(label, begun);
+        debug_assert_eq!(view, self.view_at(label), "what was shown is shown again as it would be anew");
+        if !has_roster {
+            self.items.show(view.clone(), calls);
+        }
         self.turn.spent.hidden += view.names.len();
         self.view = Some(view.clone());
         Need::Complete(view)

@@ -8,24 +8,27 @@
 
 mod client;
 pub(crate) mod memory;
+mod print;
 mod seen;
 
 use std::collections::HashSet;
-use std::fmt::{self, Write as _};
 use std::ops::Range;
 
 use flowgate::label::Label;
-use flowgate_lm::chat::{Message, Part};
+use flowgate_lm::chat::Message;
 use sha2::{Digest as _, Sha256};
 
 pub use client::{Client, Template};
 pub use memory::Recollected;
 pub use seen::{Learned, Remembered, SHORTEST, Seen, Span};
 
+use print::Print;
+
 /// The messages of one session, as the caller holds them.
 #[derive(Debug, Default)]
 pub struct History {
     known: Vec<Known>,
+    prefixes: Prefixes,
     /// How many events and steps have been told to the client's [`Seen`].
     pub(crate) told: (usize, usize),
     /// How many items of the conversation stand before the first message that the caller holds.
@@ -45,26 +48,25 @@ pub struct Chat<'m> {
 impl<'m> Chat<'m> {
     /// The chat that has these messages.
     pub fn of(messages: &'m [Message]) -> Self {
-        Self { messages, digests: messages.iter().map(digest).collect() }
+        let mut print = Print::default();
+        Self { messages, digests: messages.iter().map(|message| print.digest(message)).collect() }
     }
 
     /// What it has in common with a session that it goes on with, shortest first.
     pub fn prefixes(&self) -> Vec<Prefix> {
-        prefixes(self.marked())
+        let is_written = |message: &Message| matches!(message, Message::Assistant { .. });
+        let mut prefixes = Prefixes::default();
+        let marked = self.digests.iter().zip(self.messages);
+        marked.for_each(|(digest, message)| prefixes.push(digest, is_written(message)));
+        prefixes.all
     }
 
     /// The last of these.
     pub fn longest_prefix(&self) -> Option<Prefix> {
         let is_written = |message: &Message| matches!(message, Message::Assistant { .. });
         let last = self.messages.iter().rposition(is_written)?;
-        let all =
-            self.digests.iter().take(last + 1).fold(Sha256::new(), |all, digest| all.chain_update(digest));
-        Some(all.finalize().into())
-    }
-
-    fn marked(&self) -> impl Iterator<Item = (Digested, bool)> {
-        let is_written = |message: &Message| matches!(message, Message::Assistant { .. });
-        self.digests.iter().copied().zip(self.messages.iter().map(is_written))
+        let all = self.digests.get(..=last)?;
+        Some(Sha256::digest(all.as_flattened()).into())
     }
 }
 
@@ -82,7 +84,7 @@ pub(crate) struct Known {
 
 impl Known {
     pub(crate) fn new(message: &Message, label: Label, until: usize) -> Self {
-        Self { digest: digest(message), is_written: false, label, until }
+        Self { digest: Print::default().digest(message), is_written: false, label, until }
     }
 
     /// The same as what the model wrote here: a chat that goes on with it belongs here.
@@ -130,7 +132,7 @@ impl History {
 
     /// What a chat has in common with this session that goes on with it, shortest first.
     pub fn prefixes(&self) -> Vec<Prefix> {
-        prefixes(self.known.iter().map(|known| (known.digest, known.is_written)))
+        self.prefixes.all.clone()
     }
 
     pub(crate) fn known(&self) -> &[Known] {
@@ -138,17 +140,27 @@ impl History {
     }
 
     pub(crate) fn set(&mut self, known: Vec<Known>) {
-        self.known = known;
+        (self.known, self.prefixes) = (Vec::with_capacity(known.len()), Prefixes::default());
+        known.into_iter().for_each(|known| self.push(known));
     }
 
     pub(crate) fn push(&mut self, known: Known) {
+        self.prefixes.push(&known.digest, known.is_written);
         self.known.push(known);
+    }
+
+    /// All known messages stand where they stood, the last of them up to here, and these come behind them.
+    pub(crate) fn go_on(&mut self, until: usize, new: Vec<Known>) {
+        if let Some(last) = self.known.last_mut() {
+            last.until = until;
+        }
+        new.into_iter().for_each(|known| self.push(known));
     }
 
     /// The digests of a chat that begins with this many messages that are known, and goes on with these.
     pub(crate) fn digests_with(&self, kept: usize, rest: &[Message]) -> Vec<Digested> {
         let known = self.known.iter().take(kept).map(|known| known.digest);
-        known.chain(rest.iter().map(digest)).collect()
+        known.chain(Chat::of(rest).digests).collect()
     }
 
     /// Compares what was sent with what is known.
@@ -215,101 +227,28 @@ fn common_beginnings<T: PartialEq>(pattern: &[T], text: &[T]) -> Vec<usize> {
     lengths.split_off(pattern.len().min(all))
 }
 
-fn prefixes(messages: impl Iterator<Item = ([u8; 32], bool)>) -> Vec<Prefix> {
-    let mut before = Sha256::new();
-    let mut prefixes = Vec::new();
-    for (digest, is_written) in messages {
-        before.update(digest);
+/// What stands for the beginnings of a chat, which only grows.
+#[derive(Debug, Clone, Default)]
+struct Prefixes {
+    all: Vec<Prefix>,
+    /// All messages so far.
+    before: Sha256,
+}
+
+impl Prefixes {
+    fn push(&mut self, digest: &Digested, is_written: bool) {
+        self.before.update(digest);
         if is_written {
-            prefixes.push(before.clone().finalize().into());
+            self.all.push(self.before.clone().finalize().into());
         }
-    }
-    prefixes
-}
-
-/// Stands for a message, by everything that it says.
-fn digest(message: &Message) -> Digested {
-    let mut all = Hashed(Sha256::new());
-    // What takes no text cannot fail.
-    let _ = match message {
-        Message::System(parts) => all.write_str("system ").and_then(|()| all.parts(parts)),
-        Message::User(parts) => all.write_str("user ").and_then(|()| all.parts(parts)),
-        Message::Assistant { text, calls } => all
-            .write_str("assistant ")
-            .and_then(|()| all.quoted(text))
-            .and_then(|()| write!(all, " {calls:?}")),
-        Message::Tool { call_id, content, is_error } => write!(all, "tool {call_id:?} ")
-            .and_then(|()| all.parts(content))
-            .and_then(|()| write!(all, " {is_error}")),
-    };
-    all.0.finalize().into()
-}
-
-/// Hashes what is written as it is written. What stands for a message is the print of it for debugging, which is slow to make;
-/// so what need not be escaped in it is not looked at letter by letter.
-struct Hashed(Sha256);
-
-impl fmt::Write for Hashed {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.0.update(text.as_bytes());
-        Ok(())
-    }
-}
-
-impl Hashed {
-    fn parts(&mut self, parts: &[Part]) -> fmt::Result {
-        let [Part::Text(text)] = parts else { return write!(self, "{parts:?}") };
-        self.write_str("[Text(")?;
-        self.quoted(text)?;
-        self.write_str(")]")
-    }
-
-    /// A text in quotation marks.
-    fn quoted(&mut self, text: &str) -> fmt::Result {
-        let is_plain = |byte: &u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\');
-        if !text.as_bytes().iter().all(is_plain) {
-            return write!(self, "{text:?}");
-        }
-        self.write_str("\"")?;
-        self.write_str(text)?;
-        self.write_str("\"")
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use flowgate_lm::chat::ToolCall;
+    use flowgate_lm::chat::Part;
 
     use super::*;
-
-    /// What has been kept of chats was made so.
-    #[test]
-    fn a_message_is_known_by_its_print() {
-        let check = |message: Message| {
-            let print = match &message {
-                Message::System(parts) => format!("system {parts:?}"),
-                Message::User(parts) => format!("user {parts:?}"),
-                Message::Assistant { text, calls } => format!("assistant {text:?} {calls:?}"),
-                Message::Tool { call_id, content, is_error } => {
-                    format!("tool {call_id:?} {content:?} {is_error}")
-                }
-            };
-            assert_eq!(digest(&message), <[u8; 32]>::from(Sha256::digest(print.as_bytes())), "{print}");
-        };
-        let image = || Part::ImageUrl("https://x.org/a.png".to_owned());
-        let call = ToolCall { id: "c\"".to_owned(), name: "f".to_owned(), arguments: "{}".to_owned() };
-        for text in
-            ["", "Hello, it's 5 o'clock.", "a \"quoted\" word", "back\\slash", "two\nlines", "ä\u{301}\u{7f}"]
-        {
-            for parts in [vec![Part::from(text)], vec![Part::from(text), image()], vec![image()], vec![]] {
-                check(Message::System(parts.clone()));
-                check(Message::User(parts.clone()));
-                check(Message::Tool { call_id: text.to_owned(), content: parts, is_error: true });
-            }
-            check(Message::Assistant { text: text.to_owned(), calls: Vec::new() });
-            check(Message::Assistant { text: text.to_owned(), calls: vec![call.clone()] });
-        }
-    }
 
     #[test]
     fn the_longest_prefix_is_the_last() {
@@ -324,6 +263,37 @@ mod tests {
         }
     }
 
+    /// However messages came to be known, what stands for them is the same.
+    #[test]
+    fn prefixes_grow_with_the_messages() {
+        let known = |text: &str| -> Vec<Known> {
+            let known = |message: &Message| Known::new(message, Label::BOTTOM, 0);
+            let mark = |(c, known): (char, Known)| if c.is_uppercase() { known.written() } else { known };
+            text.chars().zip(messages(text).iter().map(known)).map(mark).collect()
+        };
+        let check = |steps: &[(&str, &str)]| {
+            let mut history = History::new();
+            for (how, text) in steps {
+                match *how {
+                    "set" => history.set(known(text)),
+                    "go on" => history.go_on(7, known(text)),
+                    _ => known(text).into_iter().for_each(|known| history.push(known)),
+                }
+                let mut before = Sha256::new();
+                let mut expected: Vec<Prefix> = Vec::new();
+                for known in history.known() {
+                    before.update(known.digest);
+                    expected.extend(known.is_written.then(|| Prefix::from(before.clone().finalize())));
+                }
+                assert_eq!(history.prefixes(), expected, "{steps:?}");
+            }
+        };
+        check(&[("push", "a"), ("push", "B"), ("push", "cD")]);
+        check(&[("set", "aB"), ("push", "C"), ("go on", "de"), ("push", "F")]);
+        check(&[("set", "aBcD"), ("set", "aBx"), ("push", "Y"), ("set", "")]);
+        check(&[("go on", ""), ("go on", "a"), ("push", "B")]);
+    }
+
     /// One letter is one message.
     fn messages(text: &str) -> Vec<Message> {
         text.chars().map(|c| Message::User(vec![Part::Text(c.to_string())])).collect()
@@ -334,7 +304,8 @@ mod tests {
         let check = |known: &'static str, sent: &'static str, expected: (usize, &str, &str, &str)| {
             let known_messages = messages(known);
             let known_list = known_messages.iter().map(|m| Known::new(m, Label::BOTTOM, 0)).collect();
-            let history = History { known: known_list, ..History::default() };
+            let mut history = History::new();
+            history.set(known_list);
             let found = history.align(&Chat::of(&messages(sent)).digests);
             let part = |of: &'static str, range: Range<usize>| of.get(range).unwrap();
             let shown =

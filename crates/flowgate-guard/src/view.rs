@@ -4,18 +4,22 @@
 //! tools, ids. Ids and the names of what is hidden are numbered anew in every view, so that they do not tell how much
 //! was left out.
 
+mod items;
+
 use std::fmt::Write as _;
 use std::sync::Arc;
 
 use flowgate::label::Label;
 use flowgate::monitor::Monitor;
 use flowgate::trace::{Body, EventId, Tool};
-use flowgate_lm::chat::{Message, Part, Request, Sampling, ToolCall, ToolChoice};
+use flowgate_lm::chat::{Message, Part, Request, Sampling, ToolCall, ToolChoice, ToolSpec};
 use serde_json::Value;
 
 use crate::catalogue::Catalogue;
 use crate::redact::{Held, Names, Redactor};
 use crate::slot;
+
+pub(crate) use items::{Begun, Items};
 
 /// What a model is shown for one step.
 #[derive(Debug, Clone, PartialEq)]
@@ -98,10 +102,15 @@ pub(crate) struct Source<'a> {
 impl Source<'_> {
     /// The view at `label`.
     pub(crate) fn view(&self, label: Label) -> View {
-        let mut names = Names::tagging(self.tag);
-        let mut messages = Vec::new();
-        let mut calls = 0;
-        for item in self.items {
+        let names = Names::tagging(self.tag);
+        self.view_from(label, Begun { names, ..Begun::default() }).0
+    }
+
+    /// The same where it is known how it begins, and how many calls it shows.
+    pub(crate) fn view_from(&self, label: Label, begun: Begun) -> (View, usize) {
+        let Begun { mut messages, mut names, mut calls, items, tools } = begun;
+        let hid = !names.is_empty();
+        for item in self.items.iter().skip(items) {
             match item {
                 Item::Said(event) => messages.extend(self.said(*event, false, &label, &mut names)),
                 Item::Sent(event) => messages.extend(self.said(*event, true, &label, &mut names)),
@@ -113,16 +122,19 @@ impl Source<'_> {
                 Item::Step(step) => self.step(step, &label, &mut names, &mut calls, &mut messages),
             }
         }
-        let hides = !names.all().is_empty();
-        let specs = self.catalogue.at(self.monitor, &label).map(|known| known.spec(self.can_slot && hides));
-        let is_offered = |name: &String| self.roster.is_none_or(|roster| roster.contains(name));
-        let mut tools: Vec<_> = specs.filter(|spec| is_offered(&spec.name)).collect();
-        if self.can_look && hides {
-            tools.push(slot::look_spec());
-        }
+        let hides = !names.is_empty();
+        let tools = tools.filter(|_| hides == hid).unwrap_or_else(|| self.tools(&label, hides));
         let sampling = self.sampling.clone();
         let request = Request { messages, tools, choice: ToolChoice::Auto, sampling };
-        View { label, request: Arc::new(request), names }
+        (View { label, request: Arc::new(request), names }, calls)
+    }
+
+    /// The tools on offer in a view at `label`, which hides something or does not.
+    fn tools(&self, label: &Label, hides: bool) -> Vec<ToolSpec> {
+        let specs = self.catalogue.at(self.monitor, label).map(|known| known.spec(self.can_slot && hides));
+        let is_offered = |name: &String| self.roster.is_none_or(|roster| roster.contains(name));
+        let look = (self.can_look && hides).then(slot::look_spec);
+        specs.filter(|spec| is_offered(&spec.name)).chain(look).collect()
     }
 
     fn said(&self, id: EventId, is_known: bool, label: &Label, names: &mut Names) -> Option<Message> {

@@ -4,6 +4,8 @@
 //! All calls of a message are judged, one after the other, before any is handed over. What comes back is the answer to a call
 //! that was handed over, once; anything else that looks like an answer is nobody's.
 
+use std::sync::Arc;
+
 use flowgate::label::Label;
 use flowgate::monitor::{Authorized, PushError};
 use flowgate::trace::{Body, Entry, EventId, Output, Tool};
@@ -74,11 +76,14 @@ impl Conversation {
     /// If the session has no room.
     pub fn offer(&mut self, tools: Vec<Offered>) -> Result<(), PushError> {
         // Agents say the same with every message.
-        if self.offered.as_ref() == Some(&tools) {
+        let is_same = |offered: &Vec<Arc<Offered>>| offered.iter().map(Arc::as_ref).eq(&tools);
+        if self.offered.as_ref().is_some_and(is_same) {
             return Ok(());
         }
         self.put(|| Input::Offer(tools.clone()));
         self.offered = None;
+        self.items.forget_shown();
+        let tools: Vec<Arc<Offered>> = tools.into_iter().map(Arc::new).collect();
         self.catalogue.update(&mut self.monitor, tools.clone())?;
         self.offered = Some(tools);
         let strictest = self.monitor.strictest(self.catalogue.tools());

@@ -81,7 +81,10 @@ impl Conversation {
         self.delivered.clear();
         // Answers to calls of the last message go on with the turn; everything else begins one.
         let mut is_resumed = self.waits_for_answers() && !self.waits_for_decision();
-        let known = history.known().to_vec();
+        // Most chats only go on: then everything stays where it is.
+        let length = history.known().len();
+        let goes_on = found.kept == length && length > 0;
+        let known = if goes_on { Vec::new() } else { history.known().to_vec() };
         let gone = known.get(found.gone.clone()).unwrap_or_default();
         let floor = gone.iter().fold(Label::BOTTOM, |floor, known| floor.join(&known.label));
         let mut sent = Sent { gone: gone.len(), ..Sent::default() };
@@ -91,23 +94,19 @@ impl Conversation {
         let is_made = |message: &chat::Message| {
             matches!(message, chat::Message::Assistant { .. } | chat::Message::Tool { .. })
         };
-        let held_elsewhere = match known.is_empty() {
+        let held_elsewhere = match length == 0 {
             true => rest.iter().rposition(is_made).map_or(0, |last| last + 1),
             false => 0,
         };
         let top = self.monitor.policy().space().top();
 
         let before = *history.before.get_or_insert(self.items.len());
-        // Most chats only go on: then everything stays where it is.
-        let goes_on = found.kept == known.len() && !known.is_empty();
-        let mut now = if goes_on { known.clone() } else { Vec::new() };
-        if let Some(last) = now.last_mut() {
-            *last = last.moved(self.items.len());
-        }
-        sent.known += now.len();
+        let stayed = if goes_on { length } else { 0 };
+        let (mut now, until) = (Vec::new(), self.items.len());
+        sent.known += stayed;
         let mut items: Vec<Option<Item>> = match goes_on {
             true => Vec::new(),
-            false => std::mem::take(&mut self.items).into_iter().map(Some).collect(),
+            false => self.items.take().into_iter().map(Some).collect(),
         };
         let start =
             |index: usize| index.checked_sub(1).and_then(|i| known.get(i)).map_or(before, |k| k.until);
@@ -117,7 +116,7 @@ impl Conversation {
         self.items.extend(items.get_mut(..before).into_iter().flatten().filter_map(Option::take));
 
         let behind = found.instead.end + found.retained.len();
-        let stands = (now.len()..found.kept).map(Stands::Known);
+        let stands = (stayed..found.kept).map(Stands::Known);
         let order = stands
             .chain(found.instead.map(|index| Stands::New(index, Some(floor))))
             .chain(found.retained.map(Stands::Known))
@@ -150,7 +149,10 @@ impl Conversation {
                 }
             }
         }
-        history.set(now);
+        match goes_on {
+            true => history.go_on(until, now),
+            false => history.set(now),
+        }
         history.told.1 = self.items.len();
         self.tell_memory(memory, history);
         if is_resumed && !self.levels.is_empty() {

@@ -8,9 +8,7 @@
 //! chosen by its hash alone, so that two texts with 20 letters in common have chosen the same group there. What is
 //! chosen points to the text, which then says how far the match reaches.
 
-use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, HashMap};
-use std::hash::{Hash, Hasher};
 use std::ops::Range;
 
 use serde_json::Value;
@@ -18,7 +16,7 @@ use serde_json::Value;
 /// The shortest span that counts, in letters and digits.
 pub const SHORTEST: usize = 20;
 /// How many letters one group has.
-const GROUP: usize = 8;
+const GROUP: usize = size_of::<u64>();
 /// Of how many neighbouring groups one is chosen.
 const WINDOW: usize = SHORTEST - GROUP + 1;
 /// How many letters are remembered, if nobody says otherwise: at most some 100 MB.
@@ -107,7 +105,9 @@ impl Seen {
     pub fn recall(&mut self, kept: Remembered) {
         let label = self.number(&kept.label);
         let new = self.new.take();
-        self.remember(kept.letters.into_bytes(), label);
+        let letters = kept.letters.into_bytes();
+        let chosen = winnow(&letters);
+        self.remember(letters, chosen, label);
         self.new = new;
     }
 
@@ -117,15 +117,15 @@ impl Seen {
         if letters.len() < SHORTEST {
             return;
         }
-        let number = self.number(label);
-        if self.knows(&letters, number) {
+        let (number, chosen) = (self.number(label), winnow(&letters));
+        if self.knows(&letters, &chosen, number) {
             return;
         }
         if let Some(new) = &mut self.new {
             let letters = String::from_utf8_lossy(&letters).into_owned();
             new.texts.push(Remembered { label: label.clone(), letters });
         }
-        self.remember(letters, number);
+        self.remember(letters, chosen, number);
     }
 
     fn number(&mut self, label: &Value) -> usize {
@@ -135,16 +135,16 @@ impl Seen {
         })
     }
 
-    /// Whether this very text is remembered with this label.
-    fn knows(&self, letters: &[u8], label: usize) -> bool {
-        let Some((hash, place)) = winnow(letters).into_iter().next() else { return false };
-        let mut same = self.chosen.get(&hash).into_iter().flatten().filter(|(_, at)| *at == place);
+    /// Whether this very text, of which these groups are chosen, is remembered with this label.
+    fn knows(&self, letters: &[u8], chosen: &[(u64, usize)], label: usize) -> bool {
+        let Some((hash, place)) = chosen.first() else { return false };
+        let mut same = self.chosen.get(hash).into_iter().flatten().filter(|(_, at)| at == place);
         same.any(|(id, _)| {
             self.texts.get(*id).is_some_and(|text| text.label == label && text.letters == letters)
         })
     }
 
-    fn remember(&mut self, letters: Vec<u8>, label: usize) {
+    fn remember(&mut self, mut letters: Vec<u8>, chosen: Vec<(u64, usize)>, label: usize) {
         if self.letters + letters.len() > self.room {
             self.forget();
             self.note_forgotten(label);
@@ -153,10 +153,11 @@ impl Seen {
             return self.note_forgotten(label);
         }
         let id = self.texts.len();
-        for (hash, place) in winnow(&letters) {
+        for (hash, place) in chosen {
             self.chosen.entry(hash).or_default().push((id, place));
         }
         self.letters += letters.len();
+        letters.shrink_to_fit();
         self.texts.push(Text { letters, label });
     }
 
@@ -252,8 +253,13 @@ impl Default for Seen {
 /// What is written in a text, in lower case, and where each byte of it stands there. Spaces, signs of ASCII and escapes are
 /// no part of it: they change when a text is quoted.
 fn letters(text: &str) -> (Vec<u8>, Vec<Range<usize>>) {
-    let (mut letters, mut places) = (Vec::new(), Vec::new());
+    let (mut letters, mut places) = (Vec::with_capacity(text.len()), Vec::with_capacity(text.len()));
     let mut put = |c: char, place: Range<usize>| {
+        if c.is_ascii() {
+            letters.extend(u8::try_from(c.to_ascii_lowercase()));
+            places.push(place);
+            return;
+        }
         for lower in c.to_lowercase() {
             let mut buffer = [0; 4];
             for byte in lower.encode_utf8(&mut buffer).bytes() {
@@ -304,13 +310,9 @@ fn is_written(c: char) -> bool {
 fn winnow(letters: &[u8]) -> Vec<(u64, usize)> {
     let hashes: Vec<u64> = letters
         .windows(GROUP)
-        .map(|group| {
-            let mut hasher = DefaultHasher::new();
-            group.hash(&mut hasher);
-            hasher.finish()
-        })
+        .filter_map(|group| Some(mix(u64::from_le_bytes(group.try_into().ok()?))))
         .collect();
-    let mut chosen: Vec<(u64, usize)> = Vec::new();
+    let mut chosen: Vec<(u64, usize)> = Vec::with_capacity(2 * hashes.len() / WINDOW + 1);
     for (start, window) in hashes.windows(WINDOW.min(hashes.len().max(1))).enumerate() {
         let least = window.iter().enumerate().min_by_key(|(_, hash)| **hash);
         if let Some((offset, hash)) = least
@@ -320,6 +322,13 @@ fn winnow(letters: &[u8]) -> Vec<(u64, usize)> {
         }
     }
     chosen
+}
+
+/// The hash of a group: a permutation, so no two groups have the same (MurmurHash3's finalizer).
+fn mix(group: u64) -> u64 {
+    let group = (group ^ (group >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    let group = (group ^ (group >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    group ^ (group >> 33)
 }
 
 /// How far `a` around `i` and `b` around `j` are the same, in `a`.

@@ -2,7 +2,7 @@
 
 use flowgate::trace::Tool;
 use flowgate_guard::approve::Decision;
-use flowgate_guard::conversation::{Ended, Method, Turn};
+use flowgate_guard::conversation::{Ended, Method, Need, Turn};
 use flowgate_guard::history::{Chat, Client, History};
 use flowgate_guard::journal::Input;
 use flowgate_guard::{Offered, Words};
@@ -282,4 +282,36 @@ fn an_offer_is_put_in_when_it_is_another() {
     }
     agent.run.conversation.set_sampling(Sampling { max_tokens: Some(1), ..Sampling::default() });
     assert_eq!(offers(&mut agent), 1);
+}
+
+/// What has changed of what was shown is shown as it is now: an answer that came late, and the tools.
+#[test]
+fn what_was_shown_is_shown_as_it_is_now() {
+    let mut agent = Elsewhere::new();
+    let id = agent.says("List it.", &["list {}"]).calls[0].id.clone();
+    agent.says("Are you there?", &["Yes."]);
+    assert!(agent.run.last_view().contains("call_1!: There is no answer."), "{}", agent.run.last_view());
+    agent.answer(&id, "[1]");
+    agent.says("And now?", &["There is one."]);
+    let shown = agent.run.last_view();
+    assert!(shown.contains("call_1: [1]") && shown.ends_with("user: And now?"), "{shown}");
+    assert!(!shown.contains("There is no answer."), "{shown}");
+
+    let tool = |description: &str| Offered {
+        tool: Tool::local("list"),
+        description: description.to_owned(),
+        parameters: json!({"type": "object"}),
+        output: None,
+        words: Words::Operator,
+    };
+    for description in ["lists", "lists all", "lists all"] {
+        agent.run.conversation.offer(vec![tool(description)]).unwrap();
+        agent.chat.push(Message::User(vec![Part::from("Go on.")]));
+        agent.run.conversation.sent(&mut agent.client, &mut agent.history, &agent.chat).unwrap();
+        let Need::Complete(view) = agent.run.conversation.need() else { panic!("the model is asked") };
+        let shown: Vec<&str> = view.request.tools.iter().map(|tool| tool.description.as_str()).collect();
+        assert_eq!(shown, [description]);
+        drop(view);
+        agent.go(&["Yes."]);
+    }
 }
