@@ -255,7 +255,8 @@ def test_a_disk_that_is_full(start, tmp_path):
     assert ask(gateway, "again", name="0")[0] == 200
     with sqlite3.connect(tmp_path / "flowgate.db") as store:
         assert store.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-        assert store.execute("SELECT turns FROM conversations WHERE name = '0'").fetchone() == (2,)
+        count = "SELECT COUNT(*) FROM conversations JOIN turns ON conversation = id WHERE name = '0'"
+        assert store.execute(count).fetchone() == (2,)
     store.close()
 
 

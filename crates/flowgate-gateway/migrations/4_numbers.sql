@@ -10,8 +10,6 @@ CREATE TABLE conversations (
     name TEXT NOT NULL,
     basis TEXT NOT NULL,
     key TEXT NOT NULL,
-    turns BIGINT NOT NULL,
-    bytes BIGINT NOT NULL,
     -- To the minute.
     used BIGINT NOT NULL,
     holder TEXT NOT NULL,
@@ -19,20 +17,22 @@ CREATE TABLE conversations (
     UNIQUE (client, name)
 );
 CREATE INDEX conversations_used ON conversations (client, used);
-INSERT INTO conversations (client, name, basis, key, turns, bytes, used, holder, held_until)
-SELECT client, name, basis, key, turns, bytes, used, holder, held_until FROM old_conversations;
+INSERT INTO conversations (client, name, basis, key, used, holder, held_until)
+SELECT client, name, basis, key, used, holder, held_until FROM old_conversations;
 
--- `prefixes` are those that came with the turn, with spaces between them: they are deleted with their conversation.
+-- `bytes` are those of all turns up to this one. `prefixes` are those that came with it, with spaces between them: they are deleted
+-- with their conversation.
 CREATE TABLE turns (
     conversation BIGINT NOT NULL,
     number BIGINT NOT NULL,
+    bytes BIGINT NOT NULL,
     prefixes TEXT NOT NULL,
     inputs TEXT NOT NULL,
     PRIMARY KEY (conversation, number),
     FOREIGN KEY (conversation) REFERENCES conversations (id) ON DELETE CASCADE
 );
-INSERT INTO turns (conversation, number, prefixes, inputs)
-SELECT id, number, CASE WHEN number > 0 THEN '' ELSE COALESCE((
+INSERT INTO turns (conversation, number, bytes, prefixes, inputs)
+SELECT id, number, SUM(octet_length(inputs)) OVER (PARTITION BY id ORDER BY number), CASE WHEN number > 0 THEN '' ELSE COALESCE((
     SELECT string_agg(prefix, ' ') FROM old_prefixes
     WHERE old_prefixes.client = old_turns.client AND old_prefixes.name = old_turns.name
 ), '') END, inputs

@@ -238,15 +238,13 @@ pub(crate) fn wait<T>(work: impl Future<Output = Result<T, StoreError>>) -> Resu
 }
 
 /// How every connection to SQLite is set up.
-const PRAGMAS: [&str; 6] = [
-    // Of a file that is made anew. A turn changes a few lines in six pages or so, and all of these are written.
-    "PRAGMA page_size = 1024",
+const PRAGMAS: [&str; 5] = [
     "PRAGMA journal_mode = WAL",
     // A crash of the program loses nothing; of the machine, perhaps the last turns, but never a part of one.
     "PRAGMA synchronous = NORMAL",
     "PRAGMA foreign_keys = ON",
     "PRAGMA busy_timeout = 10000",
-    // In pages: 128 MiB with pages of 4 KiB, as older files have. Before that comes who does it beside the turns, but only when
+    // In pages, which are 128 MiB. Before that comes who does it beside the turns, but only when
     // nobody writes does the log begin anew.
     "PRAGMA wal_autocheckpoint = 32768",
 ];

@@ -191,8 +191,11 @@ impl Remote {
         if self.api == Api::ChatCompletions {
             let limit = if self.old_max_tokens { OLD_LIMIT } else { LIMIT };
             let sent = Sent { request, model, stream, limit };
+            // Chats are long, and should not be moved again and again while they are written.
+            let mut body = Vec::with_capacity(sent.size());
             // Our own types have text for keys, so that this does not fail; an empty question is refused.
-            return serde_json::to_string(&sent).unwrap_or_default();
+            let written = serde_json::to_writer(&mut body, &sent);
+            return written.ok().and_then(|()| String::from_utf8(body).ok()).unwrap_or_default();
         }
         self.api.encode_request(request, model, stream).to_string()
     }

@@ -29,6 +29,8 @@ use crate::store::{self, Kept, Opened, Seen, Store, StoreError, Transaction, wai
 
 /// How long a request waits for another one that goes on with the same conversation in another gateway.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// How often it is said of a conversation that it is used.
+const STALE: Duration = Duration::from_secs(60);
 /// How much memory a conversation takes that is as short as can be, roughly.
 const LEAST: usize = 64 << 10;
 /// How much memory a conversation takes for each byte that was put in, roughly.
@@ -43,6 +45,8 @@ pub(crate) struct Session {
     pub(crate) recalled: Option<String>,
     /// Its number: no other conversation has it.
     id: i64,
+    /// When it was said last that it is used.
+    touched: Instant,
     /// How many turns are kept, and their bytes.
     turns: i64,
     bytes: i64,
@@ -311,10 +315,12 @@ impl Sessions {
         let inputs = session.row().map_err(|_| StoreError::Damaged("an input has no JSON"))?;
         let prefixes = session.history.prefixes();
         let longest = prefixes.last().map(hex);
+        let is_stale = session.touched.elapsed() > STALE;
         let kept = Kept {
             client: &spec.name,
             name,
             conversation: session.id,
+            is_stale,
             turns: session.turns,
             bytes: session.bytes,
             inputs: &inputs,
@@ -334,6 +340,9 @@ impl Sessions {
                 Ok(kept)
             }))?,
         };
+        if is_stale {
+            session.touched = Instant::now();
+        }
         session.turns += 1;
         session.bytes = session.bytes.saturating_add(i64::try_from(inputs.len()).unwrap_or(i64::MAX));
         session.prefixes = prefixes;
@@ -483,7 +492,7 @@ fn bring_up(client: &Known, session: Option<&mut Session>, opened: &Opened) -> b
         session.prefixes = session.history.prefixes();
         session.recalled = None;
     }
-    (session.turns, session.bytes) = (opened.turns, opened.bytes);
+    (session.turns, session.bytes, session.touched) = (opened.turns, opened.bytes, Instant::now());
     true
 }
 
@@ -515,6 +524,7 @@ fn new(client: &Known, id: i64, key: &str) -> Result<Session, Failure> {
     let (history, recalled, prefixes) = (History::new(), None, Vec::new());
     Ok(Session {
         id,
+        touched: Instant::now(),
         conversation,
         history,
         recalled,

@@ -50,6 +50,8 @@ pub(crate) struct Kept<'a> {
     pub(crate) name: &'a str,
     /// Its number.
     pub(crate) conversation: i64,
+    /// Whether it was said long ago that it is used.
+    pub(crate) is_stale: bool,
     /// How many turns were kept before.
     pub(crate) turns: i64,
     /// Bytes of those.
@@ -137,12 +139,17 @@ impl Store {
             let (holder, until) = if self.is_shared { (self.holder.as_str(), HELD) } else { ("", 0) };
             let sql = "UPDATE conversations SET holder = $1, held_until = {now} + $2, used = {used} \
                        WHERE client = $3 AND name = $4 AND (holder = $1 OR held_until < {now} OR held_until > {now} + 4 * $2 OR $2 = 0) \
-                       RETURNING basis, key, turns, bytes, id";
+                       RETURNING basis, key, id";
             let take = sqlx::query(self.timed(sql)).bind(holder).bind(until).bind(client).bind(name);
             if let Some(row) = take.fetch_optional(&mut *tx).await? {
                 if row.try_get::<String, _>(0)? == basis {
-                    let (key, turns, bytes) = (row.try_get(1)?, row.try_get(2)?, row.try_get(3)?);
-                    let id = row.try_get(4)?;
+                    let (key, id) = (row.try_get(1)?, row.try_get(2)?);
+                    let sql = "SELECT number, bytes FROM turns WHERE conversation = $1 ORDER BY number DESC LIMIT 1";
+                    let last = sqlx::query(sql).bind(id).fetch_optional(&mut *tx).await?;
+                    let (turns, bytes) = match last {
+                        Some(last) => (last.try_get::<i64, _>(0)? + 1, last.try_get(1)?),
+                        None => (0, 0),
+                    };
                     let inputs = inputs(&mut tx, id, known).await?;
                     tx.commit().await?;
                     return Ok(Opened { id, key, turns, bytes, inputs });
@@ -150,8 +157,8 @@ impl Store {
                 self.cache.forget_chat(client, name);
                 delete_named(&mut tx, client, name).await?;
             }
-            let sql = "INSERT INTO conversations (client, name, basis, key, turns, bytes, used, holder, held_until) \
-                       VALUES ($1, $2, $3, $4, 0, 0, {now}, $5, {now} + $6) ON CONFLICT DO NOTHING RETURNING id";
+            let sql = "INSERT INTO conversations (client, name, basis, key, used, holder, held_until) \
+                       VALUES ($1, $2, $3, $4, {now}, $5, {now} + $6) ON CONFLICT DO NOTHING RETURNING id";
             let insert = sqlx::query(self.timed(sql)).bind(client).bind(name).bind(basis).bind(key);
             let inserted = insert.bind(holder).bind(until).fetch_optional(&mut *tx).await?;
             let id = inserted.ok_or(StoreError::Held)?.try_get(0)?;
@@ -251,7 +258,7 @@ impl Store {
     /// Deletes the conversations that were not used for so many milliseconds; how many.
     pub(crate) async fn delete_unused(&self, age: i64) -> Result<u64, StoreError> {
         // Few at a time, since nobody else can write to a file meanwhile.
-        let sql = "UPDATE conversations SET turns = turns \
+        let sql = "UPDATE conversations SET used = used \
                    WHERE id IN (SELECT id FROM conversations WHERE used < {now} - $1 AND held_until < {now} LIMIT 32) \
                    AND used < {now} - $1 AND held_until < {now} RETURNING id, client, name";
         let mut count = 0;
@@ -351,6 +358,12 @@ pub(crate) async fn keep_tenant(
     Ok(())
 }
 
+/// Keeps a turn if it is the next one.
+pub(super) const INSERT: &str = "INSERT INTO turns (conversation, number, bytes, prefixes, inputs) \
+     SELECT $1, $2, $3, $4, $5 \
+     WHERE $2 = 0 OR EXISTS (SELECT 1 FROM turns WHERE conversation = $1 AND number = $2 - 1) \
+     ON CONFLICT DO NOTHING";
+
 /// Keeps a turn of a conversation, if none was kept since, and lets others go on with it.
 pub(crate) async fn keep_turn(
     store: &Store,
@@ -358,18 +371,19 @@ pub(crate) async fn keep_turn(
     kept: &Kept<'_>,
 ) -> Result<(), StoreError> {
     let Kept { client, name, conversation, turns, inputs, prefixes, forgotten, .. } = kept;
-    let bytes = kept.bytes();
     store.cache.forget_prefixes(client, name, prefixes);
     let holder = if store.is_shared { store.holder.as_str() } else { "" };
-    let sql = "UPDATE conversations SET turns = turns + 1, bytes = $1, used = {used}, holder = '', held_until = 0 \
-               WHERE id = $2 AND turns = $3 AND holder = $4";
-    let update = sqlx::query(store.timed(sql)).bind(bytes).bind(conversation).bind(turns).bind(holder);
+    let sql =
+        "UPDATE conversations SET used = {used}, holder = '', held_until = 0 WHERE id = $1 AND holder = $2";
+    let update = sqlx::query(store.timed(sql)).bind(conversation).bind(holder);
     if update.execute(&mut **tx).await?.rows_affected() != 1 {
         return Err(StoreError::Overtaken);
     }
-    let sql = "INSERT INTO turns (conversation, number, prefixes, inputs) VALUES ($1, $2, $3, $4)";
-    let insert = sqlx::query(sql).bind(conversation).bind(turns).bind(prefixes.join(" ")).bind(*inputs);
-    insert.execute(&mut **tx).await?;
+    let insert = sqlx::query(INSERT).bind(conversation).bind(turns).bind(kept.bytes());
+    let insert = insert.bind(prefixes.join(" ")).bind(*inputs);
+    if insert.execute(&mut **tx).await?.rows_affected() != 1 {
+        return Err(StoreError::Overtaken);
+    }
     for prefix in *forgotten {
         let sql = "DELETE FROM prefixes WHERE prefix = $1 AND conversation = $2";
         sqlx::query(sql).bind(prefix).bind(conversation).execute(&mut **tx).await?;
@@ -441,7 +455,7 @@ async fn inputs(tx: &mut Transaction, id: i64, from: i64) -> Result<Vec<String>,
 
 async fn delete_named(tx: &mut Transaction, client: &str, name: &str) -> Result<(), StoreError> {
     // From here on, nobody keeps a turn of it.
-    let sql = "UPDATE conversations SET turns = turns WHERE client = $1 AND name = $2 RETURNING id";
+    let sql = "UPDATE conversations SET used = used WHERE client = $1 AND name = $2 RETURNING id";
     match sqlx::query(sql).bind(client).bind(name).fetch_optional(&mut **tx).await? {
         Some(row) => delete(tx, row.try_get(0)?).await,
         None => Ok(()),

@@ -39,9 +39,9 @@ mod tests {
     /// A conversation of each of two clients, and one that has no turn.
     const OLD: [&str; 3] = [
         "INSERT INTO conversations (client, name, basis, key, turns, bytes, used, holder, held_until) \
-         VALUES ('c', 'one', 'b', 'k1', 2, 4, 7, '', 0), ('d', 'one', 'b', 'k2', 1, 2, 8, '', 0), ('c', 'none', 'b', 'k3', 0, 0, 9, '', 0)",
+         VALUES ('c', 'one', 'b', 'k1', 2, 5, 7, '', 0), ('d', 'one', 'b', 'k2', 1, 2, 8, '', 0), ('c', 'none', 'b', 'k3', 0, 0, 9, '', 0)",
         "INSERT INTO turns (client, name, number, inputs) \
-         VALUES ('c', 'one', 0, 'i0'), ('c', 'one', 1, 'i1'), ('d', 'one', 0, 'j0')",
+         VALUES ('c', 'one', 0, 'i0'), ('c', 'one', 1, 'ü1'), ('d', 'one', 0, 'j0')",
         "INSERT INTO prefixes (client, prefix, name) \
          VALUES ('c', 'p0', 'one'), ('c', 'p1', 'one'), ('d', 'p0', 'one')",
     ];
@@ -58,7 +58,7 @@ mod tests {
 
         let store = Store::open(place).await.unwrap();
         for (client, name, key, inputs) in [
-            ("c", "one", "k1", vec!["i0", "i1"]),
+            ("c", "one", "k1", vec!["i0", "ü1"]),
             ("d", "one", "k2", vec!["j0"]),
             ("c", "none", "k3", vec![]),
         ] {
@@ -69,7 +69,7 @@ mod tests {
             );
         }
         let opened = store.open_conversation(("c", "one"), "b", "k", 0).await.unwrap();
-        assert_eq!((opened.turns, opened.bytes, opened.inputs.len()), (2, 4, 2));
+        assert_eq!((opened.turns, opened.bytes, opened.inputs.len()), (2, 5, 2));
         for (client, prefix, name) in [("c", "p1", Some("one")), ("d", "p0", Some("one")), ("d", "p1", None)]
         {
             let found = store.of_chat(client, &[prefix.to_owned()]).await.unwrap();

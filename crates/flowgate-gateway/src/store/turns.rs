@@ -9,8 +9,9 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use rusqlite::{Connection, OpenFlags, OptionalExtension as _, params};
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension as _, params};
 
+use super::conversations::INSERT;
 use super::{Kept, PRAGMAS, Place, StoreError};
 
 /// What is in the write-ahead log is brought into the file after so many turns, beside them: whoever brings it there waits for
@@ -57,8 +58,8 @@ impl Turns {
         basis: &str,
         key: &str,
     ) -> Result<Option<i64>, StoreError> {
-        let sql = "INSERT INTO conversations (client, name, basis, key, turns, bytes, used, holder, held_until) \
-                   VALUES (?1, ?2, ?3, ?4, 0, 0, CAST(unixepoch('subsec') * 1000 AS INTEGER), '', 0) \
+        let sql = "INSERT INTO conversations (client, name, basis, key, used, holder, held_until) \
+                   VALUES (?1, ?2, ?3, ?4, CAST(unixepoch('subsec') * 1000 AS INTEGER), '', 0) \
                    ON CONFLICT DO NOTHING RETURNING id";
         let state = self.state();
         let mut insert = state.connection.prepare_cached(sql)?;
@@ -85,20 +86,22 @@ impl Turns {
         let State { connection, count, checkpoints } = &mut *state;
         let Kept { client, conversation, turns, inputs, prefixes, forgotten, longest, .. } = kept;
         let tx = Begun::new(connection)?;
-        let sql = "UPDATE conversations SET turns = turns + 1, bytes = ?1, holder = '', held_until = 0 \
-                   WHERE id = ?2 AND turns = ?3 AND holder = '' \
-                   RETURNING abs(unixepoch('subsec') * 1000 - used) > 60000";
-        let is_stale: Option<bool> = tx
-            .prepare_cached(sql)?
-            .query_row(params![kept.bytes(), conversation, turns], |row| row.get(0))
-            .optional()?;
-        if is_stale.ok_or(StoreError::Overtaken)? {
+        if kept.is_stale {
             let sql =
                 "UPDATE conversations SET used = CAST(unixepoch('subsec') * 1000 AS INTEGER) WHERE id = ?1";
             tx.prepare_cached(sql)?.execute(params![conversation])?;
         }
-        let sql = "INSERT INTO turns (conversation, number, prefixes, inputs) VALUES (?1, ?2, ?3, ?4)";
-        tx.prepare_cached(sql)?.execute(params![conversation, turns, prefixes.join(" "), inputs])?;
+        let mut insert = tx.prepare_cached(INSERT)?;
+        match insert.execute(params![conversation, turns, kept.bytes(), prefixes.join(" "), inputs]) {
+            Ok(1) => {}
+            Ok(_) => return Err(StoreError::Overtaken),
+            // The conversation was deleted.
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => {
+                return Err(StoreError::Overtaken);
+            }
+            Err(error) => return Err(error.into()),
+        }
+        drop(insert);
         for prefix in *forgotten {
             let sql = "DELETE FROM prefixes WHERE prefix = ?1 AND conversation = ?2";
             tx.prepare_cached(sql)?.execute(params![prefix, conversation])?;
@@ -247,6 +250,7 @@ mod tests {
             client: "c",
             name,
             conversation,
+            is_stale: true,
             turns,
             bytes: 0,
             inputs: "[]",

@@ -337,7 +337,7 @@ fn a_database_that_is_restarted_under_load() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let kept: Vec<(String, i64)> = runtime.block_on(async {
         let mut connection = sqlx::PgConnection::connect(home.database().unwrap()).await.unwrap();
-        let sql = "SELECT name, turns FROM conversations ORDER BY name";
+        let sql = "SELECT name, COUNT(*) FROM conversations JOIN turns ON conversation = id GROUP BY name ORDER BY name";
         sqlx::query_as(sql).fetch_all(&mut connection).await.unwrap()
     });
     for ((conversation, good), (name, turns)) in answered.into_iter().zip(kept) {

@@ -31,6 +31,24 @@ pub(crate) struct Sent<'a> {
     pub(crate) limit: &'static str,
 }
 
+impl Sent<'_> {
+    /// Bytes that it takes, roughly, if few of them are escaped.
+    pub(crate) fn size(&self) -> usize {
+        let part = |part: &Part| match part {
+            Part::Text(text) | Part::ImageUrl(text) | Part::ImageData { data: text, .. } => text.len(),
+        };
+        let message = |message: &Message| match message {
+            Message::System(parts) | Message::User(parts) => parts.iter().map(part).sum(),
+            Message::Assistant { text, calls } => {
+                text.len() + calls.iter().map(|call| 96 + call.arguments.len()).sum::<usize>()
+            }
+            Message::Tool { content, .. } => 64 + content.iter().map(part).sum::<usize>(),
+        };
+        let messages = self.request.messages.iter().map(|each| 40 + message(each) * 17 / 16);
+        1024 + messages.sum::<usize>() + 512 * self.request.tools.len()
+    }
+}
+
 impl Serialize for Sent<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Request { messages, tools, choice, sampling } = self.request;
