@@ -27,9 +27,11 @@ pub(crate) enum Part {
     Bytes(Vec<u8>),
     /// Nothing comes after this, though the turn may still have something to tidy up.
     Last(Vec<u8>),
-    /// The answer in one piece, the same way.
+    /// The answer in one piece, a stream that came all at once included. Nothing comes after this either.
     Whole(Reply),
 }
+
+const EVENTS: &str = "text/event-stream; charset=utf-8";
 
 /// Parts that may wait for a client to take them.
 const WAITING: usize = 16;
@@ -84,7 +86,11 @@ impl Outgoing {
     /// Sends what is left of the answer.
     pub(crate) fn finish(&mut self, completion: &Completion) {
         let events = self.writer.take().map(|writer| writer.finish(completion)).unwrap_or_default();
-        self.send_as(Part::Last, &events);
+        if self.begun {
+            return self.send_as(Part::Last, &events);
+        }
+        let reply = Reply::document(EVENTS, encoded(&events)).named(CONVERSATION, &self.conversation);
+        self.put(Part::Whole(reply));
     }
 
     /// Breaks the answer off with an error.
@@ -103,13 +109,16 @@ impl Outgoing {
         if !std::mem::replace(&mut self.begun, true) {
             self.put(Part::Begin(vec![(CONVERSATION, self.conversation.clone())]));
         }
-        let bytes: String = events.iter().map(Event::encode).collect();
-        self.put(part(bytes.into_bytes()));
+        self.put(part(encoded(events)));
     }
 
     fn put(&mut self, part: Part) {
         self.is_lost |= self.parts.blocking_send(part).is_err();
     }
+}
+
+fn encoded(events: &[Event]) -> Vec<u8> {
+    events.iter().map(Event::encode).collect::<String>().into_bytes()
 }
 
 /// What ends a stream whose answer cannot go on.
@@ -138,7 +147,7 @@ pub(crate) fn events(parts: Receiver<Part>, gone: Gone) -> Response {
     let mut response = Response::new(Body::new(Incoming { parts, is_over: false, _gone: gone }));
     let headers = response.headers_mut();
     let known = |text: &'static str| HeaderValue::from_static(text);
-    headers.insert(header::CONTENT_TYPE, known("text/event-stream; charset=utf-8"));
+    headers.insert(header::CONTENT_TYPE, known(EVENTS));
     headers.insert(header::CACHE_CONTROL, known("no-store"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, known("nosniff"));
     response
