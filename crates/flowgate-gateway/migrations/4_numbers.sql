@@ -39,12 +39,13 @@ SELECT id, number, SUM(octet_length(inputs)) OVER (PARTITION BY id ORDER BY numb
 FROM old_turns JOIN conversations ON conversations.client = old_turns.client AND conversations.name = old_turns.name;
 
 CREATE TABLE prefixes (
+    client TEXT NOT NULL,
     prefix TEXT NOT NULL,
     conversation BIGINT NOT NULL,
-    PRIMARY KEY (prefix, conversation)
+    PRIMARY KEY (client, prefix, conversation)
 ) {in_one_place};
-INSERT INTO prefixes (prefix, conversation)
-SELECT prefix, id
+INSERT INTO prefixes (client, prefix, conversation)
+SELECT old_prefixes.client, prefix, id
 FROM old_prefixes JOIN conversations ON conversations.client = old_prefixes.client AND conversations.name = old_prefixes.name;
 
 DROP TABLE old_prefixes;

@@ -222,8 +222,10 @@ impl ModelRoutes {
         };
         drop(held);
         let done = done.and_then(|completion| kept.map(|()| completion));
-        // Who has the answer may ask again at once.
-        received.at_work.end();
+        // Who has the answer may ask again at once; but not who does not take it.
+        if parts.capacity() > 1 {
+            received.at_work.end();
+        }
         match (done, stream) {
             (Ok(completion), Some(mut stream)) => {
                 stream.finish(&completion);

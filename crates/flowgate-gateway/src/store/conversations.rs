@@ -93,11 +93,10 @@ impl Store {
     ) -> Result<Option<String>, StoreError> {
         let (others, longest) = prefixes.split_at(prefixes.len().saturating_sub(FIRST));
         for chunk in std::iter::once(longest).chain(others.rchunks(CHUNK)) {
-            let places: Vec<String> = (0..chunk.len()).map(|index| format!("${}", index + 2)).collect();
             let sql = format!(
                 "SELECT prefix, name FROM prefixes JOIN conversations ON conversations.id = prefixes.conversation \
-                 WHERE client = $1 AND prefix IN ({})",
-                places.join(", ")
+                 WHERE prefixes.client = $1 AND prefix IN ({})",
+                places(2, chunk.len())
             );
             let mut query = sqlx::query(AssertSqlSafe(sql)).bind(client);
             for prefix in chunk {
@@ -267,8 +266,9 @@ impl Store {
                 let mut tx = self.begin().await?;
                 let rows = sqlx::query(self.timed(sql)).bind(age).fetch_all(&mut *tx).await?;
                 for row in &rows {
-                    self.cache.forget_chat(row.try_get(1)?, row.try_get(2)?);
-                    delete(&mut tx, row.try_get(0)?).await?;
+                    let client: String = row.try_get(1)?;
+                    self.cache.forget_chat(&client, &row.try_get::<String, _>(2)?);
+                    delete(&mut tx, &client, row.try_get(0)?).await?;
                 }
                 tx.commit().await?;
                 Ok(rows.len() as u64)
@@ -385,12 +385,13 @@ pub(crate) async fn keep_turn(
         return Err(StoreError::Overtaken);
     }
     for prefix in *forgotten {
-        let sql = "DELETE FROM prefixes WHERE prefix = $1 AND conversation = $2";
-        sqlx::query(sql).bind(prefix).bind(conversation).execute(&mut **tx).await?;
+        let sql = "DELETE FROM prefixes WHERE client = $1 AND prefix = $2 AND conversation = $3";
+        sqlx::query(sql).bind(*client).bind(prefix).bind(conversation).execute(&mut **tx).await?;
     }
     for prefix in *prefixes {
-        let sql = "INSERT INTO prefixes (prefix, conversation) VALUES ($1, $2) ON CONFLICT DO NOTHING";
-        sqlx::query(sql).bind(prefix).bind(conversation).execute(&mut **tx).await?;
+        let sql =
+            "INSERT INTO prefixes (client, prefix, conversation) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING";
+        sqlx::query(sql).bind(*client).bind(prefix).bind(conversation).execute(&mut **tx).await?;
     }
     Ok(())
 }
@@ -457,24 +458,35 @@ async fn delete_named(tx: &mut Transaction, client: &str, name: &str) -> Result<
     // From here on, nobody keeps a turn of it.
     let sql = "UPDATE conversations SET used = used WHERE client = $1 AND name = $2 RETURNING id";
     match sqlx::query(sql).bind(client).bind(name).fetch_optional(&mut **tx).await? {
-        Some(row) => delete(tx, row.try_get(0)?).await,
+        Some(row) => delete(tx, client, row.try_get(0)?).await,
         None => Ok(()),
     }
 }
 
 /// Deletes a conversation that nobody keeps a turn of meanwhile.
-async fn delete(tx: &mut Transaction, id: i64) -> Result<(), StoreError> {
+async fn delete(tx: &mut Transaction, client: &str, id: i64) -> Result<(), StoreError> {
     let sql = "SELECT prefixes FROM turns WHERE conversation = $1 AND prefixes <> ''";
-    for row in sqlx::query(sql).bind(id).fetch_all(&mut **tx).await? {
-        for prefix in row.try_get::<String, _>(0)?.split(' ') {
-            let sql = "DELETE FROM prefixes WHERE prefix = $1 AND conversation = $2";
-            sqlx::query(sql).bind(prefix).bind(id).execute(&mut **tx).await?;
-        }
+    let rows = sqlx::query(sql).bind(id).fetch_all(&mut **tx).await?;
+    let rows: Vec<String> = rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
+    let prefixes: Vec<&str> = rows.iter().flat_map(|row| row.split(' ')).collect();
+    for chunk in prefixes.chunks(CHUNK) {
+        let sql = format!(
+            "DELETE FROM prefixes WHERE client = $1 AND conversation = $2 AND prefix IN ({})",
+            places(3, chunk.len())
+        );
+        let query = sqlx::query(AssertSqlSafe(sql)).bind(client).bind(id);
+        chunk.iter().fold(query, |query, prefix| query.bind(*prefix)).execute(&mut **tx).await?;
     }
     // Its turns with it.
     let sql = "DELETE FROM conversations WHERE id = $1";
     sqlx::query(sql).bind(id).execute(&mut **tx).await?;
     Ok(())
+}
+
+/// So many places for values, from number `first` on.
+fn places(first: usize, count: usize) -> String {
+    let places: Vec<String> = (first..first + count).map(|number| format!("${number}")).collect();
+    places.join(", ")
 }
 
 #[cfg(test)]

@@ -5,9 +5,10 @@
 
 use std::ops::Deref;
 use std::path::Path;
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension as _, params};
 
@@ -21,6 +22,9 @@ const BETWEEN_CHECKPOINTS: u32 = 128;
 /// The write-ahead log begins anew when it has so many pages. The turn that begins it waits for the disk, and so do others
 /// meanwhile.
 const LONG_LOG: i64 = 16_384;
+
+/// If nobody asks for a checkpoint for so long, the write-ahead log may begin anew at any time.
+const QUIET: Duration = Duration::from_secs(2);
 
 /// The connection for turns.
 #[derive(Debug)]
@@ -60,10 +64,13 @@ impl Turns {
     ) -> Result<Option<i64>, StoreError> {
         let sql = "INSERT INTO conversations (client, name, basis, key, used, holder, held_until) \
                    VALUES (?1, ?2, ?3, ?4, CAST(unixepoch('subsec') * 1000 AS INTEGER), '', 0) \
-                   ON CONFLICT DO NOTHING RETURNING id";
+                   ON CONFLICT DO NOTHING";
         let state = self.state();
         let mut insert = state.connection.prepare_cached(sql)?;
-        Ok(insert.query_row(params![client, name, basis, key], |row| row.get(0)).optional()?)
+        // It is kept when this returns. What a statement returns row by row is kept only after the last, and a failure then is
+        // not told.
+        let is_new = insert.execute(params![client, name, basis, key])? == 1;
+        Ok(is_new.then(|| state.connection.last_insert_rowid()))
     }
 
     /// The names that a query finds of a client's conversations.
@@ -103,19 +110,18 @@ impl Turns {
         }
         drop(insert);
         for prefix in *forgotten {
-            let sql = "DELETE FROM prefixes WHERE prefix = ?1 AND conversation = ?2";
-            tx.prepare_cached(sql)?.execute(params![prefix, conversation])?;
+            let sql = "DELETE FROM prefixes WHERE client = ?1 AND prefix = ?2 AND conversation = ?3";
+            tx.prepare_cached(sql)?.execute(params![client, prefix, conversation])?;
         }
         for prefix in *prefixes {
-            let sql = "INSERT INTO prefixes (prefix, conversation) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
-            tx.prepare_cached(sql)?.execute(params![prefix, conversation])?;
+            let sql = "INSERT INTO prefixes (client, prefix, conversation) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING";
+            tx.prepare_cached(sql)?.execute(params![client, prefix, conversation])?;
         }
-        let sql = "SELECT 1 FROM prefixes JOIN conversations ON conversations.id = prefixes.conversation \
-                   WHERE prefix = ?1 AND conversation <> ?2 AND client = ?3";
+        let sql = "SELECT 1 FROM prefixes WHERE client = ?1 AND prefix = ?2 AND conversation <> ?3";
         let other = match longest {
             Some(longest) => tx
                 .prepare_cached(sql)?
-                .query_row(params![longest, conversation, client], |_| Ok(()))
+                .query_row(params![client, longest, conversation], |_| Ok(()))
                 .optional()?
                 .is_some(),
             None => true,
@@ -189,11 +195,24 @@ impl Checkpoints {
         let (asked, asks) = sync_channel::<()>(1);
         let work = move || {
             let mut pages = 0;
-            for () in asks {
-                reader.read_on(pages < LONG_LOG);
-                // What fails is tried again. It waits for nobody who reads or writes, and they do not wait for it.
-                let checkpoint = "PRAGMA wal_checkpoint(PASSIVE)";
-                pages = connection.query_row(checkpoint, [], |row| row.get(1)).unwrap_or_default();
+            loop {
+                match asks.recv_timeout(QUIET) {
+                    Ok(()) => {}
+                    // What else is written brings itself into the file, and must not wait for us.
+                    Err(RecvTimeoutError::Timeout) => {
+                        reader.read_on(false);
+                        continue;
+                    }
+                    Err(RecvTimeoutError::Disconnected) => return,
+                }
+                let is_long = pages >= LONG_LOG;
+                reader.read_on(!is_long);
+                // It begins anew if no turn comes during the last of these, which have ever less to do.
+                for _ in 0..if is_long { 4 } else { 1 } {
+                    // What fails is tried again. It waits for nobody who reads or writes, and they do not wait for it.
+                    let checkpoint = "PRAGMA wal_checkpoint(PASSIVE)";
+                    pages = connection.query_row(checkpoint, [], |row| row.get(1)).unwrap_or_default();
+                }
             }
         };
         let thread = std::thread::Builder::new().name("checkpoints".to_owned()).spawn(work);
@@ -349,6 +368,32 @@ mod tests {
             store.delete_conversation("c", "three").await.unwrap();
             assert_eq!((store.of_known_chat("c", "r"), of_chat(&store, "r").await), (None, None));
         }
+    }
+
+    /// While turns come the log does not begin anew; when they do not, it may.
+    #[tokio::test]
+    async fn nobody_keeps_the_log_from_beginning_anew_for_long() {
+        let places = Places::new("log");
+        let [_, place] = places.each();
+        let store = Store::open(&place).await.unwrap();
+        let one = ("one", open(&store, "one").await);
+        for number in 0..i64::from(super::BETWEEN_CHECKPOINTS) {
+            store.keep_alone(&kept(one, number, &[])).unwrap();
+        }
+        let other = super::connect(place.file().unwrap(), None).unwrap();
+        other.execute_batch("PRAGMA busy_timeout = 100").unwrap();
+        let is_kept = || {
+            let checkpoint = "PRAGMA wal_checkpoint(TRUNCATE)";
+            other.query_row(checkpoint, [], |row| row.get::<_, bool>(0)).unwrap()
+        };
+        let begun = std::time::Instant::now();
+        let wait = |until: bool| {
+            while is_kept() != until {
+                assert!(begun.elapsed() < super::super::PATIENCE, "{until}");
+            }
+        };
+        wait(true);
+        wait(false);
     }
 
     /// Who keeps turns without a pause keeps nobody else from it.
