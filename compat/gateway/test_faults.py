@@ -236,8 +236,8 @@ def test_a_clock_that_jumps(start, tmp_path, jump):
 
 
 def test_a_disk_that_is_full(start, tmp_path):
-    """Files may not grow beyond 300 kB."""
-    shell = "trap '' XFSZ; ulimit -f 300; exec \"$@\""
+    """Files may not grow beyond 1 MB."""
+    shell = "trap '' XFSZ; ulimit -f 1000; exec \"$@\""
     gateway = start(model=Broken(lambda c: c.sendall(head("200 OK", len(FINE)) + FINE)), shell=shell)
     statuses = []
     for number in range(300):
