@@ -105,7 +105,7 @@ pub(crate) struct Received {
     pub(crate) key: Option<String>,
     /// The conversation, if the client names it.
     pub(crate) conversation: Option<String>,
-    at_work: AtWork,
+    _at_work: AtWork,
 }
 
 impl ModelRoutes {
@@ -157,17 +157,17 @@ impl ModelRoutes {
             return Err(refuse(StatusCode::TOO_MANY_REQUESTS, message));
         };
         let conversation = named.map_err(|why| refusal(api, StatusCode::BAD_REQUEST, &why))?;
-        Ok(Received { api, client, key, conversation, at_work })
+        Ok(Received { api, client, key, conversation, _at_work: at_work })
     }
 
-    /// Answers a request; waits for models, and so runs beside the sockets. An answer goes to `parts`; what is returned is a
-    /// refusal.
+    /// Answers a request; waits for models, and so runs beside the sockets. What is streamed before the
+    /// turn ends goes to `parts`; then there is no reply.
     pub(crate) fn answer(
         &self,
         received: &Received,
         body: &[u8],
         waiting: &Waiting,
-        parts: &Sender<Part>,
+        parts: Sender<Part>,
     ) -> Option<Reply> {
         let api = received.api;
         let bad = |message: &str| refusal(api, StatusCode::BAD_REQUEST, message);
@@ -203,7 +203,7 @@ impl ModelRoutes {
         found: &Found,
         (asked, chat): (&Asked, &Chat<'_>),
         waiting: &Waiting,
-        parts: &Sender<Part>,
+        parts: Sender<Part>,
     ) -> Result<Option<Reply>, turn::Failure> {
         let client = &received.client;
         let mut held = self.sessions.lock(client, found, waiting)?;
@@ -211,7 +211,7 @@ impl ModelRoutes {
         let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
         let id = format!("{}-{created}-{number}", prefix(received.api));
         let head = Head { id: &id, model: &asked.model, created };
-        let stream = Outgoing::new(received.api, head, asked.usage, found.name(), parts.clone());
+        let stream = Outgoing::new(received.api, head, asked.usage, found.name(), parts);
         let mut stream = asked.stream.then_some(stream);
         let done = self.guarded(received, found.name(), &mut held, (asked, chat), waiting, &mut stream);
         // What goes out must be known, whatever happens next.
@@ -222,21 +222,11 @@ impl ModelRoutes {
         };
         drop(held);
         let done = done.and_then(|completion| kept.map(|()| completion));
-        // Who has the answer may ask again at once; but not who does not take it.
-        if parts.capacity() > 1 {
-            received.at_work.end();
-        }
         match (done, stream) {
-            (Ok(completion), Some(mut stream)) => {
-                stream.finish(&completion);
-                Ok(None)
-            }
+            (Ok(completion), Some(mut stream)) => Ok(stream.finish(&completion)),
             (Ok(completion), None) => {
                 let body = received.api.encode_response(&completion, head);
-                let reply = Reply::json(StatusCode::OK, &body).named(CONVERSATION, found.name());
-                // What was asked is taken to pieces when it is answered. There is room: nothing else was sent.
-                let _ = parts.try_send(Part::Whole(reply));
-                Ok(None)
+                Ok(Some(Reply::json(StatusCode::OK, &body).named(CONVERSATION, found.name())))
             }
             (Err(failure), Some(mut stream)) if stream.has_begun() => {
                 stream.fail(failure.status, &failure.message);

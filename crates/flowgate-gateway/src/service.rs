@@ -268,7 +268,7 @@ impl Service {
             event: move |status, message: &str| stream::broken_off(api, status, message),
         };
         let answer =
-            move |waiting: &Waiting, parts| routes.answer(&received, &read.bytes, waiting, &parts).map(named);
+            move |waiting: &Waiting, parts| routes.answer(&received, &read.bytes, waiting, parts).map(named);
         self.talk(|service| &service.turns, broken, answer).await
     }
 

@@ -1,6 +1,6 @@
 //! Who asks, by the key that they send, and how much they may ask.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -78,31 +78,21 @@ impl Known {
     }
 }
 
-/// One of the requests that a client may have at the same time, until it ends or is dropped.
+/// One of the requests that a client may have at the same time, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct AtWork {
-    client: Arc<Known>,
-    has_ended: AtomicBool,
-}
+pub(crate) struct AtWork(Arc<Known>);
 
 impl AtWork {
     /// A place for one more request; `None` if the client has as many as it may.
     pub(crate) fn begin(client: &Arc<Known>) -> Option<Self> {
-        let place = Self { client: Arc::clone(client), has_ended: AtomicBool::new(false) };
+        let place = Self(Arc::clone(client));
         (client.at_work.fetch_add(1, Ordering::Relaxed) < client.spec.parallel).then_some(place)
-    }
-
-    /// The request has its answer.
-    pub(crate) fn end(&self) {
-        if !self.has_ended.swap(true, Ordering::Relaxed) {
-            self.client.at_work.fetch_sub(1, Ordering::Relaxed);
-        }
     }
 }
 
 impl Drop for AtWork {
     fn drop(&mut self) {
-        self.end();
+        self.0.at_work.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

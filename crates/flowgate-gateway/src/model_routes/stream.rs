@@ -25,10 +25,6 @@ pub(crate) enum Part {
     /// The answer begins, with these headers.
     Begin(Vec<(&'static str, String)>),
     Bytes(Vec<u8>),
-    /// Nothing comes after this, though the turn may still have something to tidy up.
-    Last(Vec<u8>),
-    /// The answer in one piece, a stream that came all at once included. Nothing comes after this either.
-    Whole(Reply),
 }
 
 const EVENTS: &str = "text/event-stream; charset=utf-8";
@@ -83,33 +79,29 @@ impl Outgoing {
         self.send(&events);
     }
 
-    /// Sends what is left of the answer.
-    pub(crate) fn finish(&mut self, completion: &Completion) {
+    /// Sends what is left of the answer; or returns all of it, if nothing has been sent.
+    pub(crate) fn finish(&mut self, completion: &Completion) -> Option<Reply> {
         let events = self.writer.take().map(|writer| writer.finish(completion)).unwrap_or_default();
         if self.begun {
-            return self.send_as(Part::Last, &events);
+            self.send(&events);
+            return None;
         }
-        let reply = Reply::document(EVENTS, encoded(&events)).named(CONVERSATION, &self.conversation);
-        self.put(Part::Whole(reply));
+        Some(Reply::document(EVENTS, encoded(&events)).named(CONVERSATION, &self.conversation))
     }
 
     /// Breaks the answer off with an error.
     pub(crate) fn fail(&mut self, status: StatusCode, message: &str) {
-        self.send_as(Part::Last, &[broken_off(self.api, status, message)]);
+        self.send(&[broken_off(self.api, status, message)]);
     }
 
     fn send(&mut self, events: &[Event]) {
-        self.send_as(Part::Bytes, events);
-    }
-
-    fn send_as(&mut self, part: fn(Vec<u8>) -> Part, events: &[Event]) {
         if events.is_empty() || self.is_lost {
             return;
         }
         if !std::mem::replace(&mut self.begun, true) {
             self.put(Part::Begin(vec![(CONVERSATION, self.conversation.clone())]));
         }
-        self.put(part(encoded(events)));
+        self.put(Part::Bytes(encoded(events)));
     }
 
     fn put(&mut self, part: Part) {
@@ -144,7 +136,7 @@ pub(crate) fn response(headers: &[(&'static str, String)], parts: Receiver<Part>
 
 /// A response of events, which come as they happen; when it is dropped, whoever sends them is told.
 pub(crate) fn events(parts: Receiver<Part>, gone: Gone) -> Response {
-    let mut response = Response::new(Body::new(Incoming { parts, is_over: false, _gone: gone }));
+    let mut response = Response::new(Body::new(Incoming { parts, _gone: gone }));
     let headers = response.headers_mut();
     let known = |text: &'static str| HeaderValue::from_static(text);
     headers.insert(header::CONTENT_TYPE, known(EVENTS));
@@ -155,7 +147,6 @@ pub(crate) fn events(parts: Receiver<Part>, gone: Gone) -> Response {
 
 struct Incoming {
     parts: Receiver<Part>,
-    is_over: bool,
     _gone: Gone,
 }
 
@@ -167,24 +158,13 @@ impl HttpBody for Incoming {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        while !self.is_over {
-            let bytes = match self.parts.poll_recv(context) {
-                Poll::Ready(Some(Part::Bytes(bytes))) => bytes,
-                Poll::Ready(Some(Part::Last(bytes))) => {
-                    self.is_over = true;
-                    bytes
-                }
-                Poll::Ready(Some(Part::Begin(_) | Part::Whole(_))) => continue,
-                Poll::Ready(None) => break,
-                Poll::Pending => return Poll::Pending,
+        loop {
+            return match self.parts.poll_recv(context) {
+                Poll::Ready(Some(Part::Bytes(bytes))) => Poll::Ready(Some(Ok(Frame::data(bytes.into())))),
+                Poll::Ready(Some(Part::Begin(_))) => continue,
+                Poll::Ready(None) => Poll::Ready(None),
+                Poll::Pending => Poll::Pending,
             };
-            return Poll::Ready(Some(Ok(Frame::data(bytes.into()))));
         }
-        Poll::Ready(None)
-    }
-
-    /// So that the end is sent together with what is last.
-    fn is_end_stream(&self) -> bool {
-        self.is_over
     }
 }

@@ -72,8 +72,6 @@ impl Service {
                     });
                     return Ok(response);
                 }
-                // What the turn still has to tidy up, it does without us.
-                Some(Part::Whole(reply)) => return Ok(reply.into_response()),
                 _ => work.as_mut().await,
             },
             done = work.as_mut() => done,
@@ -83,7 +81,6 @@ impl Service {
             // It was streamed between two looks.
             Ok(Ok(None)) => match parts.try_recv() {
                 Ok(Part::Begin(headers)) => Ok(stream::response(&headers, parts, gone)),
-                Ok(Part::Whole(reply)) => Ok(reply.into_response()),
                 _ => Err(reply(StatusCode::INTERNAL_SERVER_ERROR, "the turn ended without an answer")),
             },
             Ok(Err(Refused::Busy)) => Err(reply(
