@@ -63,7 +63,7 @@ pub fn close(nonce: &str, name: &str) -> String {
 /// The chat between two copies of the instructions, so that nothing in it is said last (prompt sandwiching).
 fn sandwich(request: &mut Request, instructions: &str) {
     let part = |text: &str| vec![Part::Text(text.to_owned())];
-    request.messages.insert(0, Message::System(part(instructions)));
+    request.messages.edit().insert(0, Message::System(part(instructions)));
     request
         .messages
         .push(Message::User(part(&format!("This is the end of the chat to be judged. {instructions}"))));

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use flowgate::label::Label;
 use flowgate::monitor::Monitor;
 use flowgate::trace::{Body, EventId, Tool};
-use flowgate_lm::chat::{Message, Part, Request, Sampling, ToolCall, ToolChoice, ToolSpec};
+use flowgate_lm::chat::{Message, Messages, Part, Request, Sampling, ToolCall, ToolChoice, ToolSpec};
 use serde_json::Value;
 
 use crate::catalogue::Catalogue;
@@ -156,7 +156,7 @@ impl Source<'_> {
         label: &Label,
         names: &mut Names,
         count: &mut usize,
-        messages: &mut Vec<Message>,
+        messages: &mut Messages,
     ) {
         let first = *count;
         let calls = step.calls.iter().map(|made| {

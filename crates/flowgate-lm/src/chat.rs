@@ -2,14 +2,19 @@
 //!
 //! What a provider calls it is the business of [`wire`](crate::wire).
 
+mod messages;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+pub use messages::Messages;
+pub(crate) use messages::Written;
 
 /// What a model is asked: to write the next message of a chat.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Request {
     /// The chat so far.
-    pub messages: Vec<Message>,
+    pub messages: Messages,
     /// The tools that the model may call.
     pub tools: Vec<ToolSpec>,
     /// Whether it must, may or must not call one.

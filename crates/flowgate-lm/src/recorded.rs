@@ -215,7 +215,7 @@ mod tests {
     }
 
     fn asked(text: &str) -> Request {
-        Request { messages: vec![Message::User(vec![Part::from(text)])], ..Request::default() }
+        Request { messages: vec![Message::User(vec![Part::from(text)])].into(), ..Request::default() }
     }
 
     fn said(text: &str) -> Completion {

@@ -9,7 +9,7 @@
 //! use flowgate_lm::{Complete, Remote, ignore, wire::Api};
 //!
 //! let model = Remote::new(Api::ChatCompletions, "http://localhost:8080/v1", "qwen3")?;
-//! let request = Request { messages: vec![Message::User(vec![Part::from("Hello")])], ..Request::default() };
+//! let request = Request { messages: vec![Message::User(vec![Part::from("Hello")])].into(), ..Request::default() };
 //! println!("{}", model.complete(&request, &mut ignore)?.text);
 //! # Ok::<(), flowgate_lm::Error>(())
 //! ```
@@ -30,7 +30,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::chat::{Completion, Request, Sampling, Usage};
+use crate::chat::{Completion, Request, Sampling, Usage, Written};
 use crate::wire::chat_completions::{LIMIT, OLD_LIMIT, Sent};
 use crate::wire::{Api, MAX_ANSWER};
 use crate::{Complete, Delta, Error, Listener, estimate, sse, tell};
@@ -185,19 +185,16 @@ impl Remote {
         score::Scorer::new(self.client.clone(), self.model.clone(), by)
     }
 
-    /// The body of a request, in JSON.
-    fn body(&self, request: &Request) -> String {
+    /// The body of a request, in JSON, and where its messages end if they are at its beginning.
+    fn body(&self, request: &Request) -> (String, Option<usize>) {
         let (model, stream) = (self.model.as_str(), self.streaming);
         if self.api == Api::ChatCompletions {
             let limit = if self.old_max_tokens { OLD_LIMIT } else { LIMIT };
-            let sent = Sent { request, model, stream, limit };
-            // Chats are long, and should not be moved again and again while they are written.
-            let mut body = Vec::with_capacity(sent.size());
+            let body = Sent { request, model, stream, limit }.body();
             // Our own types have text for keys, so that this does not fail; an empty question is refused.
-            let written = serde_json::to_writer(&mut body, &sent);
-            return written.ok().and_then(|()| String::from_utf8(body).ok()).unwrap_or_default();
+            return body.map_or_else(|_| (String::new(), None), |(body, end)| (body, Some(end)));
         }
-        self.api.encode_request(request, model, stream).to_string()
+        (self.api.encode_request(request, model, stream).to_string(), None)
     }
 
     fn with_defaults<'r>(&self, request: &'r Request) -> Cow<'r, Request> {
@@ -229,7 +226,13 @@ impl Complete for Remote {
             return Err(Error::Unsupported(what));
         }
         let mut chat = Chat { remote: self, request: &request, listener, heard: 0 };
-        self.client.ask(self.api.path(), &self.body(&request), &mut chat)
+        let (mut body, end) = self.body(&request);
+        let answered = self.client.ask(self.api.path(), &body, &mut chat);
+        if let Some(end) = end {
+            body.truncate(end);
+            request.messages.leave_written(Written { text: body, messages: request.messages.len() });
+        }
+        answered
     }
 }
 

@@ -97,7 +97,7 @@ mod tests {
     fn answers_in_order_and_counts() {
         let model = Scripted::list([said("12345678"), said("b")]).named("double");
         let request =
-            Request { messages: vec![Message::User(vec![Part::from("1234")])], ..Request::default() };
+            Request { messages: vec![Message::User(vec![Part::from("1234")])].into(), ..Request::default() };
         assert_eq!(model.name(), "double");
         assert_eq!(model.complete(&request, &mut ignore).unwrap().text, "12345678");
         assert_eq!((model.requests(), model.tokens()), (1, 3));

@@ -97,9 +97,9 @@ fn untagged(request: &Request) -> Option<(Request, bool)> {
     };
     let mut request = request.clone();
     let judge = request.tools.iter().any(|tool| tool.name == ANSWER);
-    request.messages.pop();
-    request.messages.remove(0);
-    for message in &mut request.messages {
+    request.messages.edit().pop();
+    request.messages.edit().remove(0);
+    for message in request.messages.iter_mut() {
         match message {
             Message::System(parts) | Message::User(parts) | Message::Tool { content: parts, .. } => {
                 for part in parts {

@@ -312,7 +312,7 @@ impl Agent {
     /// Asks, and calls `heard` with every piece of text as it comes.
     pub(crate) fn listen(&self, heard: &mut dyn FnMut(&str)) -> Completion {
         let request =
-            Request { messages: self.chat.clone(), tools: self.tools.clone(), ..Request::default() };
+            Request { messages: self.chat.clone().into(), tools: self.tools.clone(), ..Request::default() };
         let listener = &mut |delta: Delta<'_>| {
             if let Delta::Text(text) = delta {
                 heard(text);
@@ -325,7 +325,7 @@ impl Agent {
     pub(crate) fn ask(&self) -> Completion {
         let sampling = Sampling { max_tokens: Some(100), ..Sampling::default() };
         let (messages, choice) = (self.chat.clone(), ToolChoice::Auto);
-        let request = Request { messages, tools: self.tools.clone(), choice, sampling };
+        let request = Request { messages: messages.into(), tools: self.tools.clone(), choice, sampling };
         self.client.complete(&request, &mut |_| std::ops::ControlFlow::Continue(())).unwrap()
     }
 }

@@ -469,10 +469,12 @@ fn fill_request(
     });
     let user = format!("Write the value of `{argument}`.\n\n{task:#}");
     Request {
-        messages: vec![
+        messages: [
             flowgate_lm::chat::Message::System(vec![Part::from(system)]),
             flowgate_lm::chat::Message::User(vec![Part::Text(user)]),
-        ],
+        ]
+        .into_iter()
+        .collect(),
         tools: Vec::new(),
         choice: ToolChoice::None,
         sampling: settings.sampling.clone(),

@@ -9,7 +9,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use flowgate::label::Label;
-use flowgate_lm::chat::{Message, Request, ToolSpec};
+use flowgate_lm::chat::{Messages, Request, ToolSpec};
 
 use super::{Item, View};
 use crate::redact::Names;
@@ -33,7 +33,7 @@ struct Shown {
 #[derive(Debug, Default)]
 pub(crate) struct Begun {
     /// What is shown of the first items.
-    pub(crate) messages: Vec<Message>,
+    pub(crate) messages: Messages,
     /// What is hidden in these.
     pub(crate) names: Names,
     /// How many calls stand in these.
@@ -112,6 +112,7 @@ impl Extend<Item> for Items {
 #[cfg(test)]
 mod tests {
     use flowgate::trace::EventId;
+    use flowgate_lm::chat::Message;
 
     use super::*;
 

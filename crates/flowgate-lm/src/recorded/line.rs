@@ -151,7 +151,7 @@ mod tests {
             parameters: serde_json::from_str(parameters).unwrap(),
         };
         let with = |tool| Request { tools: vec![tool], ..Request::default() };
-        let said = |message| Request { messages: vec![message], ..Request::default() };
+        let said = |message| Request { messages: vec![message].into(), ..Request::default() };
         let one = || vec![Part::from("a")];
         let requests = [
             Request::default(),

@@ -34,7 +34,7 @@ fn stream(api: Api, text: &str) -> String {
 }
 
 fn request() -> Request {
-    Request { messages: vec![Message::User(vec![Part::from(QUESTION)])], ..Request::default() }
+    Request { messages: vec![Message::User(vec![Part::from(QUESTION)])].into(), ..Request::default() }
 }
 
 /// Longer than anything here takes.

@@ -165,13 +165,14 @@ fn request() -> impl Strategy<Value = Request> {
             seed,
             stop,
         });
-    (messages(), prop::collection::vec(tool, 0..3), choice, sampling)
-        .prop_map(|(messages, tools, choice, sampling)| Request { messages, tools, choice, sampling })
+    (messages(), prop::collection::vec(tool, 0..3), choice, sampling).prop_map(
+        |(messages, tools, choice, sampling)| Request { messages: messages.into(), tools, choice, sampling },
+    )
 }
 
 /// What a form can carry of a request.
 fn carried(api: Api, mut request: Request) -> Request {
-    for message in &mut request.messages {
+    for message in request.messages.iter_mut() {
         if let (Message::Tool { is_error, .. }, true) = (message, api != Api::Messages) {
             *is_error = false;
         }
@@ -312,6 +313,30 @@ proptest! {
             prop_assert_eq!(&asked.request, &expected, "{:?}: {}", api, body);
             prop_assert_eq!((asked.model.as_str(), asked.stream), ("m", stream));
             prop_assert_eq!(api.lost(&request).is_some(), api == Api::Responses && !request.sampling.stop.is_empty());
+        }
+    }
+
+    /// What was written of a chat before is no other than what would be written now.
+    #[test]
+    fn a_chat_that_goes_on_is_sent_as_if_it_began(
+        request in request(),
+        steps in prop::collection::vec((messages(), 0..4_u8, any::<bool>()), 1..4),
+    ) {
+        let mut request = request;
+        for (more, change, stream) in steps {
+            request.messages.extend(more);
+            match change {
+                0 => drop(request.messages.edit().pop()),
+                1 => request.messages.reverse(),
+                2 => drop(request.tools.pop()),
+                _ => {}
+            }
+            let model = if change == 3 { "m" } else { "m\"n" };
+            let sent = chat_completions::Sent { request: &request, model, stream, limit: chat_completions::LIMIT };
+            let (mut text, end) = sent.body().unwrap();
+            prop_assert_eq!(&text, &serde_json::to_string(&sent).unwrap());
+            text.truncate(end);
+            request.messages.leave_written(crate::chat::Written { text, messages: request.messages.len() });
         }
     }
 

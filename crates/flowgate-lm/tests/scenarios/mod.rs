@@ -33,7 +33,7 @@ fn tools() -> Vec<ToolSpec> {
 }
 
 fn asks(messages: Vec<Message>) -> Request {
-    Request { messages, tools: tools(), ..Request::default() }
+    Request { messages: messages.into(), tools: tools(), ..Request::default() }
 }
 
 fn question() -> Request {
@@ -70,7 +70,8 @@ pub(crate) fn all() -> Vec<Scenario> {
             Part::from("What do these show?"),
             Part::ImageUrl("https://example.org/cat.png".to_owned()),
             Part::ImageData { media_type: "image/png".to_owned(), data: "iVBORw0KGgo=".to_owned() },
-        ])],
+        ])]
+        .into(),
         ..Request::default()
     };
     let forced = Request { choice: ToolChoice::Tool("read_mail".to_owned()), ..question() };

@@ -99,7 +99,10 @@ fn goes_on(mut connection: TcpStream, end: End, seen: &Seen) {
 
 /// A question of so many letters.
 fn long(letters: usize) -> Request {
-    Request { messages: vec![Message::User(vec![Part::from("x".repeat(letters).as_str())])], ..request() }
+    Request {
+        messages: vec![Message::User(vec![Part::from("x".repeat(letters).as_str())])].into(),
+        ..request()
+    }
 }
 
 const MOMENT: Duration = Duration::from_millis(50);
@@ -173,7 +176,7 @@ fn long_questions_arrive_whole() {
     for length in lengths {
         let request = long(length);
         assert_eq!(remote.complete(&request, &mut crate::ignore).unwrap().text, "hello");
-        let body = remote.body(&request).len();
+        let body = remote.body(&request).0.len();
         assert_eq!(server.seen.bytes.swap(0, Ordering::SeqCst), body);
     }
     let [connections, _, questions] = server.seen.counts();

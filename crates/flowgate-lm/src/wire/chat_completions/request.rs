@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::super::fields::{Fields, Known, NOT_SUPPORTED};
 use super::super::{Asked, WireError, image_at, image_url, only_text};
-use crate::chat::{Message, Part, Request, Sampling, ToolCall, ToolChoice, ToolSpec};
+use crate::chat::{Message, Part, Request, Sampling, ToolCall, ToolChoice, ToolSpec, Written};
 use crate::json::Json;
 
 /// The body of a request.
@@ -21,7 +21,7 @@ pub(crate) const LIMIT: &str = "max_completion_tokens";
 /// What they were called before.
 pub(crate) const OLD_LIMIT: &str = "max_tokens";
 
-/// A request as it is sent. Chats are long, and are sent anew with each message: nothing of one is copied on the way.
+/// A request as it is sent.
 #[derive(Debug)]
 pub(crate) struct Sent<'a> {
     pub(crate) request: &'a Request,
@@ -32,29 +32,75 @@ pub(crate) struct Sent<'a> {
 }
 
 impl Sent<'_> {
-    /// Bytes that it takes, roughly, if few of them are escaped.
-    pub(crate) fn size(&self) -> usize {
-        let part = |part: &Part| match part {
-            Part::Text(text) | Part::ImageUrl(text) | Part::ImageData { data: text, .. } => text.len(),
-        };
-        let message = |message: &Message| match message {
-            Message::System(parts) | Message::User(parts) => parts.iter().map(part).sum(),
-            Message::Assistant { text, calls } => {
-                text.len() + calls.iter().map(|call| 96 + call.arguments.len()).sum::<usize>()
+    /// The body in JSON, and where in it the messages end: chats are long, and are sent anew with each message, so that it
+    /// goes on from what was written of them last.
+    pub(crate) fn body(&self) -> serde_json::Result<(String, usize)> {
+        let head = format!(r#"{{"model":{},"messages":["#, serde_json::to_string(self.model)?);
+        let messages = &self.request.messages;
+        let written = messages.take_written();
+        let written = written.filter(|written| written.text.starts_with(&head) && written.messages > 0);
+        let Written { text, messages: known } = written.unwrap_or(Written { text: head, messages: 0 });
+        let rest = messages.get(known..).unwrap_or_default();
+        let mut body = text.into_bytes();
+        // It should not be moved again and again while it is written.
+        body.reserve(rest.iter().map(size).sum::<usize>() + 512 * self.request.tools.len() + 512);
+        for (index, message) in rest.iter().enumerate() {
+            if known + index > 0 {
+                body.push(b',');
             }
-            Message::Tool { content, .. } => 64 + content.iter().map(part).sum::<usize>(),
-        };
-        let messages = self.request.messages.iter().map(|each| 40 + message(each) * 17 / 16);
-        1024 + messages.sum::<usize>() + 512 * self.request.tools.len()
+            serde_json::to_writer(&mut body, &SentMessage(message))?;
+        }
+        let end = body.len();
+        body.push(b']');
+        // The rest is an object of its own, which goes on here.
+        serde_json::to_writer(&mut body, &Rest(self))?;
+        match body.get_mut(end + 1..) {
+            Some([bracket, b'"', ..]) => *bracket = b',',
+            _ => drop(body.remove(end + 1)),
+        }
+        Ok((String::from_utf8(body).map_err(serde::ser::Error::custom)?, end))
     }
+}
+
+/// Bytes that a message takes, roughly, if few of them are escaped.
+fn size(message: &Message) -> usize {
+    let part = |part: &Part| match part {
+        Part::Text(text) | Part::ImageUrl(text) | Part::ImageData { data: text, .. } => text.len(),
+    };
+    let text = match message {
+        Message::System(parts) | Message::User(parts) => parts.iter().map(part).sum(),
+        Message::Assistant { text, calls } => {
+            text.len() + calls.iter().map(|call| 96 + call.arguments.len()).sum::<usize>()
+        }
+        Message::Tool { content, .. } => 64 + content.iter().map(part).sum::<usize>(),
+    };
+    40 + text * 17 / 16
 }
 
 impl Serialize for Sent<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Request { messages, tools, choice, sampling } = self.request;
         let mut body = serializer.serialize_map(None)?;
         body.serialize_entry("model", self.model)?;
-        body.serialize_entry("messages", &Each(messages, SentMessage))?;
+        body.serialize_entry("messages", &Each(&self.request.messages, SentMessage))?;
+        self.rest(&mut body)?;
+        body.end()
+    }
+}
+
+/// What a request says behind its messages.
+struct Rest<'a>(&'a Sent<'a>);
+
+impl Serialize for Rest<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut body = serializer.serialize_map(None)?;
+        self.0.rest(&mut body)?;
+        body.end()
+    }
+}
+
+impl Sent<'_> {
+    fn rest<M: SerializeMap>(&self, body: &mut M) -> Result<(), M::Error> {
+        let Request { messages: _, tools, choice, sampling } = self.request;
         if !tools.is_empty() {
             body.serialize_entry("tools", &Each(tools, SentTool))?;
         }
@@ -83,7 +129,7 @@ impl Serialize for Sent<'_> {
             body.serialize_entry("stream", &true)?;
             body.serialize_entry("stream_options", &json!({"include_usage": true}))?;
         }
-        body.end()
+        Ok(())
     }
 }
 

@@ -45,7 +45,7 @@ pub fn decode_request(body: &Json<'_>) -> Result<Asked, WireError> {
     }
     let tools = body.objects("tools")?;
     let request = Request {
-        messages,
+        messages: messages.into(),
         tools: tools.map(|tool| read_tool(&tool?)).collect::<Result<_, _>>()?,
         choice: read_choice(&body)?,
         sampling: Sampling {

@@ -131,7 +131,8 @@ mod tests {
     fn system_messages() {
         let part = |text: &str| vec![Part::from(text)];
         let check = |messages: Vec<Message>, expected: Value| {
-            let body = encode_request(&Request { messages, ..Request::default() }, "m", false);
+            let body =
+                encode_request(&Request { messages: messages.into(), ..Request::default() }, "m", false);
             assert_eq!(json!([body.get("system"), body.get("messages")]), expected);
         };
         let (a, b) = (Message::System(part("a")), Message::System(part("b")));
