@@ -14,6 +14,7 @@
 //! * `stream`: answers that are sent while they come into being.
 //! * `upkeep`: what is done for the store from time to time.
 
+mod beginnings;
 mod clients;
 pub mod config;
 pub mod recheck;
@@ -30,7 +31,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use axum::http::{HeaderMap, StatusCode, header};
 use flowgate_guard::history::Chat;
 use flowgate_lm::chat::Completion;
-use flowgate_lm::json::Json;
 use flowgate_lm::wire::{Api, Asked, Head};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::Sender;
@@ -171,29 +171,19 @@ impl ModelRoutes {
     ) -> Option<Reply> {
         let api = received.api;
         let bad = |message: &str| refusal(api, StatusCode::BAD_REQUEST, message);
-        let body = std::str::from_utf8(body).map_err(|_| bad("the body is no UTF-8"));
-        let body = body.and_then(|body| {
-            Json::parse(body).map_err(|error| bad(&format!("the body is no strict JSON: {error}")))
-        });
-        let body = match body {
-            Ok(body) => body,
-            Err(refusal) => return Some(refusal),
-        };
-        let asked = match api.decode_request(&body) {
-            Ok(asked) => asked,
-            Err(error) => {
-                return Some(bad(&format!(
-                    "this gateway does not pass on what it does not understand: {error}"
-                )));
-            }
+        let Ok(body) = std::str::from_utf8(body) else { return Some(bad("the body is no UTF-8")) };
+        let request = match received.client.beginnings.read(api, body) {
+            Ok(request) => request,
+            Err(why) => return Some(bad(&why)),
         };
         let failed = |turn::Failure { status, message }| refusal(api, status, &message);
-        let chat = Chat::of(&asked.request.messages);
+        let chat = request.chat();
+        received.client.beginnings.note(&request, &chat);
         let found = match self.sessions.find(&received.client, received.conversation.as_deref(), &chat) {
             Ok(found) => found,
             Err(failure) => return Some(failed(failure)),
         };
-        let done = self.turn(received, &found, (&asked, &chat), waiting, parts);
+        let done = self.turn(received, &found, (body, &request.asked, &chat), waiting, parts);
         done.unwrap_or_else(|failure| Some(of_conversation(failed(failure), Some(found.name()))))
     }
 
@@ -201,12 +191,18 @@ impl ModelRoutes {
         &self,
         received: &Received,
         found: &Found,
-        (asked, chat): (&Asked, &Chat<'_>),
+        (body, asked, chat): (&str, &Asked, &Chat<'_>),
         waiting: &Waiting,
         parts: Sender<Part>,
     ) -> Result<Option<Reply>, turn::Failure> {
         let client = &received.client;
         let mut held = self.sessions.lock(client, found, waiting)?;
+        // A chat may have begun before its conversation did.
+        let is_there = held.get().is_none_or(|session| session.history.has_beginning(chat));
+        let whole = (!is_there).then(|| beginnings::whole(received.api, body)).transpose();
+        let whole = whole.map_err(|why| turn::Failure::new(StatusCode::BAD_REQUEST, why))?;
+        let whole = whole.as_ref().map(|asked| Chat::of(&asked.request.messages));
+        let chat = whole.as_ref().unwrap_or(chat);
         let number = self.answers.fetch_add(1, Ordering::Relaxed);
         let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
         let id = format!("{}-{created}-{number}", prefix(received.api));

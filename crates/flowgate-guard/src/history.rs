@@ -6,6 +6,7 @@
 //! this [client](Client), without what has been [seen](Seen) with a label. What a message says never vouches for it: a
 //! page can quote the user's own sentence.
 
+mod chat;
 mod client;
 pub(crate) mod memory;
 mod print;
@@ -18,6 +19,7 @@ use flowgate::label::Label;
 use flowgate_lm::chat::Message;
 use sha2::{Digest as _, Sha256};
 
+pub use chat::{Beginning, Chat};
 pub use client::{Client, Template};
 pub use memory::Recollected;
 pub use seen::{Learned, Remembered, SHORTEST, Seen, Span};
@@ -37,38 +39,6 @@ pub struct History {
 
 /// Stands for the first messages of a chat, up to one that the model wrote.
 pub type Prefix = [u8; 32];
-
-/// A chat as a caller sends it, and what stands for its messages: to compare it with what is known of one session or of many.
-#[derive(Debug)]
-pub struct Chat<'m> {
-    pub(crate) messages: &'m [Message],
-    pub(crate) digests: Vec<Digested>,
-}
-
-impl<'m> Chat<'m> {
-    /// The chat that has these messages.
-    pub fn of(messages: &'m [Message]) -> Self {
-        let mut print = Print::default();
-        Self { messages, digests: messages.iter().map(|message| print.digest(message)).collect() }
-    }
-
-    /// What it has in common with a session that it goes on with, shortest first.
-    pub fn prefixes(&self) -> Vec<Prefix> {
-        let is_written = |message: &Message| matches!(message, Message::Assistant { .. });
-        let mut prefixes = Prefixes::default();
-        let marked = self.digests.iter().zip(self.messages);
-        marked.for_each(|(digest, message)| prefixes.push(digest, is_written(message)));
-        prefixes.all
-    }
-
-    /// The last of these.
-    pub fn longest_prefix(&self) -> Option<Prefix> {
-        let is_written = |message: &Message| matches!(message, Message::Assistant { .. });
-        let last = self.messages.iter().rposition(is_written)?;
-        let all = self.digests.get(..=last)?;
-        Some(Sha256::digest(all.as_flattened()).into())
-    }
-}
 
 /// A message that the caller holds.
 #[derive(Debug, Clone)]
@@ -160,7 +130,12 @@ impl History {
     /// The digests of a chat that begins with this many messages that are known, and goes on with these.
     pub(crate) fn digests_with(&self, kept: usize, rest: &[Message]) -> Vec<Digested> {
         let known = self.known.iter().take(kept).map(|known| known.digest);
-        known.chain(Chat::of(rest).digests).collect()
+        known.chain(Chat::of(rest).digests().iter().copied()).collect()
+    }
+
+    /// Whether the messages of a chat that it does not have are known here, and stand where they stood.
+    pub fn has_beginning(&self, chat: &Chat<'_>) -> bool {
+        chat.left_out() == 0 || chat.after(self.align(chat.digests()).kept).is_some()
     }
 
     /// Compares what was sent with what is known.
@@ -250,19 +225,6 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn the_longest_prefix_is_the_last() {
-        let mut chat = messages("ab");
-        assert_eq!(Chat::of(&chat).longest_prefix(), None);
-        for text in ["one", "two"] {
-            chat.push(Message::Assistant { text: text.to_owned(), calls: Vec::new() });
-            chat.extend(messages("c"));
-            let chat = Chat::of(&chat);
-            assert!(chat.longest_prefix().is_some());
-            assert_eq!(chat.longest_prefix(), chat.prefixes().last().copied());
-        }
-    }
-
     /// However messages came to be known, what stands for them is the same.
     #[test]
     fn prefixes_grow_with_the_messages() {
@@ -306,7 +268,7 @@ mod tests {
             let known_list = known_messages.iter().map(|m| Known::new(m, Label::BOTTOM, 0)).collect();
             let mut history = History::new();
             history.set(known_list);
-            let found = history.align(&Chat::of(&messages(sent)).digests);
+            let found = history.align(Chat::of(&messages(sent)).digests());
             let part = |of: &'static str, range: Range<usize>| of.get(range).unwrap();
             let shown =
                 (found.kept, part(known, found.gone), part(sent, found.instead), part(known, found.retained));

@@ -4,6 +4,8 @@
 //! without a copy of any text that has no escapes, and without a hash map for each object. What two readers could read
 //! differently, a key that stands twice, is an error.
 
+mod items;
+
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
@@ -12,6 +14,8 @@ use std::hash::{BuildHasher as _, RandomState};
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use serde_json::{Map, Number, Value};
+
+pub use items::items;
 
 /// A JSON value.
 #[derive(Debug, Clone, PartialEq)]
@@ -267,7 +271,7 @@ mod tests {
         }
     }
 
-    fn value() -> impl Strategy<Value = Value> {
+    pub(super) fn value() -> impl Strategy<Value = Value> {
         let leaf = prop_oneof![
             Just(Value::Null),
             any::<bool>().prop_map(Value::from),

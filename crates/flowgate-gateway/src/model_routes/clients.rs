@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use axum::http::HeaderMap;
 use flowgate_guard::history;
 
+use super::beginnings::Beginnings;
 use super::config::Client;
 
 /// The header for the client's key where `Authorization` holds the upstream's.
@@ -18,6 +19,8 @@ pub(crate) struct Known {
     pub(crate) spec: Client,
     /// What stands in its conversations.
     pub(crate) history: Mutex<Shown>,
+    /// What was read of its chats.
+    pub(crate) beginnings: Beginnings,
     quota: Mutex<Quota>,
     at_work: AtomicUsize,
     /// Conversations that were begun here.
@@ -134,7 +137,8 @@ impl Clients {
             let quota = Quota { left: f64::from(spec.requests_per_minute), since: Instant::now() };
             let (history, quota) = (Mutex::new(history), Mutex::new(quota));
             let (at_work, begun, listening) = Default::default();
-            Arc::new(Known { spec, history, quota, at_work, begun, listening })
+            let beginnings = Beginnings::default();
+            Arc::new(Known { spec, history, beginnings, quota, at_work, begun, listening })
         });
         Self(known.collect())
     }

@@ -145,7 +145,10 @@ pub(crate) fn run(
         }
         session.conversation.set_sampling(request.sampling.clone());
         let mut known = client.history.lock().unwrap_or_else(PoisonError::into_inner);
-        session.conversation.sent_chat(&mut known.client, &mut session.history, chat)?;
+        let sent = session.conversation.sent_chat(&mut known.client, &mut session.history, chat)?;
+        sent.ok_or_else(|| {
+            Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "the beginning of the chat is not known")
+        })?;
     }
     let model = Chosen { model: &remote, choice: &request.choice, is_first: AtomicBool::new(true) };
     let begun = Instant::now();

@@ -111,3 +111,44 @@ fn refusals_name_the_conversation() {
     let told = [1, 2].map(|_| post(&gateway, "/v1/chat/completions", &headers, &input("double")));
     assert_eq!(told.map(|(status, name, _)| (status, name)), [502, 429].map(|s| (s, Some("one".to_owned()))));
 }
+
+/// A chat that goes on is read from where it goes on, and comes to the same as one that is read as a whole: whether its
+/// conversation is there, is another one, or said something else.
+#[test]
+fn it_does_not_matter_what_was_read_before() {
+    let upstream = Upstream::new(|_| says("Hello."));
+    let gateway = Gateway::new(&upstream.url, "chat-completions", "");
+    let key = format!("Bearer {KEY}");
+    let (user, model) = (
+        |text: &str| json!({"role": "user", "content": text}),
+        json!({"role": "assistant", "content": "Hello."}),
+    );
+    let ask = |name: &str, messages: &[Value], is_spread: bool| {
+        let body = json!({"model": "double", "messages": messages});
+        // In other letters nothing is known.
+        let body = if is_spread { format!("{body:#}") } else { body.to_string() };
+        let headers = [("authorization", key.as_str()), ("content-type", "application/json"), (NAME, name)];
+        let (status, _, answer) = post(&gateway, "/v1/chat/completions", &headers, &body);
+        assert_eq!(status, 200, "{answer}");
+        upstream.shown().pop().unwrap()
+    };
+    let first = [user("One.")];
+    let second = [user("One."), model.clone(), user("Two.")];
+    let third = [user("One."), model.clone(), user("Two."), model.clone(), user("Three.")];
+    let other = [user("One."), user("Two."), model.clone(), user("Three.")];
+    let check = |asks: &[(&str, &[Value])], last: (&str, &[Value])| {
+        let shown = [false, true].map(|is_spread| {
+            let name = |name: &str| format!("{name} {is_spread} {} {}", asks.len(), last.1.len());
+            asks.iter().for_each(|(to, messages)| drop(ask(&name(to), messages, false)));
+            ask(&name(last.0), last.1, is_spread)
+        });
+        assert_eq!(shown[0], shown[1], "{asks:?} {last:?}");
+        shown[0].clone()
+    };
+    let goes_on = check(&[("a", &first), ("a", &second)], ("a", &third));
+    assert_eq!(goes_on.matches("Hello.").count(), 2, "{goes_on}");
+    check(&[("a", &first), ("a", &second)], ("b", &third));
+    check(&[("a", &first), ("b", &second)], ("b", &third));
+    check(&[("a", &first), ("b", &other), ("a", &second)], ("b", &third));
+    check(&[("a", &third)], ("a", &other));
+}

@@ -60,8 +60,8 @@ impl Conversation {
             return None;
         }
         let known = history.known().len();
-        let found = history.align(&chat.digests);
-        match chat.messages.get(found.kept..)? {
+        let found = history.align(chat.digests());
+        match chat.after(found.kept)? {
             // The same request as before, without the message that says that somebody was asked.
             [] if found.kept + 1 == known || found.kept == known => Some((found.kept, None)),
             [message @ Message::User(parts)] if found.kept == known => {

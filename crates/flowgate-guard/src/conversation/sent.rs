@@ -32,10 +32,11 @@ impl Conversation {
         history: &mut History,
         messages: &[chat::Message],
     ) -> Result<Sent, PushError> {
-        self.sent_chat(client, history, &Chat::of(messages))
+        Ok(self.sent_chat(client, history, &Chat::of(messages))?.unwrap_or_default())
     }
 
-    /// The same for a chat that has been compared with others.
+    /// The same for a chat that has been compared with others. Nothing happens if the history does not [have its
+    /// beginning](History::has_beginning), and then nothing is returned.
     ///
     /// # Errors
     /// If the session has no room.
@@ -44,14 +45,14 @@ impl Conversation {
         client: &mut Client,
         history: &mut History,
         chat: &Chat<'_>,
-    ) -> Result<Sent, PushError> {
-        let found = history.align(&chat.digests);
-        let rest = chat.messages.get(found.kept..).unwrap_or_default();
+    ) -> Result<Option<Sent>, PushError> {
+        let found = history.align(chat.digests());
+        let Some(rest) = chat.after(found.kept) else { return Ok(None) };
         let (kept, mut memory) = (found.kept, Memory::live(client));
         let done = self.take_in(&mut memory, history, found, rest);
         let seen = memory.answers();
         self.put(|| Input::Sent { kept, rest: rest.to_vec(), seen });
-        done
+        done.map(Some)
     }
 
     /// The same as when a chat was taken in first, of which this many messages stood where they stood.

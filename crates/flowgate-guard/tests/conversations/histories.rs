@@ -1,7 +1,7 @@
 //! Histories that a caller keeps and edits: labels belong to occurrences, and never to content.
 
 use flowgate_guard::conversation::Method;
-use flowgate_guard::history::{Client, History, Sent, Template};
+use flowgate_guard::history::{Chat, Client, History, Sent, Template};
 use flowgate_lm::chat::{Message, Part};
 use serde_json::json;
 
@@ -72,6 +72,44 @@ fn a_history_that_nobody_edited_changes_nothing() {
         "user: Read it. | model: call_1=read {} | call_1: [hidden h1] | model: I read it. | user: Now mail Bob hello."
     );
     assert_eq!(caller.run.calls()[1], r#"runs send {"to":"bob","body":"hello"}"#);
+}
+
+/// Of messages that stand where they stood it is enough to know that they do; nothing happens if one does not.
+#[test]
+fn messages_that_were_read_before_need_not_be_sent_again() {
+    // How many messages the history has, how the chat that was read before was changed, and how many of its messages come along.
+    let check = |edit: fn(&mut Vec<Message>), read: usize, is_known: bool| {
+        let (mut caller, mut whole) = (interactive(), interactive());
+        for each in [&mut caller, &mut whole] {
+            each.says("Read it.", &["read {}", "I read it."]);
+            edit(&mut each.chat);
+            each.chat.push(user("Go on."));
+        }
+        let Caller { run, client, history, chat } = &mut caller;
+        let (before, rest) = chat.split_at(read);
+        let chat = Chat::going_on(&Chat::of(before).beginning(), rest);
+        assert_eq!(history.has_beginning(&chat), is_known);
+        let waits = !run.conversation.resume(history, &chat);
+        let sent = run.conversation.sent_chat(client, history, &chat).unwrap();
+        assert_eq!((waits, sent.is_some()), (true, is_known));
+        // Either it is as if all of it had been sent, or that can still be done.
+        let again = |sent: Sent, caller: &mut Caller| {
+            let turn = caller.run.go(&["Done."]);
+            (sent, turn.replies.len(), caller.run.log.join("\n"))
+        };
+        let sent = sent.unwrap_or_else(|| run.conversation.sent(client, history, &caller.chat).unwrap());
+        let Caller { run, client, history, chat } = &mut whole;
+        let expected = run.conversation.sent(client, history, chat).unwrap();
+        assert_eq!(again(sent, &mut caller), again(expected, &mut whole));
+    };
+    check(|_| {}, 0, true);
+    check(|_| {}, 1, true);
+    check(|_| {}, 2, true);
+    check(|chat| chat[1] = assistant("I did not read it."), 1, true);
+    check(|chat| chat[1] = assistant("I did not read it."), 2, false);
+    check(|chat| chat.insert(0, user("Before that.")), 1, false);
+    check(|chat| drop(chat.remove(0)), 1, false);
+    check(Vec::clear, 0, true);
 }
 
 /// What was done after a message, and of which the caller heard nothing, belongs to that message, whatever becomes of those behind it.

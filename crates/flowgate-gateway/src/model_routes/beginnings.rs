@@ -1,0 +1,288 @@
+//! What was read of chats before, so that it is not read again.
+//!
+//! An agent sends all of its chat with each message, and mostly in the same letters as before. What a message says depends
+//! on its letters alone, and so does what stands for it: a chat that begins with the same letters begins with the same
+//! messages. So only what comes behind them is read, by the same reader as everything else.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use flowgate_guard::history::{Beginning, Chat};
+use flowgate_lm::json::{self, Json};
+use flowgate_lm::wire::{Api, Asked};
+use sha2::{Digest as _, Sha256};
+
+/// Beginnings of chats as one client has sent them.
+#[derive(Debug, Default)]
+pub(crate) struct Beginnings(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    by_letters: HashMap<Letters, Arc<Beginning>>,
+    /// How many messages they are together.
+    messages: usize,
+}
+
+/// Stands for the letters of the first messages.
+type Letters = [u8; 32];
+
+/// How many messages one client's beginnings may be; when there are more, it begins anew.
+const MOST: usize = 1 << 16;
+/// How many messages may have come behind a beginning that is known.
+const BEHIND: usize = 32;
+
+/// A request, as far as it was not known.
+#[derive(Debug)]
+pub(crate) struct Request {
+    /// What is asked. Its messages are those behind the beginning.
+    pub(crate) asked: Asked,
+    beginning: Option<(Letters, Arc<Beginning>)>,
+    /// How many messages there are, and the letters of all.
+    all: Option<(usize, Letters)>,
+}
+
+impl Request {
+    /// The whole chat.
+    pub(crate) fn chat(&self) -> Chat<'_> {
+        let messages = &self.asked.request.messages;
+        match &self.beginning {
+            Some((_, beginning)) => Chat::going_on(beginning, messages),
+            None => Chat::of(messages),
+        }
+    }
+}
+
+/// Reads the whole body of a request.
+pub(crate) fn whole(api: Api, text: &str) -> Result<Asked, String> {
+    let body = Json::parse(text).map_err(|error| format!("the body is no strict JSON: {error}"))?;
+    let asked = api.decode_request(&body);
+    asked.map_err(|error| format!("this gateway does not pass on what it does not understand: {error}"))
+}
+
+impl Beginnings {
+    /// Reads the body of a request, but for the messages that are known.
+    pub(crate) fn read(&self, api: Api, text: &str) -> Result<Request, String> {
+        let Some(messages) = messages(api, text) else {
+            return Ok(Request { asked: whole(api, text)?, beginning: None, all: None });
+        };
+        let (all, beginnings) = letters(text, &messages);
+        let all = Some((messages.len(), all));
+        match self
+            .longest(beginnings)
+            .and_then(|known| Some((read_behind(api, text, &messages, known.1.len())?, known)))
+        {
+            Some((asked, known)) => Ok(Request { asked, beginning: Some(known), all }),
+            None => Ok(Request { asked: whole(api, text)?, beginning: None, all }),
+        }
+    }
+
+    /// The longest of these that is known. The shortest comes first.
+    fn longest(&self, beginnings: Vec<(usize, Letters)>) -> Option<(Letters, Arc<Beginning>)> {
+        let known = self.known();
+        beginnings.into_iter().rev().find_map(|(count, letters)| {
+            let beginning = known.by_letters.get(&letters).filter(|known| known.len() == count)?;
+            Some((letters, Arc::clone(beginning)))
+        })
+    }
+
+    /// The next request may begin with all of this one.
+    pub(crate) fn note(&self, request: &Request, chat: &Chat<'_>) {
+        let Some((count, letters)) = request.all else { return };
+        let beginning = chat.beginning();
+        if beginning.len() != count {
+            return;
+        }
+        let mut known = self.known();
+        if let Some((before, beginning)) = &request.beginning
+            && known.by_letters.remove(before).is_some()
+        {
+            known.messages -= beginning.len();
+        }
+        if known.messages + count > MOST {
+            *known = Known::default();
+        }
+        known.messages += count;
+        if let Some(other) = known.by_letters.insert(letters, beginning) {
+            known.messages -= other.len();
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Where the messages of a request stand, if that is clear and each item of the list is one message.
+fn messages(api: Api, text: &str) -> Option<Vec<Range<usize>>> {
+    let items = (api == Api::ChatCompletions).then(|| json::items(text, "messages"))??;
+    (!items.is_empty()).then_some(items)
+}
+
+/// What stands for all messages, and for the beginnings that may be known by how many messages they are, shortest first.
+fn letters(text: &str, messages: &[Range<usize>]) -> (Letters, Vec<(usize, Letters)>) {
+    let (mut hash, mut beginnings) = (Sha256::new(), Vec::new());
+    let mut from = messages.first().map_or(0, |first| first.start);
+    let shortest = messages.len().saturating_sub(BEHIND).max(1);
+    for (count, message) in (1..).zip(messages).skip(shortest - 1) {
+        // With what stands between them.
+        hash.update(text.get(from..message.end).unwrap_or_default());
+        from = message.end;
+        if count < messages.len() {
+            beginnings.push((count, hash.clone().finalize().into()));
+        }
+    }
+    (hash.finalize().into(), beginnings)
+}
+
+/// Reads a request as if it had only the messages behind these. What is wrong with it is told by who reads all of it.
+fn read_behind(api: Api, text: &str, messages: &[Range<usize>], count: usize) -> Option<Asked> {
+    let (first, next) = (messages.first()?, messages.get(count)?);
+    let rest = [text.get(..first.start)?, text.get(next.start..)?].concat();
+    let asked = whole(api, &rest).ok()?;
+    (asked.request.messages.len() + count == messages.len()).then_some(asked)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    const API: Api = Api::ChatCompletions;
+
+    /// Reads a request and notes it; how many messages were known. It must come to the same as all of it.
+    fn read(beginnings: &Beginnings, text: &str) -> Result<usize, String> {
+        let (request, whole) = (beginnings.read(API, text), whole(API, text));
+        let (request, whole) = match (request, whole) {
+            (Ok(request), Ok(whole)) => (request, whole),
+            (request, whole) => {
+                let (request, whole) = (request.map(|_| ()), whole.map(|_| ()));
+                assert_eq!(request, whole, "{text}");
+                return request.map(|()| 0);
+            }
+        };
+        let chat = request.chat();
+        beginnings.note(&request, &chat);
+        let known = request.beginning.as_ref().map_or(0, |(_, beginning)| beginning.len());
+        let all = Chat::of(&whole.request.messages);
+        assert_eq!(chat.prefixes(), all.prefixes(), "{text}");
+        assert_eq!(*chat.beginning(), *all.beginning(), "{text}");
+        let Asked { request: asked, model, stream, usage } = &request.asked;
+        let behind = whole.request.messages.get(known..).unwrap_or_default();
+        assert_eq!(asked.messages[..], *behind, "{text}");
+        assert_eq!(
+            (&asked.tools, &asked.choice, &asked.sampling, model, stream, usage),
+            (
+                &whole.request.tools,
+                &whole.request.choice,
+                &whole.request.sampling,
+                &whole.model,
+                &whole.stream,
+                &whole.usage
+            ),
+            "{text}"
+        );
+        Ok(known)
+    }
+
+    #[test]
+    fn what_was_read_before_is_known() {
+        let beginnings = Beginnings::default();
+        let check = |text: &str, expected: Result<usize, &str>| {
+            assert_eq!(read(&beginnings, text), expected.map_err(str::to_owned), "{text}");
+        };
+        let (a, b, c) = (
+            r#"{"role":"user","content":"a"}"#,
+            r#"{"role":"assistant","content":"b"}"#,
+            r#"{"role":"user","content":"c"}"#,
+        );
+        check(&format!(r#"{{"model":"m","messages":[{a}]}}"#), Ok(0));
+        check(&format!(r#"{{"model":"m","messages":[{a}]}}"#), Ok(0));
+        // Whatever else is asked for.
+        check(&format!(r#"{{"stream":true,"messages":[{a},{b},{c}],"model":"m","seed":7}}"#), Ok(1));
+        check(&format!(r#"{{"model":"m","messages":[{a},{b},{c},{b},{a}]}}"#), Ok(3));
+        // In other letters, or elsewhere.
+        check(&format!(r#"{{"model":"m","messages":[{a}, {b},{c},{b},{a},{b}]}}"#), Ok(0));
+        check(&format!(r#"{{"model":"m","messages":[{b},{a},{b}]}}"#), Ok(0));
+        // What is wrong is told of the whole.
+        let problem = |place: &str| {
+            format!(
+                "this gateway does not pass on what it does not understand: `messages[{place}].role` is not supported"
+            )
+        };
+        let x = r#"{"role":"x"}"#;
+        check(&format!(r#"{{"model":"m","messages":[{b},{a},{b},{x}]}}"#), Err(&problem("3")));
+        for broken in [
+            format!(r#"{{"model":"m","messages":[{b},{a},{b},]}}"#),
+            format!(r#"{{"model":"m","messages":[{b},{a},{b} {c}]}}"#),
+            format!(r#"{{"model":"m","messages":[{b},{a},{b}],"messages":[{c}]}}"#),
+            format!(r#"{{"model":"m","messages":[{b},{a},{b},{c}],"messages":[{c}]}}"#),
+        ] {
+            assert!(read(&beginnings, &broken).is_err(), "{broken}");
+        }
+    }
+
+    #[test]
+    fn a_client_takes_no_more_memory_than_it_may() {
+        let beginnings = Beginnings::default();
+        let ask = |name: usize, count: usize| {
+            let said = |number: usize| json!({"role": "user", "content": format!("{name} {number}")});
+            let messages: Vec<_> = (0..count).map(said).collect();
+            read(&beginnings, &json!({"model": "m", "messages": messages}).to_string()).unwrap()
+        };
+        for name in 0..3 * MOST / 4096 {
+            ask(name, 4096);
+            let known = beginnings.known();
+            assert!(known.messages <= MOST);
+            assert_eq!(known.messages, known.by_letters.values().map(|known| known.len()).sum::<usize>());
+        }
+        assert_eq!(ask(3 * MOST / 4096 - 1, 4097), 4096);
+        assert_eq!(ask(0, 4097), 0);
+    }
+
+    fn message() -> impl Strategy<Value = String> {
+        let text = prop::sample::select(vec![
+            r#""a""#,
+            r#""b\"]""#,
+            r#""\\""#,
+            r#""\u0061""#,
+            "null",
+            "[]",
+            r#"[{"type":"text","text":"]"}]"#,
+        ]);
+        let role = prop::sample::select(vec!["user", "assistant", "system", "tool"]);
+        (role, text, any::<bool>()).prop_map(|(role, text, blank)| {
+            let blank = if blank { " " } else { "" };
+            let id = if role == "tool" { r#","tool_call_id":"c""# } else { "" };
+            format!(r#"{{"role":{blank}"{role}","content":{text}{id}}}"#)
+        })
+    }
+
+    proptest! {
+        /// Chats that go on, fork, are said otherwise or are broken somewhere: all come to the same.
+        #[test]
+        fn however_it_is_read_it_says_the_same(
+            all in prop::collection::vec(message(), 1..8),
+            asks in prop::collection::vec((0..8_usize, prop::option::of((0..8_usize, message())), prop::option::of((any::<prop::sample::Index>(), "[a\"\\\\,\\]\\}\\{\\[ ]"))), 1..8),
+        ) {
+            let beginnings = Beginnings::default();
+            for (count, other, broken) in asks {
+                let mut messages = all.get(..count.min(all.len())).unwrap().to_vec();
+                if let Some((at, other)) = other && at < messages.len() {
+                    messages[at] = other;
+                }
+                let mut text = format!(r#"{{"model":"m","messages":[{}],"seed":1}}"#, messages.join(","));
+                let _ = read(&beginnings, &text);
+                if let Some((at, letter)) = broken {
+                    let at = at.index(text.len());
+                    if text.is_char_boundary(at) && text.is_char_boundary(at + 1) {
+                        text.replace_range(at..=at, &letter);
+                    }
+                    let _ = read(&beginnings, &text);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Where the items of a list stand in a text, found without reading what they say.
+//!
+//! A chat that goes on begins with the same letters as before, so that only what comes behind them has to be read. This is
+//! exact for what is JSON, and says something or nothing about everything else: whoever uses it reads what is left, strictly.
+
+use std::ops::Range;
+
+/// More items than this are not looked for.
+const MOST: usize = 1 << 14;
+
+/// The places of the items of the list that an object, which is the whole text, has under its key `key`; nothing if that is
+/// not easy to see.
+#[must_use]
+pub fn items(text: &str, key: &str) -> Option<Vec<Range<usize>>> {
+    let mut scan = Scan { text: text.as_bytes(), at: 0 };
+    scan.eat(b'{')?;
+    loop {
+        let found = scan.value()?;
+        let is_key = text.get(found)?.strip_prefix('"')?.strip_suffix('"')? == key;
+        scan.eat(b':')?;
+        if is_key {
+            return scan.list();
+        }
+        scan.value()?;
+        scan.eat(b',')?;
+    }
+}
+
+struct Scan<'t> {
+    text: &'t [u8],
+    at: usize,
+}
+
+impl Scan<'_> {
+    /// What comes next, without blanks.
+    fn peek(&mut self) -> Option<u8> {
+        let rest = self.text.get(self.at..)?;
+        let blanks = rest.iter().take_while(|byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\r')).count();
+        self.at += blanks;
+        rest.get(blanks).copied()
+    }
+
+    fn eat(&mut self, byte: u8) -> Option<()> {
+        (self.peek()? == byte).then(|| self.at += 1)
+    }
+
+    fn list(&mut self) -> Option<Vec<Range<usize>>> {
+        let mut items = Vec::new();
+        self.eat(b'[')?;
+        if self.peek()? == b']' {
+            return Some(items);
+        }
+        while items.len() < MOST {
+            items.push(self.value()?);
+            if self.peek()? == b']' {
+                return Some(items);
+            }
+            self.eat(b',')?;
+        }
+        None
+    }
+
+    /// Where the next value stands.
+    fn value(&mut self) -> Option<Range<usize>> {
+        let first = self.peek()?;
+        let begin = self.at;
+        match first {
+            b'"' => self.skip_text()?,
+            b'{' | b'[' => self.skip_brackets()?,
+            _ => {
+                let is_end =
+                    |byte: &u8| matches!(byte, b',' | b']' | b'}' | b':' | b' ' | b'\t' | b'\n' | b'\r');
+                self.at += self.text.get(begin..)?.iter().position(is_end)?;
+            }
+        }
+        Some(begin..self.at).filter(|range| !range.is_empty())
+    }
+
+    /// Goes behind a text in quotation marks.
+    fn skip_text(&mut self) -> Option<()> {
+        self.at += 1;
+        loop {
+            let rest = self.text.get(self.at..)?;
+            let plain = memchr::memchr2(b'"', b'\\', rest)?;
+            let is_end = rest.get(plain) == Some(&b'"');
+            // Whatever is escaped is skipped.
+            self.at += plain + if is_end { 1 } else { 2 };
+            if is_end {
+                return Some(());
+            }
+        }
+    }
+
+    /// Goes behind everything that a bracket opens. Which closes which is seen by whoever reads it.
+    fn skip_brackets(&mut self) -> Option<()> {
+        let mut depth = 0_usize;
+        loop {
+            let rest = self.text.get(self.at..)?;
+            self.at += rest.iter().position(|byte| matches!(byte, b'"' | b'{' | b'[' | b'}' | b']'))?;
+            match self.text.get(self.at)? {
+                b'"' => {
+                    self.skip_text()?;
+                    continue;
+                }
+                b'{' | b'[' => depth += 1,
+                _ => depth -= 1,
+            }
+            self.at += 1;
+            if depth == 0 {
+                return Some(());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::{Map, Value};
+
+    use super::super::tests::value;
+    use super::*;
+
+    #[test]
+    fn items_are_found_where_they_stand() {
+        let check = |text: &str, expected: Option<&[&str]>| {
+            let found =
+                items(text, "m").map(|items| items.into_iter().map(|at| &text[at]).collect::<Vec<_>>());
+            assert_eq!(found.as_deref(), expected, "{text}");
+        };
+        check(r#"{"m":[]}"#, Some(&[]));
+        check(
+            r#"{"m":[{"a":"]"},[1,[2]], -1.5e3 ,"x\"]","\\",null]}"#,
+            Some(&[r#"{"a":"]"}"#, "[1,[2]]", "-1.5e3", r#""x\"]""#, r#""\\""#, "null"]),
+        );
+        check("\n{ \"a\\\"m\" : {\"m\":[0]} , \"b\":true,\"m\" : [ 1\n, 2 ] , \"m\":3", Some(&["1", "2"]));
+        // Spelled otherwise, or not there.
+        check(r#"{"\u006d":[1]}"#, None);
+        check(r#"{"n":[1]}"#, None);
+        check(r#"{"m":{"m":[1]}}"#, None);
+        check(r#"["m",[1]]"#, None);
+        for broken in [
+            "",
+            "{",
+            r#"{"m"#,
+            r#"{"m":[1"#,
+            r#"{"m":["\"#,
+            r#"{"m":[1,]}"#,
+            r#"{"m":[}"#,
+            r#"{"m":[[1}"#,
+            r#"{"m" [1]}"#,
+        ] {
+            assert!(
+                items(broken, "m")
+                    .is_none_or(|items| items.iter().all(|at| broken.get(at.clone()).is_some())),
+                "{broken}"
+            );
+        }
+        assert_eq!(items(&format!(r#"{{"m":[{}0]}}"#, "0,".repeat(MOST)), "m"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn they_say_what_the_list_says(
+            list in prop::collection::vec(value(), 0..6),
+            before in prop::collection::vec(("[a-l\"\\\\]{0,3}", value()), 0..3),
+            pretty in any::<bool>(),
+        ) {
+            let mut object: Map<String, Value> = before.into_iter().collect();
+            object.insert("m".to_owned(), list.clone().into());
+            object.insert("z".to_owned(), "]".into());
+            let text = if pretty { format!("{:#}", Value::from(object)) } else { Value::from(object).to_string() };
+            let found: Option<Vec<Value>> =
+                items(&text, "m").map(|items| items.into_iter().map(|at| serde_json::from_str(&text[at]).unwrap()).collect());
+            let list: Value = serde_json::from_str(&Value::from(list).to_string()).unwrap();
+            prop_assert_eq!(found.map(Value::from), Some(list));
+        }
+
+        #[test]
+        fn whatever_is_said_is_looked_through_to_its_end(text in r#"[\{\}\[\]",:\\m1 ]{0,24}"#) {
+            for at in items(&format!(r#"{{"m":{text}"#), "m").into_iter().flatten() {
+                prop_assert!(!at.is_empty());
+            }
+            let _ = items(&text, "m");
+        }
+    }
+}
