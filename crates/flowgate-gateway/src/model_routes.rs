@@ -183,7 +183,7 @@ impl ModelRoutes {
             Ok(found) => found,
             Err(failure) => return Some(failed(failure)),
         };
-        let done = self.turn(received, &found, (body, &request.asked, &chat), waiting, parts);
+        let done = self.turn(received, &found, (body, &request, &chat), waiting, parts);
         done.unwrap_or_else(|failure| Some(of_conversation(failed(failure), Some(found.name()))))
     }
 
@@ -191,7 +191,7 @@ impl ModelRoutes {
         &self,
         received: &Received,
         found: &Found,
-        (body, asked, chat): (&str, &Asked, &Chat<'_>),
+        (body, request, chat): (&str, &beginnings::Request, &Chat<'_>),
         waiting: &Waiting,
         parts: Sender<Part>,
     ) -> Result<Option<Reply>, turn::Failure> {
@@ -206,6 +206,7 @@ impl ModelRoutes {
         let number = self.answers.fetch_add(1, Ordering::Relaxed);
         let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
         let id = format!("{}-{created}-{number}", prefix(received.api));
+        let asked = &request.asked;
         let head = Head { id: &id, model: &asked.model, created };
         let stream = Outgoing::new(received.api, head, asked.usage, found.name(), parts);
         let mut stream = asked.stream.then_some(stream);
@@ -237,7 +238,7 @@ impl ModelRoutes {
         received: &Received,
         name: &str,
         held: &mut Held<'_>,
-        (asked, chat): (&Asked, &Chat<'_>),
+        (asked, chat): (&Arc<Asked>, &Chat<'_>),
         waiting: &Waiting,
         stream: &mut Option<Outgoing>,
     ) -> Result<Completion, turn::Failure> {

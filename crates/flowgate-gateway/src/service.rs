@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, HttpBody as _};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
@@ -376,6 +376,12 @@ impl Service {
             let bytes = u32::try_from(data.len()).map_err(|_| busy().close())?;
             let more = Arc::clone(&self.bodies).try_acquire_many_owned(bytes);
             read.held.merge(more.map_err(|_| busy().close())?);
+            if read.bytes.is_empty() {
+                // Most bodies say how long they are, and so need not be moved while they grow; but who sends little gets little.
+                let told = body.size_hint().exact().and_then(|rest| usize::try_from(rest).ok());
+                let all = told.map_or(0, |rest| rest.saturating_add(data.len()));
+                read.bytes.reserve(all.min(data.len().saturating_mul(8)));
+            }
             read.bytes.extend_from_slice(&data);
         }
         if arrived > self.limits.body {

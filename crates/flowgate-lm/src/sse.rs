@@ -32,10 +32,14 @@ impl Event {
             text.push_str(name);
             text.push('\n');
         }
-        for line in self.data.replace("\r\n", "\n").split(['\r', '\n']) {
+        let mut say = |line: &str| {
             text.push_str("data: ");
             text.push_str(line);
             text.push('\n');
+        };
+        match memchr::memchr2(b'\r', b'\n', self.data.as_bytes()) {
+            None => say(&self.data),
+            Some(_) => self.data.replace("\r\n", "\n").split(['\r', '\n']).for_each(say),
         }
         text.push('\n');
         text

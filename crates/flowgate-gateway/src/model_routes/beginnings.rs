@@ -2,15 +2,17 @@
 //!
 //! An agent sends all of its chat with each message, and mostly in the same letters as before. What a message says depends
 //! on its letters alone, and so does what stands for it: a chat that begins with the same letters begins with the same
-//! messages. So only what comes behind them is read, by the same reader as everything else.
+//! messages. So only what comes behind them is read, by the same reader as everything else. The same goes for what a
+//! request asks for beside its messages, its tools above all.
 
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use flowgate_guard::history::{Beginning, Chat};
+use flowgate_lm::chat::Message;
 use flowgate_lm::json::{self, Json};
-use flowgate_lm::wire::{Api, Asked};
+use flowgate_lm::wire::{Api, Asked, chat_completions};
 use sha2::{Digest as _, Sha256};
 
 /// Beginnings of chats as one client has sent them.
@@ -22,21 +24,28 @@ struct Known {
     by_letters: HashMap<Letters, Arc<Beginning>>,
     /// How many messages they are together.
     messages: usize,
+    /// What requests ask for beside their messages, and how many letters that is for all together.
+    others: HashMap<Letters, Arc<Asked>>,
+    letters: usize,
 }
 
-/// Stands for the letters of the first messages.
+/// Stands for some letters.
 type Letters = [u8; 32];
 
 /// How many messages one client's beginnings may be; when there are more, it begins anew.
 const MOST: usize = 1 << 16;
 /// How many messages may have come behind a beginning that is known.
 const BEHIND: usize = 32;
+/// How many letters may say what else requests ask for; when there are more, it begins anew.
+const OTHERS: usize = 1 << 20;
 
 /// A request, as far as it was not known.
 #[derive(Debug)]
 pub(crate) struct Request {
-    /// What is asked. Its messages are those behind the beginning.
-    pub(crate) asked: Asked,
+    /// What is asked, but for the messages. A request that asks for the same has the same one, unless that was forgotten.
+    pub(crate) asked: Arc<Asked>,
+    /// The messages behind the beginning.
+    messages: Vec<Message>,
     beginning: Option<(Letters, Arc<Beginning>)>,
     /// How many messages there are, and the letters of all.
     all: Option<(usize, Letters)>,
@@ -45,10 +54,9 @@ pub(crate) struct Request {
 impl Request {
     /// The whole chat.
     pub(crate) fn chat(&self) -> Chat<'_> {
-        let messages = &self.asked.request.messages;
         match &self.beginning {
-            Some((_, beginning)) => Chat::going_on(beginning, messages),
-            None => Chat::of(messages),
+            Some((_, beginning)) => Chat::going_on(beginning, &self.messages),
+            None => Chat::of(&self.messages),
         }
     }
 }
@@ -61,20 +69,51 @@ pub(crate) fn whole(api: Api, text: &str) -> Result<Asked, String> {
 }
 
 impl Beginnings {
-    /// Reads the body of a request, but for the messages that are known.
+    /// Reads the body of a request, but for what is known.
     pub(crate) fn read(&self, api: Api, text: &str) -> Result<Request, String> {
-        let Some(messages) = messages(api, text) else {
-            return Ok(Request { asked: whole(api, text)?, beginning: None, all: None });
-        };
-        let (all, beginnings) = letters(text, &messages);
-        let all = Some((messages.len(), all));
-        match self
-            .longest(beginnings)
-            .and_then(|known| Some((read_behind(api, text, &messages, known.1.len())?, known)))
-        {
-            Some((asked, known)) => Ok(Request { asked, beginning: Some(known), all }),
-            None => Ok(Request { asked: whole(api, text)?, beginning: None, all }),
+        if let Some(request) = messages(api, text).and_then(|messages| self.read_on(api, text, &messages)) {
+            return Ok(request);
         }
+        let mut asked = whole(api, text)?;
+        let messages = std::mem::take(asked.request.messages.edit());
+        Ok(Request { asked: Arc::new(asked), messages, beginning: None, all: None })
+    }
+
+    /// Reads a request whose messages stand here. What is wrong with it is told by who reads all of it.
+    fn read_on(&self, api: Api, text: &str, messages: &[Range<usize>]) -> Option<Request> {
+        let (first, last) = (messages.first()?, messages.last()?);
+        let asked = self.other(api, [text.get(..first.start)?, text.get(last.end..)?])?;
+        let (all, beginnings) = letters(text, messages);
+        let beginning = self.longest(beginnings);
+        let known = beginning.as_ref().map_or(0, |(_, beginning)| beginning.len());
+        let behind = text.get(messages.get(known)?.start..last.end)?;
+        let behind = [r#"{"messages":["#, behind, "]}"].concat();
+        let behind = chat_completions::decode_messages(&Json::parse(&behind).ok()?).ok()?;
+        let count = messages.len();
+        (known + behind.len() == count).then(|| Request {
+            asked,
+            messages: behind,
+            beginning,
+            all: Some((count, all)),
+        })
+    }
+
+    /// Reads a request without messages, of which these are the two parts.
+    fn other(&self, api: Api, parts: [&str; 2]) -> Option<Arc<Asked>> {
+        let text = parts.concat();
+        let letters = Letters::from(Sha256::digest(&text));
+        if let Some(asked) = self.known().others.get(&letters) {
+            return Some(Arc::clone(asked));
+        }
+        let asked = Arc::new(whole(api, &text).ok()?);
+        let mut known = self.known();
+        if known.letters + text.len() > OTHERS {
+            (known.others, known.letters) = (HashMap::new(), 0);
+        }
+        if text.len() <= OTHERS && known.others.insert(letters, Arc::clone(&asked)).is_none() {
+            known.letters += text.len();
+        }
+        Some(asked)
     }
 
     /// The longest of these that is known. The shortest comes first.
@@ -100,7 +139,7 @@ impl Beginnings {
             known.messages -= beginning.len();
         }
         if known.messages + count > MOST {
-            *known = Known::default();
+            (known.by_letters, known.messages) = (HashMap::new(), 0);
         }
         known.messages += count;
         if let Some(other) = known.by_letters.insert(letters, beginning) {
@@ -135,14 +174,6 @@ fn letters(text: &str, messages: &[Range<usize>]) -> (Letters, Vec<(usize, Lette
     (hash.finalize().into(), beginnings)
 }
 
-/// Reads a request as if it had only the messages behind these. What is wrong with it is told by who reads all of it.
-fn read_behind(api: Api, text: &str, messages: &[Range<usize>], count: usize) -> Option<Asked> {
-    let (first, next) = (messages.first()?, messages.get(count)?);
-    let rest = [text.get(..first.start)?, text.get(next.start..)?].concat();
-    let asked = whole(api, &rest).ok()?;
-    (asked.request.messages.len() + count == messages.len()).then_some(asked)
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -169,9 +200,9 @@ mod tests {
         let all = Chat::of(&whole.request.messages);
         assert_eq!(chat.prefixes(), all.prefixes(), "{text}");
         assert_eq!(*chat.beginning(), *all.beginning(), "{text}");
-        let Asked { request: asked, model, stream, usage } = &request.asked;
+        let Asked { request: asked, model, stream, usage } = &*request.asked;
         let behind = whole.request.messages.get(known..).unwrap_or_default();
-        assert_eq!(asked.messages[..], *behind, "{text}");
+        assert_eq!((&asked.messages[..], &request.messages[..]), (&[][..], behind), "{text}");
         assert_eq!(
             (&asked.tools, &asked.choice, &asked.sampling, model, stream, usage),
             (
@@ -240,6 +271,28 @@ mod tests {
         }
         assert_eq!(ask(3 * MOST / 4096 - 1, 4097), 4096);
         assert_eq!(ask(0, 4097), 0);
+    }
+
+    #[test]
+    fn what_else_is_asked_for_is_kept_as_well() {
+        let beginnings = Beginnings::default();
+        let ask = |more: &str| {
+            let text = format!(r#"{{"messages":[{{"role":"user","content":"a"}}],"model":"m"{more}}}"#);
+            let request = beginnings.read(API, &text).unwrap();
+            assert!(beginnings.known().letters <= OTHERS);
+            request.asked
+        };
+        let is_same = |one: &Arc<Asked>, other: &Arc<Asked>| Arc::ptr_eq(one, other);
+        let (one, two) = (ask(""), ask(r#","seed":1"#));
+        assert!(is_same(&one, &ask("")) && is_same(&two, &ask(r#","seed":1"#)) && !is_same(&one, &two));
+        assert_eq!((one.request.sampling.seed, two.request.sampling.seed), (None, Some(1)));
+        let long = |seed: usize| format!(r#","user":"{}","seed":{seed}"#, "x".repeat(OTHERS / 2));
+        let three = ask(&long(3));
+        assert!(is_same(&three, &ask(&long(3))) && is_same(&one, &ask("")));
+        ask(&long(4));
+        assert!(!is_same(&three, &ask(&long(3))));
+        let longer = long(5).replace('x', "xxx");
+        assert!(!is_same(&ask(&longer), &ask(&longer)));
     }
 
     fn message() -> impl Strategy<Value = String> {

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use axum::http::StatusCode;
 use flowgate_guard::conversation::{Conversation, Judged};
 use flowgate_guard::history::{self, Chat, History, Prefix, Remembered};
+use flowgate_lm::wire;
 use serde_json::Value;
 
 use super::Waiting;
@@ -43,6 +44,10 @@ pub(crate) struct Session {
     pub(crate) history: History,
     /// What it was told last of its tenant's stores, in JSON.
     pub(crate) recalled: Option<String>,
+    /// Whether it carries that and no more, as it was found last.
+    is_settled: bool,
+    /// Requests with the tools that are on offer in it.
+    pub(super) offered: Vec<Arc<wire::Asked>>,
     /// Its number: no other conversation has it.
     id: i64,
     /// When it was said last that it is used.
@@ -353,11 +358,15 @@ impl Sessions {
     fn leaves_stores(&self, client: &Known, session: &mut Session) -> Result<bool, StoreError> {
         let Some(Some(before)) = self.store.known_tenant(&client.spec.tenant) else { return Ok(false) };
         if session.conversation.has_written() {
+            session.is_settled = false;
             return Ok(false);
         }
         session.recall(&before).map_err(|_| StoreError::Damaged("a tenant's stores"))?;
-        let written = session.conversation.remember().to_string();
-        Ok(written == before)
+        // What was not written to since carries what it carried.
+        if !session.is_settled {
+            session.is_settled = session.conversation.remember().to_string() == before;
+        }
+        Ok(session.is_settled)
     }
 
     /// Begins to keep a turn with what follows from it for questions and for the stores of its tenant.
@@ -374,6 +383,7 @@ impl Sessions {
         }
         let stamp = random::name().map_err(|_| StoreError::Damaged("the system gives no random bytes"))?;
         session.conversation.stamp(&stamp);
+        session.is_settled = false;
         let written = session.conversation.remember().to_string();
         if before.as_ref() != Some(&written) {
             store::keep_tenant(&self.store, &mut tx, &spec.tenant, &written).await?;
@@ -422,6 +432,7 @@ impl Session {
             let read: Value = serde_json::from_str(record).map_err(|_| "it is no JSON".to_owned())?;
             self.conversation.recall(&read).map_err(|error| error.to_string())?;
             self.recalled = Some(record.to_owned());
+            self.is_settled = false;
         }
         Ok(())
     }
@@ -490,7 +501,8 @@ fn bring_up(client: &Known, session: Option<&mut Session>, opened: &Opened) -> b
     }
     if !opened.inputs.is_empty() {
         session.prefixes = session.history.prefixes();
-        session.recalled = None;
+        (session.recalled, session.is_settled) = (None, false);
+        session.offered.clear();
     }
     (session.turns, session.bytes, session.touched) = (opened.turns, opened.bytes, Instant::now());
     true
@@ -528,6 +540,8 @@ fn new(client: &Known, id: i64, key: &str) -> Result<Session, Failure> {
         conversation,
         history,
         recalled,
+        is_settled: false,
+        offered: Vec::new(),
         turns: 0,
         bytes: 0,
         prefixes,

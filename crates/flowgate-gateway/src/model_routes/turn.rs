@@ -1,8 +1,8 @@
 //! One request, from what was asked to what is answered.
 
 use std::fmt::Write as _;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 use axum::http::StatusCode;
@@ -56,7 +56,7 @@ const MAX_TOOLS: usize = 512;
 pub(crate) fn begin(client: &Known, key: [u8; 32], journal: &Journal) -> Result<Conversation, Failure> {
     let settings =
         Settings { expires: client.spec.stands, ..Settings::new(client.spec.method, DigestKey::new(key)) };
-    let mut monitor = Monitor::new(std::sync::Arc::clone(&client.spec.policy));
+    let mut monitor = Monitor::new(Arc::clone(&client.spec.policy));
     monitor.set_predicates(journal.predicates(&client.spec.predicates), Vec::new());
     let mut conversation = Conversation::new(monitor, Vec::new(), settings)?;
     conversation.keep_inputs();
@@ -69,7 +69,8 @@ pub(crate) struct Turn<'t> {
     pub(crate) client: &'t Known,
     /// The conversation.
     pub(crate) name: &'t str,
-    pub(crate) asked: &'t wire::Asked,
+    /// What is asked, but for the messages.
+    pub(crate) asked: &'t Arc<wire::Asked>,
     /// Its messages.
     pub(crate) chat: &'t Chat<'t>,
     /// The client's key for the upstream, if it brings one.
@@ -136,13 +137,7 @@ pub(crate) fn run(
         if session.conversation.waits_for_decision() {
             approvals.give_up(&client.spec, name)?;
         }
-        let tools = || request.tools.iter();
-        let spec = &client.spec;
-        let said =
-            tools().map(|tool| (spec.tool_of(&tool.name), tool.description.as_str(), &tool.parameters));
-        if !session.conversation.offers(said) {
-            session.conversation.offer(tools().map(|tool| offered(spec, tool)).collect())?;
-        }
+        session.offer(&client.spec, asked)?;
         session.conversation.set_sampling(request.sampling.clone());
         let mut known = client.history.lock().unwrap_or_else(PoisonError::into_inner);
         let sent = session.conversation.sent_chat(&mut known.client, &mut session.history, chat)?;
@@ -210,7 +205,27 @@ pub(crate) fn run(
     Ok(completion)
 }
 
+/// Of how many requests a session knows that they have the tools that are on offer.
+const KNOWN_OFFERS: usize = 4;
+
 impl Session {
+    /// The tools that a client has are on offer.
+    fn offer(&mut self, client: &Client, asked: &Arc<wire::Asked>) -> Result<(), PushError> {
+        if self.offered.iter().any(|known| Arc::ptr_eq(known, asked)) {
+            return Ok(());
+        }
+        let tools = || asked.request.tools.iter();
+        let said =
+            tools().map(|tool| (client.tool_of(&tool.name), tool.description.as_str(), &tool.parameters));
+        if !self.conversation.offers(said) {
+            self.offered.clear();
+            self.conversation.offer(tools().map(|tool| offered(client, tool)).collect())?;
+        }
+        self.offered.truncate(KNOWN_OFFERS - 1);
+        self.offered.insert(0, Arc::clone(asked));
+        Ok(())
+    }
+
     /// The client gets this for an answer.
     fn answered(&mut self, client: &Known, completion: &Completion) {
         let message = Message::Assistant { text: completion.text.clone(), calls: completion.calls.clone() };

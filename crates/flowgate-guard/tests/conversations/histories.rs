@@ -77,7 +77,7 @@ fn a_history_that_nobody_edited_changes_nothing() {
 /// Of messages that stand where they stood it is enough to know that they do; nothing happens if one does not.
 #[test]
 fn messages_that_were_read_before_need_not_be_sent_again() {
-    // How many messages the history has, how the chat that was read before was changed, and how many of its messages come along.
+    // How the chat was changed, how many messages were read before, and whether it is enough to know those.
     let check = |edit: fn(&mut Vec<Message>), read: usize, is_known: bool| {
         let (mut caller, mut whole) = (interactive(), interactive());
         for each in [&mut caller, &mut whole] {
@@ -87,17 +87,17 @@ fn messages_that_were_read_before_need_not_be_sent_again() {
         }
         let Caller { run, client, history, chat } = &mut caller;
         let (before, rest) = chat.split_at(read);
-        let chat = Chat::going_on(&Chat::of(before).beginning(), rest);
-        assert_eq!(history.has_beginning(&chat), is_known);
-        let waits = !run.conversation.resume(history, &chat);
-        let sent = run.conversation.sent_chat(client, history, &chat).unwrap();
+        let read = Chat::going_on(&Chat::of(before).beginning(), rest);
+        assert_eq!(history.has_beginning(&read), is_known);
+        let waits = !run.conversation.resume(history, &read);
+        let sent = run.conversation.sent_chat(client, history, &read).unwrap();
         assert_eq!((waits, sent.is_some()), (true, is_known));
         // Either it is as if all of it had been sent, or that can still be done.
         let again = |sent: Sent, caller: &mut Caller| {
             let turn = caller.run.go(&["Done."]);
             (sent, turn.replies.len(), caller.run.log.join("\n"))
         };
-        let sent = sent.unwrap_or_else(|| run.conversation.sent(client, history, &caller.chat).unwrap());
+        let sent = sent.unwrap_or_else(|| run.conversation.sent(client, history, chat).unwrap());
         let Caller { run, client, history, chat } = &mut whole;
         let expected = run.conversation.sent(client, history, chat).unwrap();
         assert_eq!(again(sent, &mut caller), again(expected, &mut whole));

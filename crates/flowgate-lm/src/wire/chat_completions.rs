@@ -8,6 +8,6 @@ mod response;
 mod stream;
 
 pub(crate) use request::{LIMIT, OLD_LIMIT, Sent};
-pub use request::{decode_request, encode_request};
+pub use request::{decode_messages, decode_request, encode_request};
 pub use response::{decode_response, encode_response};
 pub use stream::{StreamDecoder, encode_stream};

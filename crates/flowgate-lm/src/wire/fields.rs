@@ -195,19 +195,63 @@ fn number<'v>(value: &'v Json<'_>) -> Option<&'v Number> {
     if let Json::Number(number) = value { Some(number) } else { None }
 }
 
+/// A piece of an answer: with its own texts, or with those of the event that it was read from.
+pub(super) trait Node: Sized {
+    fn under(&self, key: &str) -> Option<&Self>;
+    fn text(&self) -> Option<&str>;
+    fn items(&self) -> Option<&[Self]>;
+    fn says_nothing(&self) -> bool;
+}
+
+impl Node for Value {
+    fn under(&self, key: &str) -> Option<&Self> {
+        self.get(key)
+    }
+
+    fn text(&self) -> Option<&str> {
+        self.as_str()
+    }
+
+    fn items(&self) -> Option<&[Self]> {
+        self.as_array().map(Vec::as_slice)
+    }
+
+    fn says_nothing(&self) -> bool {
+        self.is_null()
+    }
+}
+
+impl Node for Json<'_> {
+    fn under(&self, key: &str) -> Option<&Self> {
+        self.get(key)
+    }
+
+    fn text(&self) -> Option<&str> {
+        self.as_str()
+    }
+
+    fn items(&self) -> Option<&[Self]> {
+        if let Self::List(items) = self { Some(items) } else { None }
+    }
+
+    fn says_nothing(&self) -> bool {
+        *self == Self::Null
+    }
+}
+
 /// What stands under a key, if it is not null.
-pub(super) fn said<'v>(value: &'v Value, key: &str) -> Option<&'v Value> {
-    value.get(key).filter(|value| !value.is_null())
+pub(super) fn said<'v, N: Node>(value: &'v N, key: &str) -> Option<&'v N> {
+    value.under(key).filter(|value| !value.says_nothing())
 }
 
 /// The text under a key; empty if there is none.
-pub(super) fn text<'v>(value: &'v Value, key: &str) -> &'v str {
-    value.get(key).and_then(Value::as_str).unwrap_or_default()
+pub(super) fn text<'v, N: Node>(value: &'v N, key: &str) -> &'v str {
+    value.under(key).and_then(N::text).unwrap_or_default()
 }
 
 /// The items of the list under a key.
-pub(super) fn list<'v>(value: &'v Value, key: &str) -> Option<&'v [Value]> {
-    value.get(key).and_then(Value::as_array).map(Vec::as_slice)
+pub(super) fn list<'v, N: Node>(value: &'v N, key: &str) -> Option<&'v [N]> {
+    value.under(key).and_then(N::items)
 }
 
 /// The number under a key, if it counts something.

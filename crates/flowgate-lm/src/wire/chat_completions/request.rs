@@ -286,6 +286,16 @@ pub fn decode_request(body: &Json<'_>) -> Result<Asked, WireError> {
     Ok(Asked { request, model: body.text("model")?.to_owned(), stream: body.flag("stream")?, usage })
 }
 
+/// Reads the messages of a request: those of an object that has nothing else.
+///
+/// # Errors
+/// If one says something that a [`Message`] cannot say.
+pub fn decode_messages(body: &Json<'_>) -> Result<Vec<Message>, WireError> {
+    let body = Fields::of(body, "")?;
+    body.only(&Known { read: &["messages"], dropped: &[], fixed: &[] })?;
+    body.objects("messages")?.map(|message| read_message(&message?)).collect()
+}
+
 const PLAIN: Known = Known { read: &["role", "content"], dropped: &[], fixed: &[] };
 const ASSISTANT: Known = Known {
     read: &["role", "content", "refusal", "tool_calls"],

@@ -4,36 +4,34 @@ use serde_json::{Value, json};
 
 use super::super::assembly::Assembly;
 use super::super::fields;
-use super::super::{EARLY, Head, data, pieces, reported, settled};
+use super::super::{EARLY, Head, pieces, reported, settled};
 use super::response::{arguments, finish_reason, read_usage, stop, usage};
+use crate::Error;
 use crate::chat::{Completion, Stop};
+use crate::json::Json;
 use crate::model::Listener;
 use crate::sse::Event;
-use crate::{Error, wire};
 
 /// The answer as a stream of chunks, its text in the pieces `said`; the last but one says what it cost, if `with_usage`.
 #[must_use]
 pub fn encode_stream(completion: &Completion, said: &[&str], head: Head<'_>, with_usage: bool) -> Vec<Event> {
-    let chunk = |choices: Value, cost: Value| {
-        let mut chunk = json!({
-            "id": head.id,
-            "object": "chat.completion.chunk",
-            "created": head.created,
-            "model": head.model,
-            "choices": choices,
-        });
-        if with_usage {
-            wire::put(&mut chunk, "usage", cost);
-        }
-        Event::new("", chunk.to_string())
+    // An answer has many chunks, which are mostly the same.
+    let (id, created, model) = (json!(head.id), head.created, json!(head.model));
+    let begin = format!(
+        r#"{{"id":{id},"object":"chat.completion.chunk","created":{created},"model":{model},"choices":["#
+    );
+    let chunk = |choice: &str, cost: &Value| {
+        let cost = if with_usage { format!(r#","usage":{cost}"#) } else { String::new() };
+        Event::new("", format!("{begin}{choice}]{cost}}}"))
     };
     let delta = |delta: Value, finish: Value| {
-        chunk(json!([{"index": 0, "delta": delta, "logprobs": null, "finish_reason": finish}]), Value::Null)
+        let choice = format!(r#"{{"index":0,"delta":{delta},"logprobs":null,"finish_reason":{finish}}}"#);
+        chunk(&choice, &Value::Null)
     };
     let only_calls = completion.text.is_empty() && !completion.calls.is_empty();
     let nothing = if only_calls || completion.stop == Stop::Refused { Value::Null } else { json!("") };
-    let begin = json!({"role": "assistant", "content": nothing, "refusal": null});
-    let mut events = vec![delta(begin, Value::Null)];
+    let role = json!({"role": "assistant", "content": nothing, "refusal": null});
+    let mut events = vec![delta(role, Value::Null)];
     let key = if completion.stop == Stop::Refused { "refusal" } else { "content" };
     for piece in said {
         events.push(delta(json!({key: piece}), Value::Null));
@@ -49,7 +47,7 @@ pub fn encode_stream(completion: &Completion, said: &[&str], head: Head<'_>, wit
     }
     events.push(delta(json!({}), json!(finish_reason(completion))));
     if with_usage {
-        events.push(chunk(json!([]), usage(completion.usage)));
+        events.push(chunk("", &usage(completion.usage)));
     }
     events.push(Event::new("", "[DONE]"));
     events
@@ -79,29 +77,30 @@ impl StreamDecoder {
             self.done = self.finish.is_some();
             return if self.done { Ok(()) } else { Err(EARLY) };
         }
-        let chunk = data(event)?;
+        // An answer has many of them.
+        let chunk = Json::parse(&event.data).map_err(|_| Error::Malformed("an event is no JSON"))?;
         if let Some(error) = fields::said(&chunk, "error") {
-            return Err(reported(error));
+            return Err(reported(&error.to_value()));
         }
         if let Some(cost) = fields::said(&chunk, "usage") {
-            self.assembly.completion.usage = read_usage(cost);
+            self.assembly.completion.usage = read_usage(&cost.to_value());
         }
         let choice =
             match fields::list(&chunk, "choices").ok_or(Error::Malformed("a chunk has no `choices`"))? {
                 [] => return Ok(()),
-                [choice] if choice.get("index").is_none_or(|index| index == 0) => choice,
+                [choice] if choice.get("index").is_none_or(|index| index.to_value() == 0) => choice,
                 _ => return Err(Error::Malformed("it has not exactly one choice")),
             };
         if let Some(delta) = choice.get("delta") {
             self.delta(delta, listener)?;
         }
         if let Some(reason) = fields::said(choice, "finish_reason") {
-            self.finish = Some(stop(Some(reason), self.refused)?);
+            self.finish = Some(stop(Some(&reason.to_value()), self.refused)?);
         }
         Ok(())
     }
 
-    fn delta(&mut self, delta: &Value, listener: &mut Listener<'_>) -> Result<(), Error> {
+    fn delta(&mut self, delta: &Json<'_>, listener: &mut Listener<'_>) -> Result<(), Error> {
         let said = |key: &str| fields::text(delta, key);
         let calls = fields::list(delta, "tool_calls").unwrap_or_default();
         let says_nothing = said("content").is_empty() && said("refusal").is_empty() && calls.is_empty();
@@ -115,14 +114,14 @@ impl StreamDecoder {
     }
 
     /// The next piece of a call. Which call it belongs to is never guessed: two calls in one would be a third.
-    fn call(&mut self, piece: &Value, listener: &mut Listener<'_>) -> Result<(), Error> {
-        if fields::said(piece, "type").is_some_and(|kind| kind != "function") {
+    fn call(&mut self, piece: &Json<'_>, listener: &mut Listener<'_>) -> Result<(), Error> {
+        if fields::said(piece, "type").is_some_and(|kind| kind.as_str() != Some("function")) {
             return Err(Error::Malformed("a call is not one of a function"));
         }
-        let function = piece.get("function").unwrap_or(&Value::Null);
+        let function = piece.get("function").unwrap_or(&Json::Null);
         let (id, name) = (fields::text(piece, "id"), fields::text(function, "name"));
         let index = match fields::said(piece, "index") {
-            Some(index) => index.as_u64().and_then(|index| usize::try_from(index).ok()),
+            Some(index) => index.to_value().as_u64().and_then(|index| usize::try_from(index).ok()),
             // Servers that send each call in one piece may leave the index out.
             None if !name.is_empty() => Some(self.ids.len()),
             None => None,
@@ -140,7 +139,7 @@ impl StreamDecoder {
                 return Err(Error::Malformed("two calls have one index"));
             }
         }
-        let more = arguments(function.get("arguments"));
+        let more = arguments(function.get("arguments").map(Json::to_value).as_ref());
         self.assembly.arguments(index, &more, listener)
     }
 
@@ -167,6 +166,7 @@ impl StreamDecoder {
 mod tests {
     use super::super::super::tests::streamed;
     use super::*;
+    use crate::wire;
 
     fn check(chunks: &[&str], expected: &str) {
         let events: Vec<Event> = chunks.iter().map(|chunk| Event::new("", *chunk)).collect();
@@ -186,6 +186,7 @@ mod tests {
             "End \"\" 3+4",
         );
         check(&["{"], "the model's answer cannot be read: an event is no JSON");
+        check(&[r#"{"choices":[],"choices":[]}"#], "the model's answer cannot be read: an event is no JSON");
         check(&["{}"], "the model's answer cannot be read: a chunk has no `choices`");
         check(&[r#"{"error":{"code":503}}"#], "the model is busy");
         check(
