@@ -238,7 +238,7 @@ pub(crate) fn wait<T>(work: impl Future<Output = Result<T, StoreError>>) -> Resu
 }
 
 /// How every connection to SQLite is set up.
-const PRAGMAS: [&str; 5] = [
+const PRAGMAS: [&str; 6] = [
     "PRAGMA journal_mode = WAL",
     // A crash of the program loses nothing; of the machine, perhaps the last turns, but never a part of one.
     "PRAGMA synchronous = NORMAL",
@@ -247,6 +247,8 @@ const PRAGMAS: [&str; 5] = [
     // In pages, which are 128 MiB. Before that comes who does it beside the turns, but only when
     // nobody writes does the log begin anew.
     "PRAGMA wal_autocheckpoint = 32768",
+    // The log that begins anew is cut off: to write over what nobody has in memory any more, its pages would be read first.
+    "PRAGMA journal_size_limit = 1048576",
 ];
 
 async fn set_up(connection: &mut sqlx::AnyConnection) -> Result<(), sqlx::Error> {
