@@ -127,7 +127,7 @@ fn carried(api: Api, mut request: Request) -> Request {
             (_, message, _) => messages.push(message),
         }
     }
-    request.messages = messages;
+    request.messages = messages.into();
     if api == Api::Messages {
         request.sampling.max_tokens.get_or_insert(MAX_TOKENS);
     }

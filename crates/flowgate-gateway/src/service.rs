@@ -380,7 +380,7 @@ impl Service {
                 // Most bodies say how long they are, and so need not be moved while they grow; but who sends little gets little.
                 let told = body.size_hint().exact().and_then(|rest| usize::try_from(rest).ok());
                 let all = told.map_or(0, |rest| rest.saturating_add(data.len()));
-                read.bytes.reserve(all.min(data.len().saturating_mul(8)));
+                read.bytes.reserve(all.min(data.len().saturating_mul(4)));
             }
             read.bytes.extend_from_slice(&data);
         }

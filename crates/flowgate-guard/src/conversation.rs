@@ -254,6 +254,11 @@ impl Conversation {
         self.monitor.has_written()
     }
 
+    /// How often what is remembered may have changed: see [`Monitor::memory_changes`].
+    pub fn memory_changes(&self) -> u64 {
+        self.monitor.memory_changes()
+    }
+
     /// Joins what others of this account have written to stores since: see [`Monitor::recall`].
     ///
     /// # Errors

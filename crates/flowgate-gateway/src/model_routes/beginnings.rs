@@ -107,10 +107,13 @@ impl Beginnings {
         }
         let asked = Arc::new(whole(api, &text).ok()?);
         let mut known = self.known();
+        if text.len() > OTHERS {
+            return Some(asked);
+        }
         if known.letters + text.len() > OTHERS {
             (known.others, known.letters) = (HashMap::new(), 0);
         }
-        if text.len() <= OTHERS && known.others.insert(letters, Arc::clone(&asked)).is_none() {
+        if known.others.insert(letters, Arc::clone(&asked)).is_none() {
             known.letters += text.len();
         }
         Some(asked)

@@ -9,7 +9,7 @@
 //! known: what a client then says of the past is nobody's.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
@@ -44,10 +44,10 @@ pub(crate) struct Session {
     pub(crate) history: History,
     /// What it was told last of its tenant's stores, in JSON.
     pub(crate) recalled: Option<String>,
-    /// Whether it carries that and no more, as it was found last.
-    is_settled: bool,
+    /// What its stores carry was this and no more when so much had [changed](Conversation::memory_changes).
+    settled: Option<u64>,
     /// Requests with the tools that are on offer in it.
-    pub(super) offered: Vec<Arc<wire::Asked>>,
+    pub(super) offered: Vec<Weak<wire::Asked>>,
     /// Its number: no other conversation has it.
     id: i64,
     /// When it was said last that it is used.
@@ -358,15 +358,15 @@ impl Sessions {
     fn leaves_stores(&self, client: &Known, session: &mut Session) -> Result<bool, StoreError> {
         let Some(Some(before)) = self.store.known_tenant(&client.spec.tenant) else { return Ok(false) };
         if session.conversation.has_written() {
-            session.is_settled = false;
             return Ok(false);
         }
         session.recall(&before).map_err(|_| StoreError::Damaged("a tenant's stores"))?;
-        // What was not written to since carries what it carried.
-        if !session.is_settled {
-            session.is_settled = session.conversation.remember().to_string() == before;
+        let now = Some(session.conversation.memory_changes());
+        if session.settled != now {
+            let written = session.conversation.remember().to_string();
+            session.settled = now.filter(|_| written == before);
         }
-        Ok(session.is_settled)
+        Ok(session.settled == now)
     }
 
     /// Begins to keep a turn with what follows from it for questions and for the stores of its tenant.
@@ -383,7 +383,6 @@ impl Sessions {
         }
         let stamp = random::name().map_err(|_| StoreError::Damaged("the system gives no random bytes"))?;
         session.conversation.stamp(&stamp);
-        session.is_settled = false;
         let written = session.conversation.remember().to_string();
         if before.as_ref() != Some(&written) {
             store::keep_tenant(&self.store, &mut tx, &spec.tenant, &written).await?;
@@ -432,7 +431,7 @@ impl Session {
             let read: Value = serde_json::from_str(record).map_err(|_| "it is no JSON".to_owned())?;
             self.conversation.recall(&read).map_err(|error| error.to_string())?;
             self.recalled = Some(record.to_owned());
-            self.is_settled = false;
+            self.settled = None;
         }
         Ok(())
     }
@@ -501,7 +500,7 @@ fn bring_up(client: &Known, session: Option<&mut Session>, opened: &Opened) -> b
     }
     if !opened.inputs.is_empty() {
         session.prefixes = session.history.prefixes();
-        (session.recalled, session.is_settled) = (None, false);
+        (session.recalled, session.settled) = (None, None);
         session.offered.clear();
     }
     (session.turns, session.bytes, session.touched) = (opened.turns, opened.bytes, Instant::now());
@@ -540,7 +539,7 @@ fn new(client: &Known, id: i64, key: &str) -> Result<Session, Failure> {
         conversation,
         history,
         recalled,
-        is_settled: false,
+        settled: None,
         offered: Vec::new(),
         turns: 0,
         bytes: 0,

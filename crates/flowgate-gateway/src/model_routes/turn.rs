@@ -211,7 +211,7 @@ const KNOWN_OFFERS: usize = 4;
 impl Session {
     /// The tools that a client has are on offer.
     fn offer(&mut self, client: &Client, asked: &Arc<wire::Asked>) -> Result<(), PushError> {
-        if self.offered.iter().any(|known| Arc::ptr_eq(known, asked)) {
+        if self.offered.iter().any(|known| known.as_ptr() == Arc::as_ptr(asked)) {
             return Ok(());
         }
         let tools = || asked.request.tools.iter();
@@ -222,7 +222,8 @@ impl Session {
             self.conversation.offer(tools().map(|tool| offered(client, tool)).collect())?;
         }
         self.offered.truncate(KNOWN_OFFERS - 1);
-        self.offered.insert(0, Arc::clone(asked));
+        // Its place stays taken, so that no other request is found there.
+        self.offered.insert(0, Arc::downgrade(asked));
         Ok(())
     }
 

@@ -165,6 +165,45 @@ fn what_stores_carry_outlives_the_gateway() {
     }
 }
 
+/// What could have been written after a look is known to other conversations, also if nothing else came of the turn.
+#[test]
+fn what_stores_carry_may_change_in_any_turn() {
+    let policy = POLICY.to_owned()
+        + "store notes: written by note, read by notes\nrequire top if:\n    (call: ToolCall) is tool:r\"note|notes\"\n\
+           label out.content as trusted if:\n    (out: ToolOutput) is tool:r\"note|notes\"\n";
+    for looks in [true, false] {
+        let upstream = Upstream::new(move |request| {
+            let text = text_of(request);
+            match () {
+                () if text.contains("What do the notes say") && !text.contains("\"notes\"") => {
+                    calls(&[("notes", "{}")])
+                }
+                () if text.contains("Look.") && looks && text.contains("[hidden h1]") => {
+                    calls(&[("look", r#"{"regions": ["h1"]}"#)])
+                }
+                () if text.contains("Read it.") && !text.contains("\"read\"") => calls(&[("read", "{}")]),
+                () => says("Yes."),
+            }
+        });
+        let gateway =
+            Gateway::configured(&config(&upstream.url, "chat-completions", "interactive = true"), &policy);
+        let agent = || {
+            let mut agent = Agent::new(&gateway, Api::ChatCompletions, false, KEY);
+            agent.tools.extend(crate::gateway::named(&["note", "notes"]));
+            agent
+        };
+        let mut first = agent();
+        for text in ["Read it.", "Hello.", "Hello.", "Look."] {
+            first.says(text);
+        }
+        let mut second = agent();
+        second.page = "A note to myself.".to_owned();
+        second.says("What do the notes say?");
+        let last = upstream.shown().last().unwrap().clone();
+        assert_eq!(last.contains("hidden"), looks, "{last}");
+    }
+}
+
 /// What was kept and then changed is noticed where it comes to something else, and nothing of it is believed.
 #[test]
 fn what_was_changed_in_the_store_is_not_believed() {

@@ -21,7 +21,7 @@ pub struct Messages {
 /// The first messages of a chat as they were sent.
 #[derive(Debug, Default)]
 pub(crate) struct Written {
-    /// A text that says them at its end, and nothing behind them.
+    /// The body of a request up to the last of them.
     pub(crate) text: String,
     /// How many.
     pub(crate) messages: usize,

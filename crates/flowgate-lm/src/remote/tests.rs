@@ -164,8 +164,8 @@ fn what_does_not_pass_is_not() {
     check(vec![Reply::json(OK, "", "no JSON")], &bad("it is no JSON"));
     check(vec![Reply::json(OK, "", "{}")], &bad("it has no `choices`"));
     check(vec![Reply::Say("no HTTP at all\r\n\r\n".to_owned())], &bad("it is not in HTTP"));
-    check(vec![Reply::stream("data: no JSON\n\n")], &bad("an event is no JSON"));
-    check(vec![Reply::stream("data: \u{1}\n\ndata: {}\n\n")], &bad("an event is no JSON"));
+    check(vec![Reply::stream("data: no JSON\n\n")], &bad("an event is no strict JSON"));
+    check(vec![Reply::stream("data: \u{1}\n\ndata: {}\n\n")], &bad("an event is no strict JSON"));
 }
 
 #[test]

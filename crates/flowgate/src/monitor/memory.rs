@@ -60,6 +60,11 @@ impl Monitor {
         self.stores.has_written()
     }
 
+    /// How often what is [remembered](Self::remember) may have changed: as long as this is the same, so is that.
+    pub fn memory_changes(&self) -> u64 {
+        self.stores.changes()
+    }
+
     /// Joins what earlier sessions wrote into the stores of this one. What a person was asked about a store that was written to since
     /// is not allowed any more.
     ///

@@ -47,6 +47,8 @@ pub(super) struct Stores {
     states: Vec<State>,
     /// What every store carries at least.
     floor: Label,
+    /// How often anything has changed that is [carried](Self::carried).
+    changes: u64,
 }
 
 impl Stores {
@@ -57,6 +59,7 @@ impl Stores {
             let (server, label) = (server.cloned(), Label::BOTTOM);
             let (stamp, is_written) = (String::new(), false);
             self.states.push(State { server, declared, label, version: 0, stamp, is_written });
+            self.changes += 1;
             self.states.len() - 1
         })
     }
@@ -106,6 +109,7 @@ impl Stores {
                 state.label = state.label.join(label);
                 state.version += 1;
                 state.is_written = true;
+                self.changes += 1;
             }
         }
     }
@@ -116,6 +120,7 @@ impl Stores {
         for state in self.states.iter_mut().filter(|state| state.is_written) {
             stamp.clone_into(&mut state.stamp);
             (state.is_written, is_written) = (false, true);
+            self.changes += 1;
         }
         is_written
     }
@@ -128,10 +133,16 @@ impl Stores {
     /// Joins a label into stores that are not written to. What they hold has not changed.
     pub(super) fn raise(&mut self, stores: &[usize], label: &Label) {
         for index in stores {
-            if let Some(state) = self.states.get_mut(*index) {
+            if let Some(state) = self.states.get_mut(*index).filter(|state| !label.flows_to(&state.label)) {
                 state.label = state.label.join(label);
+                self.changes += 1;
             }
         }
+    }
+
+    /// How often anything has changed that is [carried](Self::carried): as long as it is the same, so is that.
+    pub(super) fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// What is known of each store.
@@ -156,6 +167,7 @@ impl Stores {
         if let Some(state) = self.states.get_mut(index).filter(|state| state.stamp != known.stamp) {
             known.stamp.clone_into(&mut state.stamp);
             state.version += 1;
+            self.changes += 1;
         }
     }
 
@@ -169,6 +181,7 @@ impl Stores {
     /// Joins a label into every store, also into those that nobody has used yet.
     pub(super) fn raise_all(&mut self, label: &Label) {
         self.floor = self.floor.join(label);
+        self.changes += 1;
         self.states.iter_mut().for_each(|state| state.version += 1);
     }
 
@@ -187,5 +200,46 @@ impl Stores {
     /// Whether none of the stores has been written to since.
     pub(super) fn unchanged(&self, versions: &[(usize, u64)]) -> bool {
         versions.iter().all(|(index, version)| self.states.get(*index).is_some_and(|s| s.version == *version))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::policy::Policy;
+
+    proptest! {
+        /// Who has seen what is carried need not look again as long as nothing has changed.
+        #[test]
+        fn what_has_not_changed_is_the_same(
+            steps in prop::collection::vec((0..7_u8, 0..3_usize, 0..3_usize), 1..24),
+        ) {
+            let policy = Policy::parse("lattice secrecy: public < private\nlattice integrity: trusted < untrusted").unwrap();
+            let space = policy.space();
+            let label = |dimension: &str, name: &str| space.element(dimension, name).unwrap().label;
+            let labels = [Label::BOTTOM, label("secrecy", "private"), label("integrity", "untrusted")];
+            let server = |number: usize| (number > 0).then(|| Arc::from(format!("s{number}")));
+            let shown = |stores: &Stores| {
+                let all: Vec<String> = stores.carried().map(|each| format!("{each:?}")).collect();
+                (stores.floor(), all)
+            };
+            let mut stores = Stores::default();
+            for (step, store, label) in steps {
+                let (before, changes) = (shown(&stores), stores.changes());
+                let label = &labels[label];
+                match step {
+                    0 => drop(stores.index(None, server(store).as_ref())),
+                    1 => stores.write(&[store], label),
+                    2 => drop(stores.stamp(&format!("stamp {store}"))),
+                    3 => stores.raise(&[store], label),
+                    4 => stores.join(&Carried { declared: None, server: server(store), label: *label, stamp: "theirs" }),
+                    5 => stores.raise_floor(label),
+                    _ => stores.raise_all(label),
+                }
+                prop_assert!(stores.changes() > changes || shown(&stores) == before);
+            }
+        }
     }
 }

@@ -78,7 +78,7 @@ impl StreamDecoder {
             return if self.done { Ok(()) } else { Err(EARLY) };
         }
         // An answer has many of them.
-        let chunk = Json::parse(&event.data).map_err(|_| Error::Malformed("an event is no JSON"))?;
+        let chunk = Json::parse(&event.data).map_err(|_| Error::Malformed("an event is no strict JSON"))?;
         if let Some(error) = fields::said(&chunk, "error") {
             return Err(reported(&error.to_value()));
         }
@@ -185,8 +185,11 @@ mod tests {
             &[end, r#"{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":4}}"#, "[DONE]"],
             "End \"\" 3+4",
         );
-        check(&["{"], "the model's answer cannot be read: an event is no JSON");
-        check(&[r#"{"choices":[],"choices":[]}"#], "the model's answer cannot be read: an event is no JSON");
+        check(&["{"], "the model's answer cannot be read: an event is no strict JSON");
+        check(
+            &[r#"{"choices":[],"choices":[]}"#],
+            "the model's answer cannot be read: an event is no strict JSON",
+        );
         check(&["{}"], "the model's answer cannot be read: a chunk has no `choices`");
         check(&[r#"{"error":{"code":503}}"#], "the model is busy");
         check(
