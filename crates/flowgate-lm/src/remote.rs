@@ -186,15 +186,15 @@ impl Remote {
     }
 
     /// The body of a request, in JSON, and where its messages end if they are at its beginning.
-    fn body(&self, request: &Request) -> (String, Option<usize>) {
+    fn body(&self, request: &Request) -> (Vec<u8>, Option<usize>) {
         let (model, stream) = (self.model.as_str(), self.streaming);
         if self.api == Api::ChatCompletions {
             let limit = if self.old_max_tokens { OLD_LIMIT } else { LIMIT };
             let body = Sent { request, model, stream, limit }.body();
             // Our own types have text for keys, so that this does not fail; an empty question is refused.
-            return body.map_or_else(|_| (String::new(), None), |(body, end)| (body, Some(end)));
+            return body.map_or_else(|_| (Vec::new(), None), |(body, end)| (body, Some(end)));
         }
-        (self.api.encode_request(request, model, stream).to_string(), None)
+        (self.api.encode_request(request, model, stream).to_string().into_bytes(), None)
     }
 
     fn with_defaults<'r>(&self, request: &'r Request) -> Cow<'r, Request> {

@@ -110,7 +110,7 @@ impl Outgoing {
 }
 
 fn encoded(events: &[Event]) -> Vec<u8> {
-    events.iter().map(Event::encode).collect::<String>().into_bytes()
+    events.iter().map(Event::encode).collect::<Vec<_>>().concat().into_bytes()
 }
 
 /// What ends a stream whose answer cannot go on.

@@ -22,7 +22,7 @@ pub struct Messages {
 #[derive(Debug, Default)]
 pub(crate) struct Written {
     /// The body of a request up to the last of them.
-    pub(crate) text: String,
+    pub(crate) text: Vec<u8>,
     /// How many.
     pub(crate) messages: usize,
 }
@@ -128,7 +128,7 @@ mod tests {
         let check = |change: fn(&mut Messages), expected: Option<usize>| {
             let mut messages: Messages =
                 [Message::User(Vec::new()), Message::System(Vec::new())].into_iter().collect();
-            messages.leave_written(Written { text: "two".to_owned(), messages: 2 });
+            messages.leave_written(Written { text: b"two".to_vec(), messages: 2 });
             change(&mut messages);
             assert_eq!(messages.take_written().map(|written| written.messages), expected, "{messages:?}");
             assert!(messages.take_written().is_none());

@@ -45,7 +45,8 @@ impl Scan<'_> {
     }
 
     fn list(&mut self) -> Option<Vec<Range<usize>>> {
-        let mut items = Vec::new();
+        // An item has some hundred letters, mostly.
+        let mut items = Vec::with_capacity((self.text.len() / 128).min(MOST));
         self.eat(b'[')?;
         if self.peek()? == b']' {
             return Some(items);

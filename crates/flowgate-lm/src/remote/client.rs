@@ -130,7 +130,12 @@ impl Client {
     }
 
     /// Asks with a body in JSON, and asks again as long as that may help.
-    pub(super) fn ask<E: Exchange>(&self, path: &str, body: &str, exchange: &mut E) -> Result<E::Out, Error> {
+    pub(super) fn ask<E: Exchange>(
+        &self,
+        path: &str,
+        body: &[u8],
+        exchange: &mut E,
+    ) -> Result<E::Out, Error> {
         let begun = Instant::now();
         let whole = self.times.whole.min(DAY);
         for attempt in 0_u32.. {
@@ -154,7 +159,7 @@ impl Client {
         Err(Error::Timeout)
     }
 
-    fn once(&self, path: &str, body: &str, left: Duration) -> Result<Answer, Failure> {
+    fn once(&self, path: &str, body: &[u8], left: Duration) -> Result<Answer, Failure> {
         let times = self.times;
         let request = self.agent.post(format!("{}{path}", self.base)).config();
         let request = request
@@ -168,7 +173,7 @@ impl Client {
         for (name, value) in &self.headers {
             request = request.header(*name, value);
         }
-        let mut response = request.send(body.as_bytes()).map_err(|error| failed(&error))?;
+        let mut response = request.send(body).map_err(|error| failed(&error))?;
         let header = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
         let status = response.status().as_u16();
         if status == 200 {

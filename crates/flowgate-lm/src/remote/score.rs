@@ -43,7 +43,7 @@ impl Scorer {
     }
 
     fn ask(&self, path: &str, body: &Value) -> Result<Value, Error> {
-        self.client.ask(path, &body.to_string(), &mut Plain { client: &self.client, asked: body })
+        self.client.ask(path, body.to_string().as_bytes(), &mut Plain { client: &self.client, asked: body })
     }
 
     fn prompt_logprobs(&self, text: &str, continuation: &str) -> Result<Vec<Token>, Error> {

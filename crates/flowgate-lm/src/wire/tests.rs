@@ -334,7 +334,7 @@ proptest! {
             let model = if change == 3 { "m" } else { "m\"n" };
             let sent = chat_completions::Sent { request: &request, model, stream, limit: chat_completions::LIMIT };
             let (mut text, end) = sent.body().unwrap();
-            prop_assert_eq!(&text, &serde_json::to_string(&sent).unwrap());
+            prop_assert_eq!(&text, &serde_json::to_vec(&sent).unwrap());
             text.truncate(end);
             request.messages.leave_written(crate::chat::Written { text, messages: request.messages.len() });
         }

@@ -34,14 +34,15 @@ pub(crate) struct Sent<'a> {
 impl Sent<'_> {
     /// The body in JSON, and where in it the messages end: chats are long, and are sent anew with each message, so that it
     /// goes on from what was written of them last.
-    pub(crate) fn body(&self) -> serde_json::Result<(String, usize)> {
+    pub(crate) fn body(&self) -> serde_json::Result<(Vec<u8>, usize)> {
         let head = format!(r#"{{"model":{},"messages":["#, serde_json::to_string(self.model)?);
         let messages = &self.request.messages;
         let written = messages.take_written();
-        let written = written.filter(|written| written.text.starts_with(&head) && written.messages > 0);
-        let Written { text, messages: known } = written.unwrap_or(Written { text: head, messages: 0 });
+        let written =
+            written.filter(|written| written.text.starts_with(head.as_bytes()) && written.messages > 0);
+        let Written { text: mut body, messages: known } =
+            written.unwrap_or(Written { text: head.into_bytes(), messages: 0 });
         let rest = messages.get(known..).unwrap_or_default();
-        let mut body = text.into_bytes();
         // It should not be moved again and again while it is written.
         body.reserve(rest.iter().map(size).sum::<usize>() + 512 * self.request.tools.len() + 512);
         for (index, message) in rest.iter().enumerate() {
@@ -58,7 +59,7 @@ impl Sent<'_> {
             Some([bracket, b'"', ..]) => *bracket = b',',
             _ => drop(body.remove(end + 1)),
         }
-        Ok((String::from_utf8(body).map_err(serde::ser::Error::custom)?, end))
+        Ok((body, end))
     }
 }
 
