@@ -11,10 +11,10 @@ use std::fmt::Display;
 use std::ops::ControlFlow;
 
 use bytes::Choices;
-use flowgate_lm::chat::{Completion, Message, Part, Request, ToolCall};
-use flowgate_lm::json::Json;
+use flowgate_lm::chat::{Completion, Message, Messages, Part, Request, ToolCall};
+use flowgate_lm::json::{Json, items};
 use flowgate_lm::sse::{Event, Splitter};
-use flowgate_lm::wire::{Api, Head, messages::MAX_TOKENS};
+use flowgate_lm::wire::{Api, Head, chat_completions, messages::MAX_TOKENS};
 use flowgate_lm::{Delta, Error};
 use json::edit;
 use libfuzzer_sys::fuzz_target;
@@ -23,7 +23,10 @@ use serde_json::{Map, Value, json};
 fuzz_target!(|bytes: &[u8]| {
     let Some((kind, rest)) = bytes.split_first() else { return };
     match kind {
-        b'?' => each(request, &serde_json::from_slice(rest).unwrap_or_default()),
+        b'?' => {
+            each(request, &serde_json::from_slice(rest).unwrap_or_default());
+            std::str::from_utf8(rest).map_or((), parts);
+        }
         b'=' => each(response, &serde_json::from_slice(rest).unwrap_or_default()),
         b'~' => Api::ALL.iter().for_each(|api| stream(*api, rest)),
         _ => {
@@ -34,6 +37,7 @@ fuzz_target!(|bytes: &[u8]| {
                 edit(&mut body, &mut choices);
             }
             each(request, &body);
+            parts(&body.to_string());
             each(response, &body);
             events(body.as_array().unwrap_or(&vec![body.clone()]));
         }
@@ -81,6 +85,27 @@ fn request(api: Api, body: &Value) {
         assert_eq!((&again.model, again.stream), (&asked.model, asked.stream));
         let [read, meant] = [again.request, asked.request.clone()].map(|request| carried(to, request));
         assert_eq!(read, meant, "{api:?} {to:?}: {sent}");
+    }
+}
+
+/// A chat that goes on is read in parts: what can be read so can be read as a whole, and says the same.
+fn parts(text: &str) {
+    let places = items(text, "messages").unwrap_or_default();
+    let (Some(first), Some(last)) = (places.first(), places.last()) else { return };
+    let others = [&text[..first.start], &text[last.end..]].concat();
+    let list = [r#"{"messages":["#, &text[first.start..last.end], "]}"].concat();
+    let (Ok(_), Ok(list)) = (Json::parse(&others), Json::parse(&list)) else { return };
+    let whole = Json::parse(text).unwrap_or_else(|error| panic!("{error}: {text}"));
+    assert_eq!(whole.get("messages"), list.get("messages"), "{text}");
+    for (place, item) in places.iter().zip(match list.get("messages") {
+        Some(Json::List(items)) => items.as_slice(),
+        _ => &[],
+    }) {
+        assert_eq!(Json::parse(&text[place.clone()]).as_ref().ok(), Some(item), "{text}");
+    }
+    let messages = chat_completions::decode_messages(&list);
+    if let Ok(asked) = Api::ChatCompletions.decode_request(&whole) {
+        assert_eq!(messages.map(Messages::from).as_ref(), Ok(&asked.request.messages), "{text}");
     }
 }
 
