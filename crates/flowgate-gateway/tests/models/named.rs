@@ -135,7 +135,7 @@ fn it_does_not_matter_what_was_read_before() {
     let first = [user("One.")];
     let second = [user("One."), model.clone(), user("Two.")];
     let third = [user("One."), model.clone(), user("Two."), model.clone(), user("Three.")];
-    let other = [user("One."), user("Two."), model.clone(), user("Three.")];
+    let other = [user("One."), user("Two."), model, user("Three.")];
     let check = |number: usize, asks: &[(&str, &[Value])], last: (&str, &[Value])| {
         let shown = [false, true].map(|is_spread| {
             let name = |name: &str| format!("{name} {is_spread} {number}");
