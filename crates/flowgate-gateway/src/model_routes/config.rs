@@ -96,7 +96,7 @@ pub struct StoreSpec {
 impl Default for StoreSpec {
     fn default() -> Self {
         let (place, retention) = (Place::Memory, Duration::from_secs(30 * DAY));
-        Self { place, retention, memory: 128 << 20, conversation: 32 << 20 }
+        Self { place, retention, memory: 80 << 20, conversation: 32 << 20 }
     }
 }
 

@@ -45,7 +45,11 @@ impl Messages {
     }
 
     /// Leaves what was written for who writes next.
-    pub(crate) fn leave_written(&self, written: Written) {
+    pub(crate) fn leave_written(&self, mut written: Written) {
+        // A short chat was written with much behind it.
+        if written.text.capacity() > 2 * written.text.len() {
+            written.text.shrink_to_fit();
+        }
         *self.written.lock().unwrap_or_else(PoisonError::into_inner) = Some(written);
     }
 }
