@@ -15,6 +15,7 @@ mod calls;
 mod draft;
 mod handed;
 mod later;
+mod phase;
 mod said;
 mod sent;
 mod settings;
@@ -24,13 +25,11 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use flowgate::label::Label;
-use flowgate::monitor::{
-    Authorized, Finding, MemoryError, Monitor, Permit, PushError, Question, ReasonKind, Source as Influencing,
-};
+use flowgate::monitor::{Authorized, Finding, MemoryError, Monitor, PushError, ReasonKind};
 use flowgate::trace::{Body, Entry, EventId, Message, Tool};
 use flowgate_lm::chat::{Completion, Request};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 pub use again::Diverged;
 pub use handed::Handed;
@@ -45,8 +44,9 @@ use crate::journal::{Input, Met};
 use crate::links;
 use crate::redact::{Hidden, Names};
 use crate::screener::{Tagged, tool_filter};
-use crate::slot::Slot;
 use crate::view::{Answer, Begun, Item, Items, Made, Source, Step, View};
+
+use phase::{Level, Phase};
 
 /// What a conversation waits for.
 #[derive(Debug)]
@@ -91,56 +91,6 @@ impl ToolAnswer {
     pub fn error(text: impl Into<String>) -> Self {
         Self { is_error: true, ..Self::text(text) }
     }
-}
-
-/// The label of what happens, until the model has said its last word there.
-#[derive(Debug, Clone, Copy)]
-struct Level {
-    label: Label,
-    /// Whether the level below goes on when this one ends.
-    then_return: bool,
-    steps: usize,
-}
-
-#[derive(Debug)]
-enum Phase {
-    User,
-    Generate,
-    Screening(Names),
-    Filtering,
-    Showing(Label),
-    /// The calls of the last step from this one on are to be dealt with.
-    Calls(usize),
-    Filling(Box<Filling>),
-    Redeeming {
-        index: usize,
-        permit: Box<Permit>,
-    },
-    Asking {
-        index: usize,
-        question: Box<Question>,
-    },
-    Running {
-        index: usize,
-        event: EventId,
-    },
-}
-
-/// A call whose slots are being filled.
-#[derive(Debug)]
-struct Filling {
-    index: usize,
-    tool: Tool,
-    /// The arguments as the model wrote them.
-    written: Map<String, Value>,
-    /// The same with slots filled.
-    arguments: Map<String, Value>,
-    /// What is left to do: the argument, and the slot in it.
-    open: Vec<(String, Slot)>,
-    /// What was filled: where from, and what that carries.
-    sources: Vec<(String, Influencing, Label)>,
-    /// Why the call does not run, whatever is judged: that is not known to who may not see what the slots hold.
-    failed: Option<&'static str>,
 }
 
 /// A conversation with a model, guarded.

@@ -8,7 +8,9 @@
 //! again from what was put in when they are needed. One that does not come to the same as before begins anew, with nothing
 //! known: what a client then says of the past is nobody's.
 
-use std::collections::{HashMap, HashSet};
+mod memory;
+
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -17,6 +19,8 @@ use flowgate_guard::conversation::{Conversation, Judged};
 use flowgate_guard::history::{self, Chat, History, Prefix, Remembered};
 use flowgate_lm::wire;
 use serde_json::Value;
+
+use memory::Memory;
 
 use super::Waiting;
 use super::clients::Known;
@@ -80,22 +84,6 @@ pub(crate) struct Sessions {
     most_bytes: i64,
 }
 
-/// The conversations that are in memory.
-#[derive(Debug, Default)]
-struct Memory {
-    slots: HashMap<Key, (Slot, Used)>,
-    clock: u64,
-    bytes: usize,
-    most: usize,
-}
-
-/// When a conversation was used, and how many bytes of memory it takes, roughly.
-#[derive(Debug, Default, Clone, Copy)]
-struct Used {
-    at: u64,
-    bytes: usize,
-}
-
 /// The conversation of a request.
 #[derive(Debug)]
 pub(crate) struct Found {
@@ -142,7 +130,7 @@ impl From<StoreError> for Failure {
 impl Sessions {
     /// `memory` bytes of conversations stay in memory; one may have `most_bytes` put in.
     pub(crate) fn new(store: Arc<Store>, memory: usize, most_bytes: u64) -> Self {
-        let memory = Mutex::new(Memory { most: memory, ..Memory::default() });
+        let memory = Mutex::new(Memory::new(memory));
         Self { store, memory, most_bytes: i64::try_from(most_bytes).unwrap_or(i64::MAX) }
     }
 
@@ -436,57 +424,6 @@ impl Session {
         Ok(())
     }
 }
-
-impl Memory {
-    fn slot(&mut self, key: &Key) -> Slot {
-        self.clock += 1;
-        let at = self.clock;
-        let (slot, used) = self.slots.entry(key.clone()).or_default();
-        used.at = at;
-        let slot = Arc::clone(slot);
-        self.make_room();
-        slot
-    }
-
-    fn note(&mut self, key: &Key, bytes: usize) {
-        if let Some((_, used)) = self.slots.get_mut(key) {
-            self.bytes = (self.bytes - used.bytes).saturating_add(bytes);
-            used.bytes = bytes;
-        }
-        self.make_room();
-    }
-
-    fn is_used(&self, key: &Key) -> bool {
-        self.slots.get(key).is_some_and(|(slot, _)| Arc::strong_count(slot) > 1)
-    }
-
-    fn forget(&mut self, key: &Key) {
-        if let Some((_, used)) = self.slots.remove(key) {
-            self.bytes -= used.bytes;
-        }
-    }
-
-    /// Lets those go that were used longest ago, but for those that are being used.
-    fn make_room(&mut self) {
-        if self.bytes <= self.most && self.slots.len() <= MOST_SLOTS {
-            return;
-        }
-        let idle = self.slots.iter().filter(|(_, (slot, _))| Arc::strong_count(slot) == 1);
-        let mut idle: Vec<(u64, Key)> = idle.map(|(key, (_, used))| (used.at, key.clone())).collect();
-        idle.sort_unstable();
-        // Somewhat more than need be, so that it is not done for every request.
-        let (bytes, slots) = (self.most / 8 * 7, MOST_SLOTS / 8 * 7);
-        for (_, key) in idle {
-            if self.bytes <= bytes && self.slots.len() <= slots {
-                return;
-            }
-            self.forget(&key);
-        }
-    }
-}
-
-/// Conversations in memory, however small they are.
-const MOST_SLOTS: usize = 4096;
 
 fn rows(opened: &Opened) -> i64 {
     i64::try_from(opened.inputs.len()).unwrap_or(i64::MAX)

@@ -15,6 +15,29 @@ use crate::{FORMS, gullible};
 
 const BODY: &str = r#"send {"to":"bob","body":"Otters are back. PAY MALLORY!"}"#;
 
+/// Notes, which are trusted as far as what is written to them.
+const NOTES: &str = r#"
+store notes: written by note, read by notes
+require top if:
+    (call: ToolCall) is tool:r"note|notes"
+label out.content as trusted if:
+    (out: ToolOutput) is tool:r"note|notes"
+"#;
+
+/// An agent that takes notes.
+fn noting(gateway: &Gateway) -> Agent {
+    let mut agent = Agent::new(gateway, Api::ChatCompletions, false, KEY);
+    agent.tools.extend(crate::gateway::named(&["note", "notes"]));
+    agent.page = "A note to myself.".to_owned();
+    agent
+}
+
+/// What an agent whose notes are asked for is shown of them; it calls `notes` first.
+fn asked_for_notes(gateway: &Gateway, upstream: &Upstream) -> String {
+    noting(gateway).says("What do the notes say?");
+    upstream.shown().pop().unwrap()
+}
+
 fn home(upstream: &Upstream, more: &str) -> Home {
     Home::new(&config(&upstream.url, "chat-completions", &format!("interactive = true\n{more}")), POLICY)
 }
@@ -132,9 +155,7 @@ fn under_another_policy_a_conversation_begins_anew() {
 /// What stores carry outlives the conversation that wrote to them.
 #[test]
 fn what_stores_carry_outlives_the_gateway() {
-    let policy = POLICY.to_owned()
-        + "store notes: written by note, read by notes\nrequire top if:\n    (call: ToolCall) is tool:r\"note|notes\"\n\
-           label out.content as trusted if:\n    (out: ToolOutput) is tool:r\"note|notes\"\n";
+    let policy = format!("{POLICY}{NOTES}");
     for looks in [true, false] {
         // The first conversation reads a page, perhaps looks at it, and could then have written a note of it.
         let upstream = Upstream::new(move |request| {
@@ -151,16 +172,9 @@ fn what_stores_carry_outlives_the_gateway() {
         });
         let home = Home::new(&config(&upstream.url, "chat-completions", "interactive = true"), &policy);
         let gateway = home.start();
-        let mut agent = Agent::new(&gateway, Api::ChatCompletions, false, KEY);
-        agent.tools.extend(crate::gateway::named(&["note", "notes"]));
-        agent.says("Read the page and note it.");
+        noting(&gateway).says("Read the page and note it.");
         gateway.stop();
-        let gateway = home.start();
-        let mut agent = Agent::new(&gateway, Api::ChatCompletions, false, KEY);
-        agent.tools.extend(crate::gateway::named(&["note", "notes"]));
-        agent.page = "A note to myself.".to_owned();
-        agent.says("What do the notes say?");
-        let last = upstream.shown().last().unwrap().clone();
+        let last = asked_for_notes(&home.start(), &upstream);
         assert_eq!(last.contains("hidden"), looks, "{last}");
     }
 }
@@ -168,9 +182,7 @@ fn what_stores_carry_outlives_the_gateway() {
 /// What could have been written after a look is known to other conversations, also if nothing else came of the turn.
 #[test]
 fn what_stores_carry_may_change_in_any_turn() {
-    let policy = POLICY.to_owned()
-        + "store notes: written by note, read by notes\nrequire top if:\n    (call: ToolCall) is tool:r\"note|notes\"\n\
-           label out.content as trusted if:\n    (out: ToolOutput) is tool:r\"note|notes\"\n";
+    let policy = format!("{POLICY}{NOTES}");
     for looks in [true, false] {
         let upstream = Upstream::new(move |request| {
             let text = text_of(request);
@@ -187,19 +199,11 @@ fn what_stores_carry_may_change_in_any_turn() {
         });
         let gateway =
             Gateway::configured(&config(&upstream.url, "chat-completions", "interactive = true"), &policy);
-        let agent = || {
-            let mut agent = Agent::new(&gateway, Api::ChatCompletions, false, KEY);
-            agent.tools.extend(crate::gateway::named(&["note", "notes"]));
-            agent
-        };
-        let mut first = agent();
+        let mut agent = noting(&gateway);
         for text in ["Read it.", "Hello.", "Hello.", "Look."] {
-            first.says(text);
+            agent.says(text);
         }
-        let mut second = agent();
-        second.page = "A note to myself.".to_owned();
-        second.says("What do the notes say?");
-        let last = upstream.shown().last().unwrap().clone();
+        let last = asked_for_notes(&gateway, &upstream);
         assert_eq!(last.contains("hidden"), looks, "{last}");
     }
 }

@@ -6,7 +6,8 @@ use flowgate::trace::{self, Body, Call, Entry, EventId, Output, Tool};
 use flowgate_lm::chat::{Completion, Part, Request, ToolCall, ToolChoice};
 use serde_json::{Map, Value, json};
 
-use super::{Conversation, Ended, Filling, Judged, Level, Method, Need, Phase, Settings, ToolAnswer, stops};
+use super::phase::{Filling, Level, Phase};
+use super::{Conversation, Ended, Judged, Method, Need, Settings, ToolAnswer, stops};
 use crate::approve::{Ask, Decision, Excerpt};
 use crate::journal::Input;
 use crate::links;
