@@ -199,8 +199,13 @@ impl ModelRoutes {
         let mut held = self.sessions.lock(client, found, waiting)?;
         // A chat may have begun before its conversation did.
         let is_there = held.get().is_none_or(|session| session.history.has_beginning(chat));
-        let whole = (!is_there).then(|| beginnings::whole(received.api, body)).transpose();
-        let whole = whole.map_err(|why| turn::Failure::new(StatusCode::BAD_REQUEST, why))?;
+        let whole = match (!is_there).then(|| beginnings::whole(received.api, body)).transpose() {
+            Ok(whole) => whole,
+            Err(why) => {
+                self.sessions.keep(client, found, &mut held)?;
+                return Err(turn::Failure::new(StatusCode::BAD_REQUEST, why));
+            }
+        };
         let whole = whole.as_ref().map(|asked| Chat::of(&asked.request.messages));
         let chat = whole.as_ref().unwrap_or(chat);
         let number = self.answers.fetch_add(1, Ordering::Relaxed);

@@ -67,6 +67,10 @@ pub enum StoreError {
     Turn(rusqlite::Error),
     /// It was not brought up to date.
     Migration(sqlx::migrate::MigrateError),
+    /// Its tables are older, or there are none.
+    Old,
+    /// Its tables are newer than this program.
+    New,
     /// It did not answer in time.
     Silent,
     /// Another gateway uses the file.
@@ -103,6 +107,10 @@ impl fmt::Display for StoreError {
                 None => f.write_str("the store failed: the database refuses"),
             },
             Self::Migration(error) => write!(f, "the store cannot be brought up to date: {error}"),
+            Self::Old => f.write_str(
+                "the store has not the tables of this version: start the gateway once, which brings it up to date",
+            ),
+            Self::New => f.write_str("the store is of a newer version of flowgate: use that one"),
             Self::Silent => write!(f, "the store did not answer within {} s", PATIENCE.as_secs()),
             Self::Taken(path) => write!(
                 f,
@@ -163,7 +171,7 @@ impl Store {
         let memory = format!("/{holder}");
         let pool = within(async { Ok(options.connect(&place.url(&memory)).await?) }).await?;
         // Gateways that start at the same time wait for each other.
-        migrations::all(is_shared).run(&pool).await.map_err(StoreError::Migration)?;
+        migrations::run(&pool, is_shared).await?;
         let turns = turns::Turns::open(place, &memory)?;
         Ok(Self {
             pool,
@@ -182,6 +190,7 @@ impl Store {
         let options = AnyPoolOptions::new().max_connections(1).acquire_timeout(PATIENCE);
         let url = place.url("").replace("?mode=rwc", "?mode=ro");
         let pool = within(async { Ok(options.connect(&url).await?) }).await?;
+        within(migrations::check(&pool)).await?;
         Ok(Self {
             pool,
             is_shared: place.is_shared(),

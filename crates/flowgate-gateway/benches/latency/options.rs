@@ -60,7 +60,8 @@ impl Options {
                 "upstream" => options.mode = Mode::Upstream,
                 "proxy" => (options.mode, options.url) = (Mode::Proxy, value()),
                 "--memory" => options.mode = Mode::Memory,
-                "--flowgate" => options.flowgate.push(value().into()),
+                // It is started in a folder of its own.
+                "--flowgate" => options.flowgate.push(std::path::absolute(value()).unwrap()),
                 "--litellm" => options.litellm = Some(value().into()),
                 "--rate" => {
                     options.rates = value().split(',').map(|rate| rate.parse().unwrap()).collect();

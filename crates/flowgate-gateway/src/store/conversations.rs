@@ -359,7 +359,7 @@ pub(crate) async fn keep_tenant(
 }
 
 /// Keeps a turn if it is the next one.
-pub(super) const INSERT: &str = "INSERT INTO turns (conversation, number, bytes, prefixes, inputs) \
+const INSERT: &str = "INSERT INTO turns (conversation, number, bytes, prefixes, inputs) \
      SELECT $1, $2, $3, $4, $5 \
      WHERE $2 = 0 OR EXISTS (SELECT 1 FROM turns WHERE conversation = $1 AND number = $2 - 1) \
      ON CONFLICT DO NOTHING";
@@ -525,5 +525,71 @@ mod tests {
             let held: Vec<String> = rows.iter().map(|row| row.try_get(0).unwrap()).collect();
             assert_eq!(held, ["used"]);
         });
+    }
+
+    /// However many were not used for long, they are gone, with what they began with.
+    #[tokio::test]
+    async fn what_is_not_used_for_long_is_deleted() {
+        let store = Store::open(&Place::Memory).await.unwrap();
+        let keep = async |name: &str| {
+            let conversation = store.open_conversation(("c", name), "basis", "key", 0).await.unwrap().id;
+            let prefixes = [format!("prefix-{name}")];
+            let kept = Kept {
+                client: "c",
+                name,
+                conversation,
+                is_stale: true,
+                turns: 0,
+                bytes: 0,
+                inputs: "[]",
+                prefixes: &prefixes,
+                forgotten: &[],
+                longest: None,
+            };
+            store.keep_alone(&kept).unwrap();
+        };
+        for number in 0..70 {
+            keep(&format!("old-{number}")).await;
+        }
+        keep("held").await;
+        sqlx::query("UPDATE conversations SET used = 1").execute(&store.pool).await.unwrap();
+        keep("new").await;
+        let hold = "UPDATE conversations SET held_until = 9000000000000 WHERE name = 'held'";
+        sqlx::query(hold).execute(&store.pool).await.unwrap();
+        assert_eq!(store.delete_unused(3_600_000).await.unwrap(), 70);
+        assert_eq!(store.delete_unused(3_600_000).await.unwrap(), 0);
+        let sql = "SELECT name FROM conversations ORDER BY name";
+        let left: Vec<String> = sqlx::query_scalar(sql).fetch_all(&store.pool).await.unwrap();
+        assert_eq!(left, ["held", "new"]);
+        let sql = "SELECT prefix FROM prefixes ORDER BY prefix";
+        let left: Vec<String> = sqlx::query_scalar(sql).fetch_all(&store.pool).await.unwrap();
+        assert_eq!(left, ["prefix-held", "prefix-new"]);
+    }
+
+    /// It is said of a conversation that it is used, but not with every turn.
+    #[tokio::test]
+    async fn a_turn_says_that_its_conversation_is_used_if_that_is_old() {
+        let store = Store::open(&Place::Memory).await.unwrap();
+        let id = store.open_conversation(("c", "one"), "basis", "key", 0).await.unwrap().id;
+        let used = async || -> i64 {
+            sqlx::query_scalar("SELECT used FROM conversations").fetch_one(&store.pool).await.unwrap()
+        };
+        sqlx::query("UPDATE conversations SET used = 1").execute(&store.pool).await.unwrap();
+        for (turns, is_stale) in [(0, false), (1, true)] {
+            let kept = Kept {
+                client: "c",
+                name: "one",
+                conversation: id,
+                is_stale,
+                turns,
+                bytes: 0,
+                inputs: "[]",
+                prefixes: &[],
+                forgotten: &[],
+                longest: None,
+            };
+            store.keep_alone(&kept).unwrap();
+            assert_eq!(used().await > 1, is_stale);
+        }
     }
 }

@@ -1,7 +1,11 @@
 //! The tables, as they came to be.
 
-use sqlx::migrate::{Migration, MigrationType, Migrator};
-use sqlx::{AssertSqlSafe, SqlSafeStr as _};
+use std::cmp::Ordering;
+
+use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
+use sqlx::{AnyPool, AssertSqlSafe, SqlSafeStr as _};
+
+use super::StoreError;
 
 /// A migration that has been released never changes.
 const MIGRATIONS: [(i64, &str, &str); 4] = [
@@ -11,9 +15,29 @@ const MIGRATIONS: [(i64, &str, &str); 4] = [
     (4, "numbers", include_str!("../../migrations/4_numbers.sql")),
 ];
 
-/// All that make the tables, of a PostgreSQL database or of a SQLite file.
-pub(super) fn all(is_postgres: bool) -> Migrator {
-    first(MIGRATIONS.len(), is_postgres)
+/// Brings the tables of a PostgreSQL database or of a SQLite file up to date.
+pub(super) async fn run(pool: &AnyPool, is_postgres: bool) -> Result<(), StoreError> {
+    first(MIGRATIONS.len(), is_postgres).run(pool).await.map_err(|error| match error {
+        MigrateError::VersionMissing(_) => StoreError::New,
+        error => StoreError::Migration(error),
+    })
+}
+
+/// Whether the tables are those of this program; nothing is changed.
+pub(super) async fn check(pool: &AnyPool) -> Result<(), StoreError> {
+    let sql = "SELECT MAX(version) FROM _sqlx_migrations";
+    let version: Option<i64> = match sqlx::query_scalar(sql).fetch_one(pool).await {
+        Ok(version) => version,
+        // There is no such table.
+        Err(sqlx::Error::Database(_)) => None,
+        Err(error) => return Err(error.into()),
+    };
+    let newest = MIGRATIONS.last().map(|(version, ..)| *version);
+    match version.cmp(&newest) {
+        Ordering::Less => Err(StoreError::Old),
+        Ordering::Equal => Ok(()),
+        Ordering::Greater => Err(StoreError::New),
+    }
 }
 
 /// The first of them. What is said in another way in each database stands in braces.
@@ -33,7 +57,7 @@ fn first(count: usize, is_postgres: bool) -> Migrator {
 mod tests {
     use sqlx::{AnyConnection, Connection as _};
 
-    use super::super::{Place, Store};
+    use super::super::{Place, Store, StoreError};
     use super::first;
 
     /// A conversation of each of two clients, and one that has no turn.
@@ -50,13 +74,16 @@ mod tests {
         sqlx::any::install_default_drivers();
         let url = place.url("");
         let mut old = AnyConnection::connect(&url).await.unwrap();
+        assert!(matches!(Store::read(place).await, Err(StoreError::Old)));
         first(3, place.is_shared()).run(&mut old).await.unwrap();
         for sql in OLD {
             sqlx::query(sql).execute(&mut old).await.unwrap();
         }
         old.close().await.unwrap();
+        assert!(matches!(Store::read(place).await, Err(StoreError::Old)));
 
         let store = Store::open(place).await.unwrap();
+        Store::read(place).await.unwrap();
         for (client, name, key, inputs) in [
             ("c", "one", "k1", vec!["i0", "ü1"]),
             ("d", "one", "k2", vec!["j0"]),
@@ -88,6 +115,14 @@ mod tests {
         assert_eq!(store.delete_unused(3_600_000).await.unwrap(), 2);
         assert_eq!(count("SELECT COUNT(*) FROM prefixes").await, 0);
         assert_eq!(count("SELECT COUNT(*) FROM conversations").await, 1);
+
+        sqlx::query("UPDATE _sqlx_migrations SET version = 1000 WHERE version = 4")
+            .execute(&store.pool)
+            .await
+            .unwrap();
+        drop(store);
+        assert!(matches!(Store::read(place).await, Err(StoreError::New)));
+        assert!(matches!(Store::open(place).await, Err(StoreError::New)));
     }
 
     #[tokio::test]

@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension as _, params};
 
-use super::conversations::INSERT;
 use super::{Kept, PRAGMAS, Place, StoreError};
 
 /// What is in the write-ahead log is brought into the file after so many turns, beside them: whoever brings it there waits for
@@ -98,17 +97,24 @@ impl Turns {
                 "UPDATE conversations SET used = CAST(unixepoch('subsec') * 1000 AS INTEGER) WHERE id = ?1";
             tx.prepare_cached(sql)?.execute(params![conversation])?;
         }
-        let mut insert = tx.prepare_cached(INSERT)?;
+        // Two statements: SQLite takes notes of the pages that a statement changes which may insert any number of rows.
+        let sql = "SELECT 1 FROM turns WHERE conversation = ?1 AND number = ?2 - 1";
+        let mut select = tx.prepare_cached(sql)?;
+        if *turns > 0 && !select.exists(params![conversation, turns])? {
+            return Err(StoreError::Overtaken);
+        }
+        let sql =
+            "INSERT INTO turns (conversation, number, bytes, prefixes, inputs) VALUES (?1, ?2, ?3, ?4, ?5)";
+        let mut insert = tx.prepare_cached(sql)?;
         match insert.execute(params![conversation, turns, kept.bytes(), prefixes.join(" "), inputs]) {
-            Ok(1) => {}
-            Ok(_) => return Err(StoreError::Overtaken),
-            // The conversation was deleted.
+            Ok(_) => {}
+            // It is there, or the conversation was deleted.
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => {
                 return Err(StoreError::Overtaken);
             }
             Err(error) => return Err(error.into()),
         }
-        drop(insert);
+        drop((select, insert));
         for prefix in *forgotten {
             let sql = "DELETE FROM prefixes WHERE client = ?1 AND prefix = ?2 AND conversation = ?3";
             tx.prepare_cached(sql)?.execute(params![client, prefix, conversation])?;

@@ -308,10 +308,10 @@ fn is_written(c: char) -> bool {
 
 /// The chosen groups with their places, each once.
 fn winnow(letters: &[u8]) -> Vec<(u64, usize)> {
-    let hashes: Vec<u64> = letters
-        .windows(GROUP)
-        .filter_map(|group| Some(mix(u64::from_le_bytes(group.try_into().ok()?))))
-        .collect();
+    let groups = letters.windows(GROUP).filter_map(|group| group.try_into().ok());
+    // A filter does not say how many there are.
+    let mut hashes = Vec::with_capacity(letters.len());
+    hashes.extend(groups.map(|group| mix(u64::from_le_bytes(group))));
     let mut chosen: Vec<(u64, usize)> = Vec::with_capacity(2 * hashes.len() / WINDOW + 1);
     for (start, window) in hashes.windows(WINDOW.min(hashes.len().max(1))).enumerate() {
         let least = window.iter().enumerate().min_by_key(|(_, hash)| **hash);
