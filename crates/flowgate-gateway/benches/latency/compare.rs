@@ -8,7 +8,7 @@ use tokio::runtime::Runtime;
 use crate::load::Target;
 use crate::options::Options;
 use crate::process::{self, Process};
-use crate::report::{self, Found};
+use crate::report::{self, Found, Round};
 
 /// A way to the model's server.
 struct Way {
@@ -64,19 +64,20 @@ pub(crate) fn run(runtime: &Runtime, options: &Options) {
     );
     for rate in &options.rates {
         let mut found: Vec<Found> =
-            ways.iter().map(|way| Found { name: way.name, ..Found::default() }).collect();
+            ways.iter().map(|way| Found { name: way.name, rounds: Vec::new() }).collect();
         let before = upstream.cpu();
         for _ in 0..options.rounds {
             for (way, found) in ways.iter().zip(&mut found) {
                 let cpu = || way.process.as_ref().map(Process::cpu).unwrap_or_default();
-                let (before, begun) = (cpu(), Instant::now());
-                found.samples.extend(way.target.offer(runtime, *rate, options.seconds));
-                found.cpu += cpu().saturating_sub(before);
-                found.seconds += begun.elapsed().as_secs_f64();
+                let (before, machine, begun) = (cpu(), process::machine(), Instant::now());
+                let samples = way.target.offer(runtime, *rate, options.seconds);
+                let (seconds, cpu) = (begun.elapsed().as_secs_f64(), cpu().saturating_sub(before));
+                let stolen = machine.stolen_until(process::machine());
+                found.rounds.push(Round { samples, cpu, seconds, stolen });
             }
         }
         report::print(*rate, &found);
-        let all: usize = found.iter().map(|found| found.samples.len()).sum();
+        let all: usize = found.iter().map(Found::asked).sum();
         let spent = upstream.cpu().saturating_sub(before).as_secs_f64() * 1e3;
         println!("\nThe upstream took {:.2} ms of CPU for a request.", spent / all.max(1) as f64);
     }

@@ -15,6 +15,29 @@ const TICKS: u64 = 100;
 /// How long a server may take to start.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// The time of all of this machine's CPUs since it began, in the kernel's ticks.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Machine {
+    all: u64,
+    stolen: u64,
+}
+
+/// Reads it from `/proc/stat`; nothing is stolen where there is none.
+pub(crate) fn machine() -> Machine {
+    let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    let line = text.lines().next().unwrap_or_default();
+    let ticks: Vec<u64> = line.split_whitespace().skip(1).map_while(|word| word.parse().ok()).collect();
+    // user, nice, system, idle, iowait, irq, softirq, steal; guests are counted as users, too.
+    Machine { all: ticks.iter().take(8).sum(), stolen: ticks.get(7).copied().unwrap_or_default() }
+}
+
+impl Machine {
+    /// The part of its time that other machines took meanwhile.
+    pub(crate) fn stolen_until(self, later: Self) -> f64 {
+        later.stolen.saturating_sub(self.stolen) as f64 / later.all.saturating_sub(self.all).max(1) as f64
+    }
+}
+
 /// A process, until it is dropped.
 pub(crate) struct Process {
     child: Child,

@@ -5,68 +5,115 @@ use std::time::Duration;
 use crate::load::Sample;
 
 /// What is known of one way at one rate.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) name: &'static str,
+    pub(crate) rounds: Vec<Round>,
+}
+
+/// What one round found.
+#[derive(Debug)]
+pub(crate) struct Round {
     pub(crate) samples: Vec<Sample>,
     pub(crate) cpu: Duration,
     /// Seconds in which all answers came.
     pub(crate) seconds: f64,
+    /// The part of this machine's time that went to other machines on the same host.
+    pub(crate) stolen: f64,
 }
 
-impl Found {
+impl Round {
     fn answered(&self) -> usize {
         self.samples.iter().filter(|sample| sample.is_answered).count()
     }
 
-    /// CPU milliseconds for a request.
-    fn cpu(&self) -> f64 {
-        self.cpu.as_secs_f64() * 1e3 / self.answered().max(1) as f64
+    /// CPU milliseconds for a request; nothing if there is no process in between.
+    fn cpu(&self) -> Option<f64> {
+        (!self.cpu.is_zero()).then(|| self.cpu.as_secs_f64() * 1e3 / self.answered().max(1) as f64)
     }
 
-    /// The times of these requests in milliseconds, sorted. One that was given up took at least as long as it was waited for.
-    fn times(&self, stream: bool) -> Vec<f64> {
+    /// The time in milliseconds within which this part of requests was answered. One that was given up took at least as long
+    /// as it was waited for.
+    fn percentile(&self, stream: bool, part: f64) -> f64 {
         let of = self.samples.iter().filter(|sample| sample.stream == stream);
         let mut times: Vec<f64> = of.map(|sample| sample.whole.as_secs_f64() * 1e3).collect();
         times.sort_by(f64::total_cmp);
-        times
+        let index = (times.len() as f64 * part) as usize;
+        times.get(index.min(times.len().saturating_sub(1))).copied().unwrap_or(f64::NAN)
     }
 }
 
-fn percentile(times: &[f64], part: f64) -> f64 {
-    let index = (times.len() as f64 * part) as usize;
-    times.get(index.min(times.len().saturating_sub(1))).copied().unwrap_or(f64::NAN)
+impl Found {
+    fn answered(&self) -> usize {
+        self.rounds.iter().map(Round::answered).sum()
+    }
+
+    pub(crate) fn asked(&self) -> usize {
+        self.rounds.iter().map(|round| round.samples.len()).sum()
+    }
+
+    /// The median of what is computed of each round, beside the same round of another way.
+    fn beside(&self, other: Option<&Self>, compute: impl Fn(&Round, &Round) -> Option<f64>) -> Option<f64> {
+        let rounds = self.rounds.iter().zip(&other?.rounds);
+        let mut values: Vec<f64> = rounds.filter_map(|(round, other)| compute(round, other)).collect();
+        values.sort_by(f64::total_cmp);
+        let (low, high) = (values.len().checked_sub(1)? / 2, values.len() / 2);
+        Some((values.get(low)? + values.get(high)?) / 2.0)
+    }
+
+    fn median(&self, compute: impl Fn(&Round) -> Option<f64>) -> Option<f64> {
+        self.beside(Some(self), |round, _| compute(round))
+    }
 }
 
-/// Prints all ways at one rate; the second is what the others are held against.
+/// Prints all ways at one rate, held against the bare proxy.
 pub(crate) fn print(rate: f64, found: &[Found]) {
     println!("\n## {rate} requests per second\n");
     println!(
-        "| way | answer | p50 ms | p90 ms | p99 ms | p50 − bare | p50 / bare | p99 − bare | CPU ms/request | / bare | answered | rate |"
+        "| way | answer | p50 ms | p90 ms | p99 ms | p50 − bare | p50 / bare | p99 − bare | CPU ms/request | / bare | answered | rate | stolen |"
     );
-    println!("|---|---|---|---|---|---|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|---|---|---|---|---|");
     let bare = found.iter().find(|found| found.name == "bare proxy");
     for way in found {
         for stream in [false, true] {
-            let times = way.times(stream);
-            let [p50, p90, p99] = [0.5, 0.9, 0.99].map(|part| percentile(&times, part));
-            let [bare50, bare99] =
-                [0.5, 0.99].map(|part| bare.map_or(f64::NAN, |bare| percentile(&bare.times(stream), part)));
-            let answer = if stream { "streamed" } else { "whole" };
-            let cpu = if way.cpu.is_zero() { "–".to_owned() } else { format!("{:.2}", way.cpu()) };
-            let more = bare
-                .filter(|_| !way.cpu.is_zero())
-                .map_or_else(|| "–".to_owned(), |bare| format!("{:.1}", way.cpu() / bare.cpu()));
+            let plain = |part| way.median(|round| Some(round.percentile(stream, part)));
+            let more = |part| {
+                way.beside(bare, |round, bare| {
+                    Some(round.percentile(stream, part) - bare.percentile(stream, part))
+                })
+            };
+            let times = way.beside(bare, |round, bare| {
+                Some(round.percentile(stream, 0.5) / bare.percentile(stream, 0.5))
+            });
+            let cpu = way.median(Round::cpu);
+            let cpu_times = way.beside(bare, |round, bare| Some(round.cpu()? / bare.cpu()?));
+            let seconds: f64 = way.rounds.iter().map(|round| round.seconds).sum();
+            let stolen = way.rounds.iter().map(|round| round.stolen * round.seconds).sum::<f64>() / seconds;
             println!(
-                "| {} | {answer} | {p50:.2} | {p90:.2} | {p99:.2} | {:+.2} | {:.1} | {:+.2} | {cpu} | {more} | {}/{} | {:.0}/s |",
+                "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {}/{} | {:.0}/s | {:.1} % |",
                 way.name,
-                p50 - bare50,
-                p50 / bare50,
-                p99 - bare99,
+                if stream { "streamed" } else { "whole" },
+                two(plain(0.5)),
+                two(plain(0.9)),
+                two(plain(0.99)),
+                show(more(0.5), |ms| format!("{ms:+.2}")),
+                show(times, |times| format!("{times:.1}")),
+                show(more(0.99), |ms| format!("{ms:+.2}")),
+                two(cpu),
+                show(cpu_times, |times| format!("{times:.1}")),
                 way.answered(),
-                way.samples.len(),
-                way.answered() as f64 / way.seconds,
+                way.asked(),
+                way.answered() as f64 / seconds,
+                stolen * 100.0,
             );
         }
     }
+}
+
+fn two(value: Option<f64>) -> String {
+    show(value, |value| format!("{value:.2}"))
+}
+
+fn show(value: Option<f64>, form: impl Fn(f64) -> String) -> String {
+    value.map_or_else(|| "–".to_owned(), form)
 }
