@@ -188,6 +188,9 @@ impl Store {
     pub(crate) async fn read(place: &Place) -> Result<Self, StoreError> {
         sqlx::any::install_default_drivers();
         let options = AnyPoolOptions::new().max_connections(1).acquire_timeout(PATIENCE);
+        if place.file().is_some_and(|file| !file.exists()) {
+            return Err(StoreError::Old);
+        }
         let url = place.url("").replace("?mode=rwc", "?mode=ro");
         let pool = within(async { Ok(options.connect(&url).await?) }).await?;
         within(migrations::check(&pool)).await?;
