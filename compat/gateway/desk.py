@@ -14,7 +14,7 @@ IBAN = "DE02120300000000202051"
 class Desk:
     """What is in the mail, and what the desk was made to do."""
 
-    def __init__(self, mail):
+    def __init__(self, mail, certificate=None):
         self.did = []
         server = MCPServer("desk")
 
@@ -41,8 +41,10 @@ class Desk:
             return "paid"
 
         listener = socket.create_server(("127.0.0.1", 0))
-        self.address = f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
-        self.server = uvicorn.Server(uvicorn.Config(server.streamable_http_app(), log_level="error"))
+        scheme = "https" if certificate else "http"
+        self.address = f"{scheme}://127.0.0.1:{listener.getsockname()[1]}/mcp"
+        config = uvicorn.Config(server.streamable_http_app(), log_level="error", ssl_certfile=certificate)
+        self.server = uvicorn.Server(config)
         threading.Thread(target=self.server.run, kwargs={"sockets": [listener]}, daemon=True).start()
         while not self.server.started:
             time.sleep(0.02)

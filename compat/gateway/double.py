@@ -70,8 +70,8 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
-def start(mind=answer):
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+def start(mind=answer, handler=Handler):
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True
     server.asked, server.mind = [], mind
     threading.Thread(target=server.serve_forever, daemon=True).start()

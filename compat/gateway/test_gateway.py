@@ -20,14 +20,17 @@ AGENTS = [ChatCompletions, Responses, Messages]
 
 
 class Gateway:
-    def __init__(self, folder, more, model=None, options=(), shell=None, environment=None):
+    def __init__(self, folder, more, model=None, options=(), shell=None, environment=None, tls=None):
         self.model = model or double.start()
+        # With lines for a server behind TLS.
+        scheme = "http" if tls is None else "https"
         config = folder / "gateway.toml"
         config.write_text(
             f"""
 [upstreams.double]
-url = "http://127.0.0.1:{self.model.server_port}/v1"
+url = "{scheme}://127.0.0.1:{self.model.server_port}/v1"
 models = ["double"]
+{tls or ""}
 
 [clients.agent]
 key-from = "AGENT_KEY"

@@ -14,6 +14,7 @@
 //! # Ok::<(), flowgate_lm::Error>(())
 //! ```
 
+mod authorities;
 mod budget;
 mod client;
 mod connection;
@@ -35,6 +36,7 @@ use crate::wire::chat_completions::{LIMIT, OLD_LIMIT, Sent};
 use crate::wire::{Api, MAX_ANSWER};
 use crate::{Complete, Delta, Error, Listener, estimate, sse, tell};
 
+pub use authorities::{Authorities, AuthoritiesError};
 pub use budget::Budget;
 use client::{Answer, Client, Exchange};
 use retry::Failure;
@@ -147,6 +149,13 @@ impl Remote {
     #[must_use]
     pub fn keep_connections(mut self, idle: Duration) -> Self {
         self.client.keep_connections(idle);
+        self
+    }
+
+    /// Trusts a server behind TLS if one of these vouches for it.
+    #[must_use]
+    pub fn authorities(mut self, authorities: &Authorities) -> Self {
+        self.client.set_authorities(authorities);
         self
     }
 

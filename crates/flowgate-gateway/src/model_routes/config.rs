@@ -30,7 +30,7 @@ use flowgate::policy::Policy;
 use flowgate_guard::conversation::Method;
 use flowgate_guard::history::Template;
 use flowgate_lm::Remote;
-use flowgate_lm::remote::Retries;
+use flowgate_lm::remote::{Authorities, Retries};
 use flowgate_lm::wire::Api;
 use sha2::{Digest as _, Sha256};
 
@@ -414,7 +414,8 @@ impl Reader<'_> {
         let remote = Remote::new(api, &spec.url, "").map_err(|error| format!("url: {error}"))?;
         // The clients of providers try again by themselves.
         let (first, longest) = (Duration::from_millis(200), Duration::from_secs(2));
-        let mut remote = remote.retries(Retries { times: 1, first, longest }).keep_connections(IDLE);
+        let remote = remote.retries(Retries { times: 1, first, longest }).keep_connections(IDLE);
+        let mut remote = remote.authorities(&self.authorities(&spec.url, spec.ca_file.as_deref())?);
         let key = self.key(spec.key_from.as_deref(), spec.key_file.as_deref())?;
         match (&key, spec.pass_key) {
             (Some(_), true) => {
@@ -507,6 +508,18 @@ impl Reader<'_> {
         };
         self.keys.borrow_mut().push(Secret::new(key.trim()));
         Ok(Some(key.trim().to_owned()))
+    }
+
+    /// Who vouches for the server at an address.
+    fn authorities(&self, url: &str, file: Option<&Path>) -> Result<Authorities, String> {
+        let Some(file) = file else { return Ok(Authorities::default()) };
+        if !url.starts_with("https://") {
+            return Err("it has a `ca-file`, and url is no address with https://".to_owned());
+        }
+        let path = self.folder.join(file);
+        let failed = |why: &dyn fmt::Display| format!("ca-file: {}: {why}", path.display());
+        let pem = std::fs::read(&path).map_err(|error| failed(&error))?;
+        Authorities::read(&pem).map_err(|error| failed(&error))
     }
 
     fn text(&self, path: &Path) -> Result<String, String> {

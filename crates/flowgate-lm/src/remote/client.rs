@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use ureq::http::{HeaderValue, Uri};
+use ureq::tls::TlsConfig;
 
 use super::connection::connector;
 use super::leftovers::Leftovers;
 use super::names::Names;
 use super::retry::{Failure, Retries, retry_after};
-use super::{Budget, MAX_BODY, Times};
+use super::{Authorities, Budget, MAX_BODY, Times};
 use crate::Error;
 use crate::wire::of_status;
 
@@ -61,7 +62,7 @@ pub(super) trait Exchange {
 /// Connections that are kept open, at most.
 const IDLE: usize = 256;
 
-fn agent(proxy: Option<ureq::Proxy>, idle: Duration) -> ureq::Agent {
+fn agent(proxy: Option<ureq::Proxy>, idle: Duration, tls: TlsConfig) -> ureq::Agent {
     let kept = if idle.is_zero() { 0 } else { IDLE };
     let config = ureq::Agent::config_builder()
         .http_status_as_error(false)
@@ -71,6 +72,7 @@ fn agent(proxy: Option<ureq::Proxy>, idle: Duration) -> ureq::Agent {
         .max_idle_connections_per_host(kept)
         .max_idle_age(idle)
         .proxy(proxy)
+        .tls_config(tls)
         .user_agent(concat!("flowgate/", env!("CARGO_PKG_VERSION")))
         .build();
     ureq::Agent::with_parts(config, connector(), Names::new(idle))
@@ -87,7 +89,7 @@ impl Client {
             return Err(wrong());
         }
         Ok(Self {
-            agent: agent(None, Duration::ZERO),
+            agent: agent(None, Duration::ZERO, Authorities::default().tls()),
             leftovers: None,
             base: base.to_owned(),
             host: host.to_owned(),
@@ -120,13 +122,20 @@ impl Client {
     }
 
     pub(super) fn proxy_from_environment(&mut self) {
-        self.agent = agent(ureq::Proxy::try_from_env(), self.agent.config().max_idle_age());
+        let config = self.agent.config();
+        self.agent = agent(ureq::Proxy::try_from_env(), config.max_idle_age(), config.tls_config().clone());
     }
 
     /// Keeps connections open for so long after an answer.
     pub(super) fn keep_connections(&mut self, idle: Duration) {
-        let proxy = self.agent.config().proxy().cloned();
-        (self.agent, self.leftovers) = (agent(proxy, idle), Leftovers::new());
+        let config = self.agent.config();
+        let agent = agent(config.proxy().cloned(), idle, config.tls_config().clone());
+        (self.agent, self.leftovers) = (agent, Leftovers::new());
+    }
+
+    pub(super) fn set_authorities(&mut self, authorities: &Authorities) {
+        let config = self.agent.config();
+        self.agent = agent(config.proxy().cloned(), config.max_idle_age(), authorities.tls());
     }
 
     /// Asks with a body in JSON, and asks again as long as that may help.

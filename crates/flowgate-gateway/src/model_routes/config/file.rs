@@ -80,6 +80,7 @@ pub(super) struct UpstreamSpec {
     pub(super) api: ApiSpec,
     pub(super) key_from: Option<String>,
     pub(super) key_file: Option<PathBuf>,
+    pub(super) ca_file: Option<PathBuf>,
     #[serde(default)]
     pub(super) pass_key: bool,
     #[serde(default)]
@@ -92,6 +93,7 @@ pub(super) struct ServerSpec {
     pub(super) url: String,
     pub(super) key_from: Option<String>,
     pub(super) key_file: Option<PathBuf>,
+    pub(super) ca_file: Option<PathBuf>,
     pub(super) prefix: Option<String>,
     pub(super) tools: Option<String>,
 }

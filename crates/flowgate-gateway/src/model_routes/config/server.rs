@@ -69,7 +69,8 @@ impl Reader<'_> {
         if key.as_ref().is_some_and(|key| !key.bytes().all(|byte| byte.is_ascii_graphic())) {
             return Err("the key has characters that no header has".to_owned());
         }
-        let upstream = servers::Upstream::new(&spec.url, key);
+        let authorities = self.authorities(&spec.url, spec.ca_file.as_deref())?;
+        let upstream = servers::Upstream::new(&spec.url, key, &authorities);
         let approves_first = match spec.tools.as_deref() {
             None | Some("first") => false,
             Some("approved") => true,

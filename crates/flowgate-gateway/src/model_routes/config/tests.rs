@@ -40,6 +40,21 @@ fn the_example_is_one() {
 fn problems_are_named_with_their_place() {
     let check = |text: String, expected: &str| assert_eq!(error_of(&text), expected, "{text}");
     check(format!("{UPSTREAM}{CLIENT}"), "");
+    let with_ca = |url: &str, file: &str| {
+        UPSTREAM.replace("http://localhost:8080", url) + &format!("ca-file = \"{file}\"\n") + CLIENT
+    };
+    check(
+        with_ca("http://localhost", "p.flow"),
+        "upstreams.local: it has a `ca-file`, and url is no address with https://",
+    );
+    check(
+        with_ca("https://localhost", "p.flow"),
+        "upstreams.local: ca-file: DIR/p.flow: no certificate; one begins with -----BEGIN CERTIFICATE-----",
+    );
+    check(
+        with_ca("https://localhost", "none.pem"),
+        "upstreams.local: ca-file: DIR/none.pem: No such file or directory (os error 2)",
+    );
     check(UPSTREAM.to_owned(), "it names no client: write [clients.NAME] with key-from, upstream and policy");
     check(
         format!("{UPSTREAM}{CLIENT}polcy = \"x\"\n"),

@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SendError, SyncSender, sync_channel};
 use std::time::Duration;
 
+use flowgate_lm::remote::Authorities;
+
 use super::events::Events;
 use crate::model_routes::clients::Listening;
 
@@ -93,12 +95,13 @@ impl Drop for Place {
 }
 
 impl Upstream {
-    /// A way to the server at an address, with the key that is held here.
-    pub(crate) fn new(url: &str, key: Option<String>) -> Self {
+    /// A way to the server at an address, with the key that is held here, if one of these vouches for it.
+    pub(crate) fn new(url: &str, key: Option<String>, authorities: &Authorities) -> Self {
         let config = ureq::Agent::config_builder()
             .http_status_as_error(false)
             .max_redirects(0)
             .proxy(None)
+            .tls_config(authorities.tls())
             .timeout_connect(Some(CONNECT))
             // The thread that waits must end when nobody waits for it any more.
             .timeout_global(Some(TIME))
@@ -262,6 +265,10 @@ fn ask(asks: impl FnOnce() -> Asked, parts: &SyncSender<Part>) -> Result<(), Sen
         Ok(response) => response,
         Err(ureq::Error::Timeout(_)) => {
             return parts.send(Part::Failed("the server does not answer in time"));
+        }
+        // In these words the TLS library says what it thinks of the other side.
+        Err(ureq::Error::Io(error)) if error.kind() == std::io::ErrorKind::InvalidData => {
+            return parts.send(Part::Failed("the server cannot be trusted: nobody who is vouches for it"));
         }
         Err(_) => return parts.send(Part::Failed("the server cannot be reached")),
     };

@@ -1,0 +1,92 @@
+//! Who vouches for servers behind TLS.
+
+use std::fmt;
+
+use rustls::RootCertStore;
+use rustls::pki_types::CertificateDer;
+use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
+
+/// The authorities that may vouch for a server: those of Mozilla's list, or those of a file and no other.
+#[derive(Debug, Clone, Default)]
+pub struct Authorities(Option<Vec<Certificate<'static>>>);
+
+/// Why a file names no authorities: one line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AuthoritiesError {
+    /// There is no certificate in it.
+    None,
+    /// This one, from 1 on, cannot be read.
+    Unreadable(usize),
+}
+
+impl fmt::Display for AuthoritiesError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("no certificate; one begins with -----BEGIN CERTIFICATE-----"),
+            Self::Unreadable(number) => write!(f, "certificate {number} cannot be read"),
+        }
+    }
+}
+
+impl std::error::Error for AuthoritiesError {}
+
+impl Authorities {
+    /// Reads their certificates, in PEM. What else is in the file is passed over.
+    ///
+    /// # Errors
+    /// If there is none, or one that cannot be read: what was meant to be trusted is not left out silently.
+    pub fn read(pem: &[u8]) -> Result<Self, AuthoritiesError> {
+        let mut certificates = Vec::new();
+        let mut roots = RootCertStore::empty();
+        for item in parse_pem(pem) {
+            let unreadable = AuthoritiesError::Unreadable(certificates.len() + 1);
+            let PemItem::Certificate(certificate) = item.map_err(|_| unreadable)? else { continue };
+            roots.add(CertificateDer::from(certificate.der())).map_err(|_| unreadable)?;
+            certificates.push(certificate);
+        }
+        if certificates.is_empty() { Err(AuthoritiesError::None) } else { Ok(Self(Some(certificates))) }
+    }
+
+    /// How a client of ureq comes to trust them.
+    #[must_use]
+    pub fn tls(&self) -> TlsConfig {
+        match &self.0 {
+            None => TlsConfig::default(),
+            Some(certificates) => {
+                TlsConfig::builder().root_certs(RootCerts::new_with_certs(certificates)).build()
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A certificate that ends too early.
+    const BROKEN: &str = "-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n";
+    /// Of nobody: P-256, until 2124.
+    const AUTHORITY: &str = include_str!("tests/authority.pem");
+
+    #[test]
+    fn certificates_are_read() {
+        let check = |pem: &str, expected: Result<usize, &str>| {
+            let read = Authorities::read(pem.as_bytes()).map_err(|error| error.to_string());
+            let count = read.map(|read| read.0.unwrap().len());
+            assert_eq!(
+                count.as_ref().map_err(String::as_str),
+                expected.as_ref().map_err(|text| *text),
+                "{pem}"
+            );
+        };
+        check(AUTHORITY, Ok(1));
+        check(&format!("Nobody\n{AUTHORITY}\n{AUTHORITY}"), Ok(2));
+        let none = "no certificate; one begins with -----BEGIN CERTIFICATE-----";
+        check("", Err(none));
+        check("hello", Err(none));
+        check("-----BEGIN PUBLIC KEY-----\nMAA=\n-----END PUBLIC KEY-----\n", Err(none));
+        check(BROKEN, Err("certificate 1 cannot be read"));
+        check(&format!("{AUTHORITY}{BROKEN}"), Err("certificate 2 cannot be read"));
+        check(&AUTHORITY.replace("-----END", "----"), Err("certificate 1 cannot be read"));
+    }
+}
