@@ -96,8 +96,11 @@ def test_a_model_behind_tls(start, tmp_path, stream):
     agent = ChatCompletions(gateway.address, KEY, PAGE, stream)
     assert agent.says("Send Ann what is on https://example.org/news") == "Done."
     assert [name for name, _ in agent.ran] == ["read_page", "send_mail"]
+    # An answer that has come to its end leaves its connection for the next question.
+    time.sleep(0.5)
+    connections = gateway.model.connections
     assert agent.says("Thanks!") == "Done."
-    assert len(gateway.model.asked) > 3 and gateway.model.connections == 1
+    assert gateway.model.connections == connections
 
 
 @pytest.mark.parametrize("told", ["nothing", "another authority", "another host"])
