@@ -268,7 +268,7 @@ fn ask(asks: impl FnOnce() -> Asked, parts: &SyncSender<Part>) -> Result<(), Sen
         }
         // In these words the TLS library says what it thinks of the other side.
         Err(ureq::Error::Io(error)) if error.kind() == std::io::ErrorKind::InvalidData => {
-            return parts.send(Part::Failed("the server cannot be trusted: nobody who is vouches for it"));
+            return parts.send(Part::Failed("the server cannot be trusted: no authority vouches for it that is known here (see `ca-file`)"));
         }
         Err(_) => return parts.send(Part::Failed("the server cannot be reached")),
     };
