@@ -18,6 +18,7 @@ pub mod access;
 pub mod approvals;
 pub mod ask;
 pub mod audit;
+mod freeing;
 pub mod limits;
 pub mod mcp;
 mod metrics;

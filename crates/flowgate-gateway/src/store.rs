@@ -259,8 +259,8 @@ const PRAGMAS: [&str; 6] = [
     // In pages, which are 128 MiB. Before that comes who does it beside the turns, but only when
     // nobody writes does the log begin anew.
     "PRAGMA wal_autocheckpoint = 32768",
-    // The log that begins anew is cut off: to write over what nobody has in memory any more, its pages would be read first.
-    "PRAGMA journal_size_limit = 1048576",
+    // The log is cut off if it grew much longer than usual when it begins anew: whoever has it cut off waits for the disk.
+    "PRAGMA journal_size_limit = 67108864",
 ];
 
 async fn set_up(connection: &mut sqlx::AnyConnection) -> Result<(), sqlx::Error> {

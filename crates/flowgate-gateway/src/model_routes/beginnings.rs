@@ -15,6 +15,8 @@ use flowgate_lm::json::{self, Json};
 use flowgate_lm::wire::{Api, Asked, chat_completions};
 use sha2::{Digest as _, Sha256};
 
+use crate::freeing::free;
+
 /// Beginnings of chats as one client has sent them.
 #[derive(Debug, Default)]
 pub(crate) struct Beginnings(Mutex<Known>);
@@ -24,6 +26,8 @@ struct Known {
     by_letters: HashMap<Letters, Arc<Beginning>>,
     /// How many messages they are together.
     messages: usize,
+    /// As many again, that were read before.
+    older: HashMap<Letters, Arc<Beginning>>,
     /// What requests ask for beside their messages, and how many letters that is for all together.
     others: HashMap<Letters, Arc<Asked>>,
     letters: usize,
@@ -32,8 +36,8 @@ struct Known {
 /// Stands for some letters.
 type Letters = [u8; 32];
 
-/// How many messages one client's beginnings may be; when there are more, it begins anew.
-const MOST: usize = 1 << 16;
+/// How many messages one client's beginnings may be, and the older ones; when there are more, the older ones are forgotten.
+const MOST: usize = 1 << 15;
 /// How many messages may have come behind a beginning that is known.
 const BEHIND: usize = 32;
 /// How many letters may say what else requests ask for; when there are more, it begins anew.
@@ -123,7 +127,8 @@ impl Beginnings {
     fn longest(&self, beginnings: Vec<(usize, Letters)>) -> Option<(Letters, Arc<Beginning>)> {
         let known = self.known();
         beginnings.into_iter().rev().find_map(|(count, letters)| {
-            let beginning = known.by_letters.get(&letters).filter(|known| known.len() == count)?;
+            let beginning = known.by_letters.get(&letters).or_else(|| known.older.get(&letters));
+            let beginning = beginning.filter(|known| known.len() == count)?;
             Some((letters, Arc::clone(beginning)))
         })
     }
@@ -136,13 +141,16 @@ impl Beginnings {
             return;
         }
         let mut known = self.known();
-        if let Some((before, beginning)) = &request.beginning
-            && known.by_letters.remove(before).is_some()
-        {
-            known.messages -= beginning.len();
+        if let Some((before, beginning)) = &request.beginning {
+            match known.by_letters.remove(before) {
+                Some(_) => known.messages -= beginning.len(),
+                None => drop(known.older.remove(before)),
+            }
         }
         if known.messages + count > MOST {
-            (known.by_letters, known.messages) = (HashMap::new(), 0);
+            let younger = std::mem::take(&mut known.by_letters);
+            free(std::mem::replace(&mut known.older, younger));
+            known.messages = 0;
         }
         known.messages += count;
         if let Some(other) = known.by_letters.insert(letters, beginning) {
@@ -266,13 +274,19 @@ mod tests {
             let messages: Vec<_> = (0..count).map(said).collect();
             read(&beginnings, &json!({"model": "m", "messages": messages}).to_string()).unwrap()
         };
-        for name in 0..3 * MOST / 4096 {
+        let most = 4 * MOST / 4096;
+        for name in 0..most {
             ask(name, 4096);
+            // Whoever goes on is not forgotten.
+            let gone_on = ask(most, name + 1);
+            assert_eq!(gone_on, name);
             let known = beginnings.known();
-            assert!(known.messages <= MOST);
-            assert_eq!(known.messages, known.by_letters.values().map(|known| known.len()).sum::<usize>());
+            let count =
+                |known: &HashMap<_, Arc<Beginning>>| known.values().map(|known| known.len()).sum::<usize>();
+            assert!(known.messages <= MOST && count(&known.older) <= MOST);
+            assert_eq!(known.messages, count(&known.by_letters));
         }
-        assert_eq!(ask(3 * MOST / 4096 - 1, 4097), 4096);
+        assert_eq!(ask(most - 1, 4097), 4096);
         assert_eq!(ask(0, 4097), 0);
     }
 

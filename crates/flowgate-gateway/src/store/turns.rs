@@ -19,8 +19,8 @@ use super::{Kept, PRAGMAS, Place, StoreError};
 const BETWEEN_CHECKPOINTS: u32 = 128;
 
 /// The write-ahead log begins anew when it has so many pages. The turn that begins it waits for the disk, and so do others
-/// meanwhile.
-const LONG_LOG: i64 = 16_384;
+/// meanwhile. Not too many, so that they stay in memory: what is written over in part is read first.
+const LONG_LOG: i64 = 4096;
 
 /// If nobody asks for a checkpoint for so long, the write-ahead log may begin anew at any time.
 const QUIET: Duration = Duration::from_secs(2);

@@ -1,0 +1,52 @@
+//! Large values are freed beside whoever lets them go: that takes as long as to answer a request, and somebody may hold what
+//! others wait for.
+
+use std::sync::LazyLock;
+use std::sync::mpsc::{SyncSender, sync_channel};
+
+/// How many values may wait. When there are more, they are freed where they are let go.
+const WAITING: usize = 256;
+
+static THREAD: LazyLock<Option<SyncSender<Box<dyn Send>>>> = LazyLock::new(|| {
+    let (give, take) = sync_channel(WAITING);
+    let thread = std::thread::Builder::new().name("freeing".to_owned());
+    thread.spawn(move || take.into_iter().for_each(drop)).ok().map(|_| give)
+});
+
+/// Drops a value soon.
+pub(crate) fn free(value: impl Send + 'static) {
+    if let Some(thread) = &*THREAD {
+        // What it does not take is dropped here.
+        let _ = thread.try_send(Box::new(value));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Sender, channel};
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Tells when it is dropped.
+    struct Told(Sender<u32>, u32);
+
+    impl Drop for Told {
+        fn drop(&mut self) {
+            let _ = self.0.send(self.1);
+        }
+    }
+
+    #[test]
+    fn everything_is_dropped_even_if_it_is_too_much() {
+        let (tell, told) = channel();
+        let count = 4 * u32::try_from(WAITING).unwrap();
+        for number in 0..count {
+            free(Told(tell.clone(), number));
+        }
+        let mut dropped: Vec<u32> =
+            (0..count).map(|_| told.recv_timeout(Duration::from_secs(10)).unwrap()).collect();
+        dropped.sort_unstable();
+        assert!(dropped.into_iter().eq(0..count));
+    }
+}
