@@ -9,7 +9,7 @@ mod json;
 
 // The machine alone: the crate around it brings a database and a parser for Python, which take long to build.
 #[path = "../../crates/flowgate-gateway/src"]
-#[allow(dead_code, reason = "the crate around it uses the rest")]
+#[allow(dead_code, unused_imports, reason = "the crate around it uses the rest")]
 mod gateway {
     pub mod mcp;
 }
