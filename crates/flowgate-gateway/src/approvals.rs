@@ -21,6 +21,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 
 use crate::audit::Event;
+use crate::log::Log;
 use crate::model_routes::{Client, Failure, Waiting};
 use crate::random;
 use crate::recorder::{self, Note, Recorder};
@@ -59,6 +60,7 @@ pub(crate) struct Approvals {
     webhook: Option<Webhook>,
     /// What the consents of all policies are called.
     consents: Vec<String>,
+    pub(crate) log: Log,
     /// Rings when something happened to a question here.
     bell: watch::Sender<()>,
 }
@@ -105,8 +107,9 @@ impl Approvals {
         asking: Asking,
         webhook: Option<Webhook>,
         consents: Vec<String>,
+        log: Log,
     ) -> Self {
-        Self { store, people, recorder, asking, webhook, consents, bell: watch::Sender::new(()) }
+        Self { store, people, recorder, asking, webhook, consents, log, bell: watch::Sender::new(()) }
     }
 
     /// Asks whether a call may run, and waits a while for the answer. Where nobody may decide, the answer is no. What was allowed in

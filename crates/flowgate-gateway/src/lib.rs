@@ -6,6 +6,7 @@
 //! * [`approvals`]: people who decide, and stop things.
 //! * [`ask`]: predicates of policies that a service or a WebAssembly module answers.
 //! * [`audit`]: a log of what was judged and decided, in which nothing can be changed unseen.
+//! * [`log`]: one line for each turn, each refusal and each limit that was reached, for the operator.
 //! * [`mcp`]: what an MCP client and a server say to each other, guarded; without sockets.
 //! * [`model_routes`]: agents of others, guarded by changing their base address.
 //! * [`audit`]: a log that cannot be changed unseen; [`recorder`]: what is written to it.
@@ -20,6 +21,7 @@ pub mod ask;
 pub mod audit;
 mod freeing;
 pub mod limits;
+pub mod log;
 pub mod mcp;
 mod metrics;
 pub mod model_routes;

@@ -38,12 +38,12 @@ use tokio::sync::mpsc::Sender;
 use crate::approvals::people::People;
 use crate::approvals::webhook::Webhook;
 use crate::approvals::{self, Approvals};
+use crate::log::{Event, Log};
 use crate::recorder::Recorder;
 use crate::reply::Reply;
 use crate::store::{Store, StoreError};
 use clients::{AtWork, Clients, Known};
 use config::Config;
-use config::Remarks;
 pub use config::{Client, Secret};
 use servers::exchange::Waiters;
 pub(crate) use servers::listens;
@@ -66,7 +66,7 @@ pub(crate) struct ModelRoutes {
     waiters: Mutex<Waiters>,
     /// Requests to servers that nobody waits for any more, by the ids that the servers know.
     cancelled: Mutex<std::collections::HashSet<String>>,
-    remarks: Remarks,
+    pub(crate) log: Log,
     /// The gateway is about to end.
     is_closing: AtomicBool,
 }
@@ -113,23 +113,31 @@ impl ModelRoutes {
     ///
     /// # Errors
     /// If the store cannot be opened.
-    pub(crate) async fn open(config: Config) -> Result<Self, StoreError> {
-        let Config { clients, store, people, asking, webhook, audit, remarks, keys } = config;
+    pub(crate) async fn open(config: Config, log: Log) -> Result<Self, StoreError> {
+        let Config { clients, store, people, asking, webhook, audit, log_format: _, keys } = config;
+        log.hide(&keys);
         let recorder = Recorder::open(audit.as_ref(), &clients, keys)?;
         let open = Arc::new(Store::open(&store.place).await?);
         let webhook = webhook.map(|(url, secret)| Webhook::new(url, secret.into_bytes())).transpose();
         let webhook = webhook.map_err(|_| StoreError::Damaged("no thread can be started for the webhook"))?;
         let people = People::new(people, &clients);
         let consents = clients.iter().flat_map(approvals::consents_of).map(|(name, _)| name);
-        let approvals =
-            Approvals::new(Arc::clone(&open), people, recorder.clone(), asking, webhook, consents.collect());
+        let approvals = Approvals::new(
+            Arc::clone(&open),
+            people,
+            recorder.clone(),
+            asking,
+            webhook,
+            consents.collect(),
+            log.clone(),
+        );
         let approvals = Arc::new(approvals);
-        upkeep::begin(&open, &approvals, &recorder, &remarks, store.retention);
-        let sessions = Sessions::new(open, store.memory, store.conversation);
+        upkeep::begin(&open, &approvals, &recorder, &log, store.retention);
+        let sessions = Sessions::new(open, store.memory, store.conversation, log.clone());
         let (clients, answers) = (Clients::new(clients), AtomicU64::new(0));
         let (waiters, cancelled) = (Mutex::default(), Mutex::default());
         let is_closing = AtomicBool::new(false);
-        Ok(Self { clients, sessions, approvals, recorder, answers, waiters, cancelled, remarks, is_closing })
+        Ok(Self { clients, sessions, approvals, recorder, answers, waiters, cancelled, log, is_closing })
     }
 
     fn waiters(&self) -> MutexGuard<'_, Waiters> {
@@ -138,7 +146,7 @@ impl ModelRoutes {
 
     /// Tells the operator something that holds names which others chose.
     fn remark(&self, remark: &str) {
-        self.remarks.say(remark);
+        self.log.write(Event::Remark, "", Vec::new(), remark);
     }
 
     /// Who asks, before anything of the body is read.

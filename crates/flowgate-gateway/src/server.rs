@@ -19,6 +19,7 @@ use tokio::time::{sleep, timeout};
 use crate::access::Access;
 use crate::ask::Asker;
 use crate::limits::Limits;
+use crate::log::Log;
 use crate::model_routes;
 use crate::service::Service;
 use crate::stalled::Stalled;
@@ -43,6 +44,8 @@ pub struct Config {
     pub models: Option<model_routes::config::Config>,
     /// What a client can make it do.
     pub limits: Limits,
+    /// Where its operator reads what it does.
+    pub log: Log,
 }
 
 /// Why a server cannot run.
@@ -98,11 +101,11 @@ impl Server {
     /// # Errors
     /// If the address cannot be had.
     pub async fn bind(config: Config) -> Result<Self, ServeError> {
-        let Config { listen, dialect, access, asker, models, limits } = config;
+        let Config { listen, dialect, access, asker, models, limits, log } = config;
         let failed = |error| ServeError::Listen(listen, error);
         let listener = TcpListener::bind(listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let service = Service::open(dialect, access, asker, models, limits.clone()).await;
+        let service = Service::open(dialect, access, asker, models, limits.clone(), log).await;
         let service = service.map_err(|error| ServeError::Store(error.to_string()))?;
         Ok(Self { listener, address, service: Arc::new(service), limits })
     }

@@ -25,6 +25,7 @@ use crate::access::Access;
 use crate::approvals::Approvals;
 use crate::ask::Asker;
 use crate::limits::Limits;
+use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::model_routes::stream;
 use crate::model_routes::{ModelRoutes, Waiting, config, listens, of_conversation, refusal};
@@ -117,6 +118,7 @@ impl Health {
 pub(crate) struct Service {
     access: Access,
     limits: Limits,
+    log: Log,
     api: Arc<PolicyApi>,
     workers: Workers,
     /// Not there without a configuration.
@@ -140,9 +142,10 @@ impl Service {
         asker: Asker,
         models: Option<config::Config>,
         limits: Limits,
+        log: Log,
     ) -> Result<Self, StoreError> {
         let models = match models {
-            Some(config) => Some(Arc::new(ModelRoutes::open(config).await?)),
+            Some(config) => Some(Arc::new(ModelRoutes::open(config, log.clone()).await?)),
             None => None,
         };
         Ok(Self {
@@ -156,6 +159,7 @@ impl Service {
             metrics: Metrics::default(),
             connections: AtomicU64::new(0),
             limits,
+            log,
         })
     }
 

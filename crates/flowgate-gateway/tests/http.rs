@@ -10,6 +10,7 @@ use flowgate::policy::Dialect;
 use flowgate_gateway::access::{Access, Token};
 use flowgate_gateway::ask::Asker;
 use flowgate_gateway::limits::Limits;
+use flowgate_gateway::log::Log;
 use flowgate_gateway::openapi;
 use flowgate_gateway::server::{Config, Ended, Server};
 use http_body_util::{BodyExt, Full};
@@ -40,10 +41,17 @@ struct Running {
 
 async fn start_as(dialect: Dialect, access: Access, limits: Limits) -> Running {
     let listen = "127.0.0.1:0".parse().unwrap();
-    let server =
-        Server::bind(Config { listen, dialect, access, asker: Asker::default(), models: None, limits })
-            .await
-            .unwrap();
+    let server = Server::bind(Config {
+        listen,
+        dialect,
+        access,
+        asker: Asker::default(),
+        models: None,
+        limits,
+        log: Log::default(),
+    })
+    .await
+    .unwrap();
     let address = server.address();
     let (stop, stopped) = oneshot::channel();
     let ended = tokio::spawn(server.run(async {
@@ -430,6 +438,7 @@ async fn a_taken_address_is_named() {
         asker: Asker::default(),
         models: None,
         limits,
+        log: Log::default(),
     })
     .await
     .unwrap_err();

@@ -47,6 +47,10 @@ pub(crate) struct ServeArgs {
     /// Let everybody ask who can connect, though there is no token.
     #[arg(long)]
     pub(crate) allow_anonymous: bool,
+    /// How the lines of the log are written, on the standard error: one for each turn, each refusal and each limit that was reached.
+    /// It wins over `[log] format` in the configuration; text, if neither says so.
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) log_format: Option<LogFormat>,
     #[command(flatten)]
     pub(crate) answering: Answering,
     /// The largest body, in MiB.
@@ -97,6 +101,24 @@ pub(crate) struct ServeArgs {
     /// Seconds for requests to end when the server stops.
     #[arg(long, default_value_t = 10, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=3600), help_heading = "Limits")]
     pub(crate) drain_time: u32,
+}
+
+/// How lines of the log are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum LogFormat {
+    /// Words.
+    Text,
+    /// One JSON object on each line.
+    Json,
+}
+
+impl From<LogFormat> for flowgate_gateway::log::Format {
+    fn from(format: LogFormat) -> Self {
+        match format {
+            LogFormat::Text => Self::Text,
+            LogFormat::Json => Self::Json,
+        }
+    }
 }
 
 fn address(text: &str) -> Result<std::net::SocketAddr, String> {

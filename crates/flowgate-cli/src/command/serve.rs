@@ -6,14 +6,13 @@ use std::time::Duration;
 use flowgate::policy::Dialect;
 use flowgate_gateway::access::{Access, Token};
 use flowgate_gateway::limits::Limits;
+use flowgate_gateway::log::Log;
 use flowgate_gateway::model_routes;
-use flowgate_gateway::model_routes::config::Remarks;
 use flowgate_gateway::server::{Config, Ended, serve};
 
-use crate::args::{Color, ServeArgs};
+use crate::args::ServeArgs;
 use crate::input::{InputError, policy_source};
 use crate::output::Output;
-use crate::visible;
 
 /// The name of the token in the environment.
 const TOKEN: &str = "FLOWGATE_TOKEN";
@@ -25,12 +24,14 @@ pub(crate) fn run(options: &ServeArgs, output: &mut Output) -> Result<u8, InputE
         .map_err(|error| InputError(format!("{}: {error}", options.listen)))?;
     let dialect = if options.compat { Dialect::Compat } else { Dialect::Flowgate };
     let asker = options.answering.asker()?;
-    let mut models = options.config.as_deref().map(model_routes).transpose()?;
-    if let Some(models) = &mut models {
-        models.remarks = remarks();
+    let models = options.config.as_deref().map(model_routes).transpose()?;
+    let in_file = models.as_ref().and_then(|models| models.log_format);
+    let log = Log::new(options.log_format.map(Into::into).or(in_file).unwrap_or_default(), std::io::stderr());
+    if let Some(models) = &models {
         output.note(&format!("conversations are kept in {}", models.store.place.name()));
     }
-    let config = Config { listen: options.listen, dialect, access, asker, models, limits: limits(options) };
+    let config =
+        Config { listen: options.listen, dialect, access, asker, models, limits: limits(options), log };
     let ended = serve(config, |address| output.note(&format!("listening on http://{address}; Ctrl-C stops")))
         .map_err(|error| InputError(error.to_string()))?;
     if ended == Ended::Cut {
@@ -45,16 +46,6 @@ pub(super) fn model_routes(path: &Path) -> Result<model_routes::config::Config, 
     let folder = path.parent().unwrap_or(Path::new(""));
     let read = model_routes::config::read(&text, folder, &|name| std::env::var(name).ok());
     read.map_err(|error| InputError(format!("{}: {error}", path.display())))
-}
-
-/// Remarks are printed as they come; they hold names that servers chose.
-fn remarks() -> Remarks {
-    let (sender, remarks) = std::sync::mpsc::sync_channel::<String>(64);
-    std::thread::spawn(move || {
-        let mut output = Output::standard(Color::Auto);
-        remarks.iter().for_each(|remark| output.note(&visible::short(&remark, 600)));
-    });
-    Remarks(Some(sender))
 }
 
 fn token(file: Option<&Path>) -> Result<Option<Token>, InputError> {

@@ -35,12 +35,14 @@ use flowgate_lm::wire::Api;
 use sha2::{Digest as _, Sha256};
 
 use file::{
-    ApiSpec, ApprovalsTable, AuditTable, ClientSpec, File, PersonSpec, RoleSpec, StoreTable, UpstreamSpec,
+    ApiSpec, ApprovalsTable, AuditTable, ClientSpec, File, FormatSpec, PersonSpec, RoleSpec, StoreTable,
+    UpstreamSpec,
 };
 
 use crate::approvals::Asking;
 use crate::approvals::people::{Person, Role};
 use crate::ask::{Asker, Source, SourceError};
+use crate::log::Format;
 use crate::random;
 use crate::recorder::AuditSpec;
 pub use crate::store::{Place, PlaceError};
@@ -61,23 +63,10 @@ pub struct Config {
     pub webhook: Option<(String, Secret)>,
     /// Where is recorded what was judged and decided.
     pub audit: Option<AuditSpec>,
-    /// Who is told of what the operator may want to know.
-    pub remarks: Remarks,
+    /// How lines of the log are written, if the file says so.
+    pub log_format: Option<Format>,
     /// Every key that the file names, for what must not hold one.
     pub keys: Vec<Secret>,
-}
-
-/// Where remarks to the operator go, such as that a tool is hidden. They hold names that others chose.
-#[derive(Debug, Default, Clone)]
-pub struct Remarks(pub Option<std::sync::mpsc::SyncSender<String>>);
-
-impl Remarks {
-    pub(crate) fn say(&self, remark: &str) {
-        if let Some(remarks) = &self.0 {
-            // Who is told too much is told some of it.
-            let _ = remarks.try_send(remark.to_owned());
-        }
-    }
 }
 
 /// What is kept, where, and for how long.
@@ -307,10 +296,14 @@ pub fn read(
         let content = content_days.map(|days| Duration::from_secs(u64::from(days.get()) * DAY));
         AuditSpec { file: folder.join(file), key: folder.join(key), content }
     });
+    let log_format = file.log.format.map(|format| match format {
+        FormatSpec::Text => Format::Text,
+        FormatSpec::Json => Format::Json,
+    });
     let mut keys = reader.keys.into_inner();
     // A key that another one begins with is looked for after it, so that nothing of the longer one is left.
     keys.sort_by_key(|key| std::cmp::Reverse(key.0.len()));
-    Ok(Config { clients, store, people, asking, webhook, audit, remarks: Remarks::default(), keys })
+    Ok(Config { clients, store, people, asking, webhook, audit, log_format, keys })
 }
 
 /// What is called so.

@@ -28,6 +28,7 @@ use super::servers::Machines;
 use super::turn::{self, Failure};
 use crate::approvals::Asked;
 use crate::ask::journal::Journal;
+use crate::log::Log;
 use crate::random;
 use crate::recorder::Note;
 use crate::store::{self, Kept, Opened, Seen, Store, StoreError, Transaction, wait};
@@ -82,6 +83,7 @@ pub(crate) struct Sessions {
     memory: Mutex<Memory>,
     /// Bytes that one conversation may have put in.
     most_bytes: i64,
+    pub(crate) log: Log,
 }
 
 /// The conversation of a request.
@@ -129,9 +131,9 @@ impl From<StoreError> for Failure {
 
 impl Sessions {
     /// `memory` bytes of conversations stay in memory; one may have `most_bytes` put in.
-    pub(crate) fn new(store: Arc<Store>, memory: usize, most_bytes: u64) -> Self {
+    pub(crate) fn new(store: Arc<Store>, memory: usize, most_bytes: u64, log: Log) -> Self {
         let memory = Mutex::new(Memory::new(memory));
-        Self { store, memory, most_bytes: i64::try_from(most_bytes).unwrap_or(i64::MAX) }
+        Self { store, memory, most_bytes: i64::try_from(most_bytes).unwrap_or(i64::MAX), log }
     }
 
     /// The conversation that a client names, or that a chat goes on with.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::approvals::Approvals;
-use crate::model_routes::config::Remarks;
+use crate::log::{Event, Log};
 use crate::recorder::Recorder;
 use crate::store::Store;
 
@@ -25,17 +25,18 @@ pub(super) fn begin(
     store: &Arc<Store>,
     approvals: &Arc<Approvals>,
     recorder: &Recorder,
-    remarks: &Remarks,
+    log: &Log,
     retention: Duration,
 ) {
     if let Some(recording) = recorder.recording() {
-        let remarks = remarks.clone();
+        let log = log.clone();
         tokio::spawn(often(FORGET, recording, move |recording| {
-            let remarks = remarks.clone();
+            let log = log.clone();
             async move {
                 // What cannot be deleted now is tried again, but somebody may have to do something about it.
                 if let Ok(Err(error)) = tokio::task::spawn_blocking(move || recording.expire()).await {
-                    remarks.say(&format!("content that is too old is not deleted: {error}"));
+                    let sentence = format!("content that is too old is not deleted: {error}");
+                    log.write(Event::Failure, "", Vec::new(), &sentence);
                 }
             }
         }));

@@ -103,12 +103,14 @@ mod tests {
     use crate::access::Access;
     use crate::ask::Asker;
     use crate::limits::Limits;
+    use crate::log::Log;
     use crate::model_routes::refusal;
 
     /// What a client hears of a turn that says this and then breaks: the status, and the body.
     async fn heard(api: Api, said: Vec<Part>) -> (u16, String) {
         let (access, limits) = (Access::Local, Limits::default());
-        let service = Service::open(Dialect::Flowgate, access, Asker::default(), None, limits).await;
+        let service =
+            Service::open(Dialect::Flowgate, access, Asker::default(), None, limits, Log::default()).await;
         let service = Arc::new(service.unwrap());
         let broken = Broken {
             reply: move |status, message: &str| refusal(api, status, message),

@@ -2,14 +2,12 @@
 
 use std::fs::{self, File};
 use std::io::BufReader;
-use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use flowgate_gateway::audit::{
     Content, Contents, Event, Expected, Key, Log, Options, Problem, Record, Said, Sidecar, Summary, Time,
     verify,
 };
-use flowgate_gateway::model_routes::config::{self as file, Remarks};
 use flowgate_lm::chat::{Completion, Request};
 use serde_json::{Value, json};
 
@@ -201,10 +199,9 @@ fn content_that_cannot_be_deleted_is_told() {
     let home = home(&upstream, KEPT);
     home.start().stop();
     fs::write(home.folder().join("audit.jsonl.content"), "what\n").unwrap();
-    let (sender, remarks) = sync_channel(1);
-    let config = file::Config { remarks: Remarks(Some(sender)), ..home.read() };
-    let gateway = Home::start_as(config).unwrap();
-    let told = remarks.recv_timeout(Duration::from_secs(20)).unwrap();
+    let (gateway, mut lines) = home.start_with_log();
+    let line = lines.next("failure");
+    let told = line["message"].as_str().unwrap();
     assert!(told.starts_with("content that is too old is not deleted: "), "{told}");
     assert!(
         told.ends_with("line 1: no content that the log kept: take the line out, and ask again"),

@@ -1,14 +1,18 @@
 //! A gateway under test, and an agent that talks to it with a client of our own in any form.
 
+use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use flowgate::policy::Dialect;
 use flowgate_gateway::access::Access;
 use flowgate_gateway::ask::Asker;
 use flowgate_gateway::limits::Limits;
+use flowgate_gateway::log::{Format, Log};
 use flowgate_gateway::model_routes::config as file;
 use flowgate_gateway::server::{Config, Server};
 use flowgate_lm::chat::{Completion, Message, Part, Request, Sampling, ToolChoice, ToolSpec};
@@ -137,6 +141,16 @@ impl Home {
 
     /// A gateway that is configured so.
     pub(crate) fn start_as(models: file::Config) -> Result<Gateway, String> {
+        Self::start_logged(models, Log::default())
+    }
+
+    /// A gateway with a log of JSON lines.
+    pub(crate) fn start_with_log(&self) -> (Gateway, Lines) {
+        let (log, lines) = Lines::new();
+        (Self::start_logged(self.read(), log).unwrap(), lines)
+    }
+
+    fn start_logged(models: file::Config, log: Log) -> Result<Gateway, String> {
         let (ready, is_ready) = std::sync::mpsc::channel();
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::spawn(move || {
@@ -145,7 +159,7 @@ impl Home {
                 let listen = "127.0.0.1:0".parse().unwrap();
                 let (dialect, access, limits) = (Dialect::Flowgate, Access::Local, Limits::default());
                 let models = Some(models);
-                let config = Config { listen, dialect, access, asker: Asker::default(), models, limits };
+                let config = Config { listen, dialect, access, asker: Asker::default(), models, limits, log };
                 let server = match Server::bind(config).await {
                     Ok(server) => server,
                     Err(error) => return ready.send(Err(error.to_string())).unwrap(),
@@ -160,6 +174,47 @@ impl Home {
         });
         let address = is_ready.recv().unwrap()?;
         Ok(Gateway { address, stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+/// The lines of a log, as they come.
+pub(crate) struct Lines(Receiver<Vec<u8>>, String);
+
+impl Lines {
+    pub(crate) fn new() -> (Log, Self) {
+        struct Out(Sender<Vec<u8>>);
+        impl Write for Out {
+            fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+                let _ = self.0.send(bytes.to_vec());
+                Ok(bytes.len())
+            }
+            fn flush(&mut self) -> std::io::Result<()> {
+                Ok(())
+            }
+        }
+        let (sender, lines) = channel();
+        (Log::new(Format::Json, Out(sender)), Self(lines, String::new()))
+    }
+
+    /// The next line of an event.
+    pub(crate) fn next(&mut self, event: &str) -> Value {
+        loop {
+            let Self(lines, seen) = self;
+            let line = lines.recv_timeout(Duration::from_secs(60));
+            let line = String::from_utf8(line.unwrap_or_else(|_| panic!("no `{event}` in {seen}"))).unwrap();
+            seen.push_str(&line);
+            let line: Value = serde_json::from_str(&line).unwrap();
+            if line["event"] == event {
+                return line;
+            }
+        }
+    }
+
+    /// All lines, when the gateway has stopped.
+    pub(crate) fn rest(self) -> String {
+        let Self(lines, mut seen) = self;
+        lines.iter().for_each(|line| seen.push_str(&String::from_utf8(line).unwrap()));
+        seen
     }
 }
 
@@ -210,7 +265,15 @@ impl Gateway {
             let listen = "127.0.0.1:0".parse().unwrap();
             let (dialect, access) = (Dialect::Flowgate, Access::Local);
             let limits = Limits { workers, ..Limits::default() };
-            let config = Config { listen, dialect, access, asker: Asker::default(), models, limits };
+            let config = Config {
+                listen,
+                dialect,
+                access,
+                asker: Asker::default(),
+                models,
+                limits,
+                log: Log::default(),
+            };
             let _ = flowgate_gateway::server::serve(config, |address| ready.send(address).unwrap());
         });
         Self { address: is_ready.recv().unwrap(), stop: None, thread: None }

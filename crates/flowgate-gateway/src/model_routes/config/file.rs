@@ -23,7 +23,22 @@ pub(super) struct File {
     pub(super) approvals: ApprovalsTable,
     pub(super) audit: Option<AuditTable>,
     #[serde(default)]
+    pub(super) log: LogTable,
+    #[serde(default)]
     pub(super) predicates: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct LogTable {
+    pub(super) format: Option<FormatSpec>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum FormatSpec {
+    Text,
+    Json,
 }
 
 #[derive(Debug, Deserialize)]

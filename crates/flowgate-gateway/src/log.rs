@@ -1,0 +1,399 @@
+//! The log of a running gateway: one line for each turn, each refused request, each failure of an upstream, and each time
+//! that a limit turned an answer into a no.
+//!
+//! A line has an event, a client, fields and a sentence. It never has content: fields hold numbers and names (clients, conversations,
+//! tools, settings), sentences are written by this program. Names that others chose are escaped and cut, and keys that the
+//! configuration knows are replaced. Lines of one event and client are bounded in each window of time; what is left out is counted, and
+//! the count is written. Nothing waits for whoever reads the log: a line that finds no room is dropped and counted as well.
+//!
+//! # How to report a limit
+//!
+//! Whatever refuses, forgets or hides something because a bound was reached calls [`Log::limit`] where it happens, with the name of the
+//! setting that would raise the bound:
+//!
+//! ```
+//! # use flowgate_gateway::log::{Limit, Log};
+//! # let log = Log::default();
+//! log.limit(&Limit {
+//!     what: "open questions of one client",
+//!     effect: "the next question is not asked, and its call does not run",
+//!     setting: "[approvals] open-questions",
+//!     most: 100,
+//!     client: "assistant",
+//!     conversation: Some("c1"),
+//! });
+//! ```
+//!
+//! `ModelRoutes`, `Sessions`, `Approvals` and `Service` have a field `log`. A `Log` is cheap to clone, and a default one writes nothing.
+//! Parts that have no log (the guard, the store) return what happened, and their caller reports it.
+
+mod line;
+mod rate;
+
+use std::fmt;
+use std::io::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::audit::Time;
+use crate::model_routes::Secret;
+use line::Line;
+pub use line::{Format, Level};
+use rate::{Admitted, Rates, WINDOW};
+
+/// How many lines wait for the writer; more are dropped.
+const WAITING: usize = 4096;
+
+/// What a line is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Event {
+    /// One turn of an agent.
+    Turn,
+    /// One message of an agent to a server.
+    Exchange,
+    /// Something is hidden from a model.
+    Hidden,
+    /// A request was refused.
+    Refused,
+    /// A model's server, or another one behind the gateway, failed.
+    Upstream,
+    /// A limit turned an answer into a no.
+    Limit,
+    /// Something that the operator may have to do something about.
+    Remark,
+    /// Something that keeps the gateway from doing its work.
+    Failure,
+}
+
+impl Event {
+    /// As it stands in a line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Turn => "turn",
+            Self::Exchange => "exchange",
+            Self::Hidden => "hidden",
+            Self::Refused => "refused",
+            Self::Upstream => "upstream",
+            Self::Limit => "limit",
+            Self::Remark => "remark",
+            Self::Failure => "failure",
+        }
+    }
+
+    fn level(self) -> Level {
+        match self {
+            Self::Turn | Self::Exchange => Level::Info,
+            Self::Hidden | Self::Refused | Self::Upstream | Self::Limit | Self::Remark => Level::Warn,
+            Self::Failure => Level::Error,
+        }
+    }
+
+    /// How many lines one client has in each window.
+    fn burst(self) -> u32 {
+        match self {
+            Self::Turn | Self::Exchange => 5000,
+            Self::Hidden => 100,
+            Self::Refused | Self::Upstream | Self::Limit | Self::Remark | Self::Failure => 20,
+        }
+    }
+}
+
+/// A bound that was reached, and what came of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limit<'a> {
+    /// What is bounded.
+    pub what: &'static str,
+    /// What happened because of it.
+    pub effect: &'static str,
+    /// The setting that would raise it: an option of the command line, or a line of the configuration.
+    pub setting: &'static str,
+    /// The bound.
+    pub most: u64,
+    /// The client of the configuration for whom it was reached; empty, if it is nobody's alone.
+    pub client: &'a str,
+    /// The conversation.
+    pub conversation: Option<&'a str>,
+}
+
+/// Where lines go. Cheap to clone; the default writes nothing.
+#[derive(Debug, Clone, Default)]
+pub struct Log(Option<Arc<Shared>>);
+
+struct Shared {
+    format: Format,
+    lines: SyncSender<Vec<u8>>,
+    rates: Arc<Mutex<Rates>>,
+    lost: Arc<AtomicU64>,
+    keys: Mutex<Vec<Secret>>,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Log").field("format", &self.format).finish_non_exhaustive()
+    }
+}
+
+impl Log {
+    /// A log whose lines a thread of its own writes to `out`, until it and its clones are dropped.
+    pub fn new(format: Format, out: impl Write + Send + 'static) -> Self {
+        let (sender, lines) = sync_channel(WAITING);
+        let rates: Arc<Mutex<Rates>> = Arc::default();
+        let lost: Arc<AtomicU64> = Arc::default();
+        let writer = Writer { format, out, rates: Arc::clone(&rates), lost: Arc::clone(&lost) };
+        // Without a thread, lines find no reader, and are dropped.
+        let _ = std::thread::Builder::new().name("log".to_owned()).spawn(move || writer.run(&lines));
+        Self(Some(Arc::new(Shared { format, lines: sender, rates, lost, keys: Mutex::default() })))
+    }
+
+    /// Keys that no line may have.
+    pub(crate) fn hide(&self, keys: &[Secret]) {
+        if let Some(shared) = &self.0 {
+            shared.keys.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(keys);
+        }
+    }
+
+    /// Reports that a bound was reached.
+    pub fn limit(&self, limit: &Limit<'_>) {
+        let Limit { what, effect, setting, most, client, conversation } = *limit;
+        let mut fields = vec![("limit", what.into()), ("setting", setting.into()), ("most", most.into())];
+        fields.extend(conversation.map(|name| ("conversation", name.into())));
+        self.admit(Event::Limit, client, setting, fields, effect);
+    }
+
+    /// Writes a line about a client of the configuration, or about none if `client` is empty. The sentence and the fields hold no
+    /// content: names and numbers only.
+    pub fn write(&self, event: Event, client: &str, fields: Vec<(&'static str, Value)>, sentence: &str) {
+        self.admit(event, client, "", fields, sentence);
+    }
+
+    fn admit(
+        &self,
+        event: Event,
+        client: &str,
+        kind: &'static str,
+        fields: Vec<(&'static str, Value)>,
+        sentence: &str,
+    ) {
+        let Some(shared) = &self.0 else { return };
+        let admitted = rates(&shared.rates).admit((event, client, kind), Instant::now());
+        let Admitted::Written { suppressed } = admitted else { return };
+        let (client, fields) = (Value::from(client), fields.into_iter());
+        let client = Some(("client", client)).filter(|(_, name)| name.as_str() != Some(""));
+        let suppressed = (suppressed > 0).then(|| ("suppressed", suppressed.into()));
+        let mut line = Line {
+            time: Time::now(),
+            level: event.level(),
+            event: event.name(),
+            fields: client.into_iter().chain(fields).chain(suppressed).collect(),
+            sentence: sentence.to_owned(),
+        };
+        line.hide(&shared.keys.lock().unwrap_or_else(PoisonError::into_inner));
+        if shared.lines.try_send(line.encode(shared.format)).is_err() {
+            shared.lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+fn rates(rates: &Mutex<Rates>) -> MutexGuard<'_, Rates> {
+    rates.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The thread that writes.
+struct Writer<W> {
+    format: Format,
+    out: W,
+    rates: Arc<Mutex<Rates>>,
+    lost: Arc<AtomicU64>,
+}
+
+impl<W: Write> Writer<W> {
+    fn run(mut self, lines: &Receiver<Vec<u8>>) {
+        loop {
+            match lines.recv_timeout(WINDOW) {
+                Ok(line) => {
+                    let _ = self.out.write_all(&line);
+                    // What waits already is written with it.
+                    for line in lines.try_iter().take(WAITING) {
+                        let _ = self.out.write_all(&line);
+                    }
+                    self.report_lost();
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    let over = rates(&self.rates).over(Instant::now());
+                    self.report(over);
+                }
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            let _ = self.out.flush();
+        }
+        let over = rates(&self.rates).over(Instant::now() + 2 * WINDOW);
+        self.report(over);
+        self.report_lost();
+        let _ = self.out.flush();
+    }
+
+    /// Says how many lines were left out in windows that are over.
+    fn report(&mut self, over: Vec<rate::Suppressed>) {
+        for rate::Suppressed { event, client, setting, count } in over {
+            let mut fields = vec![("client", client.into()), ("setting", setting.into())];
+            fields.retain(|(_, value): &(_, Value)| value.as_str() != Some(""));
+            fields.push(("suppressed", count.into()));
+            self.line(event.level(), event.name(), fields, "lines like this were left out");
+        }
+    }
+
+    fn report_lost(&mut self) {
+        let lost = self.lost.swap(0, Ordering::Relaxed);
+        if lost > 0 {
+            let sentence = "lines found no room and were left out: whoever reads the log is too slow";
+            self.line(Level::Warn, Event::Limit.name(), vec![("lost", lost.into())], sentence);
+        }
+    }
+
+    fn line(
+        &mut self,
+        level: Level,
+        event: &'static str,
+        fields: Vec<(&'static str, Value)>,
+        sentence: &str,
+    ) {
+        let line = Line { time: Time::now(), level, event, fields, sentence: sentence.to_owned() };
+        let _ = self.out.write_all(&line.encode(self.format));
+    }
+}
+
+/// A duration as lines have it, in milliseconds.
+pub(crate) fn millis(duration: Duration) -> Value {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is written to the log by `use_it`.
+    fn written(format: Format, use_it: impl FnOnce(&Log)) -> String {
+        struct Out(std::sync::mpsc::Sender<Vec<u8>>);
+        impl Write for Out {
+            fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+                let _ = self.0.send(bytes.to_vec());
+                Ok(bytes.len())
+            }
+            fn flush(&mut self) -> std::io::Result<()> {
+                Ok(())
+            }
+        }
+        let (sender, bytes) = std::sync::mpsc::channel();
+        let log = Log::new(format, Out(sender));
+        use_it(&log);
+        // Ends when the writer has written all.
+        drop(log);
+        String::from_utf8(bytes.iter().flatten().collect()).unwrap()
+    }
+
+    fn limit(client: &str) -> Limit<'_> {
+        Limit {
+            what: "open questions",
+            effect: "the next one is not asked",
+            setting: "[approvals] open-questions",
+            most: 100,
+            client,
+            conversation: Some("c1"),
+        }
+    }
+
+    #[test]
+    fn a_limit_names_the_setting_that_raises_it() {
+        let text = written(Format::Text, |log| log.limit(&limit("assistant")));
+        let (_, line) = text.split_once('Z').unwrap();
+        let expected = " warn limit client=assistant limit=\"open questions\" setting=\"[approvals] open-questions\" most=100 \
+                        conversation=c1: the next one is not asked\n";
+        assert_eq!(line, expected);
+        let json = written(Format::Json, |log| log.limit(&limit("assistant")));
+        let line: Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(line.get("setting"), Some(&Value::from("[approvals] open-questions")), "{json}");
+        assert_eq!(line.get("event"), Some(&Value::from("limit")), "{json}");
+        assert_eq!(line.get("message"), Some(&Value::from("the next one is not asked")), "{json}");
+    }
+
+    #[test]
+    fn a_flood_of_one_client_is_bounded_and_hides_no_other() {
+        let text = written(Format::Json, |log| {
+            for _ in 0..1000 {
+                log.limit(&limit("noisy"));
+            }
+            log.limit(&limit("quiet"));
+            log.write(Event::Turn, "noisy", vec![("calls", 1.into())], "");
+        });
+        let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let of = |client: &str, event: &str| {
+            let is = |line: &&Value| {
+                line.get("client") == Some(&client.into()) && line.get("event") == Some(&event.into())
+            };
+            lines.iter().filter(is).count()
+        };
+        // 20 of them, and the count of the others.
+        assert_eq!((of("noisy", "limit"), of("quiet", "limit"), of("noisy", "turn")), (21, 1, 1), "{text}");
+        let suppressed: u64 = lines.iter().filter_map(|line| line.get("suppressed")?.as_u64()).sum();
+        assert_eq!(suppressed, 980);
+    }
+
+    #[test]
+    fn names_forge_no_line_and_keys_are_in_none() {
+        let names = [
+            "a\nwarn limit: forged",
+            "a\r\u{1b}[2Kforged",
+            "a\u{85}\u{2028}forged",
+            "a\u{202e}forged",
+            "a\" message=\"forged",
+            "the-key-of-a-client",
+            "\u{0}\u{7f}",
+            "ключ",
+        ];
+        for format in [Format::Text, Format::Json] {
+            for name in names {
+                let text = written(format, |log| {
+                    log.hide(&[Secret::new("the-key-of-a-client")]);
+                    log.write(Event::Turn, "assistant", vec![("conversation", name.into())], "");
+                });
+                assert_eq!(text.matches('\n').count(), 1, "{format:?} {name:?} {text:?}");
+                assert!(!text.contains("the-key-of-a-client"), "{format:?} {text}");
+                let is_safe = |c: char| c == '\n' || !c.is_control() && !"\u{202e}\u{2028}".contains(c);
+                assert!(text.chars().all(is_safe), "{format:?} {name:?} {text:?}");
+                if format == Format::Json {
+                    let line: Value = serde_json::from_str(&text).unwrap();
+                    let kept = line.get("conversation").and_then(Value::as_str).unwrap();
+                    assert!(kept == name || name.contains("key"), "{name:?} {kept:?}");
+                }
+            }
+        }
+        let long = written(Format::Json, |log| {
+            log.write(Event::Turn, "", vec![("conversation", "x".repeat(100_000).into())], "");
+        });
+        assert!(long.len() < 1000, "{}", long.len());
+    }
+
+    #[test]
+    fn nobody_waits_for_who_reads_the_log() {
+        struct Stuck(Receiver<()>);
+        impl Write for Stuck {
+            fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+                let _ = self.0.recv();
+                Ok(bytes.len())
+            }
+            fn flush(&mut self) -> std::io::Result<()> {
+                Ok(())
+            }
+        }
+        let (release, held) = sync_channel(0);
+        let log = Log::new(Format::Text, Stuck(held));
+        for turn in 0..3 * WAITING {
+            log.write(Event::Turn, if turn % 2 == 0 { "a" } else { "b" }, Vec::new(), "");
+        }
+        drop(release);
+    }
+}

@@ -1,0 +1,153 @@
+//! One line, as text or as JSON. Nothing in it ends the line, moves a cursor or changes the direction of writing.
+
+use std::fmt::Write as _;
+
+use serde_json::{Map, Value};
+
+use crate::audit::Time;
+use crate::model_routes::Secret;
+
+/// How lines are written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Format {
+    /// Words for people.
+    #[default]
+    Text,
+    /// One JSON object on each line.
+    Json,
+}
+
+/// How urgent a line is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Level {
+    /// It says what was done.
+    Info,
+    /// It says what was refused or hidden.
+    Warn,
+    /// Somebody has to do something about it.
+    Error,
+}
+
+impl Level {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Info => "info",
+            Self::Warn => "warn",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// Characters of one text in a line.
+const MOST_CHARACTERS: usize = 200;
+/// Characters of the sentence.
+const MOST_SENTENCE: usize = 600;
+
+/// One line.
+#[derive(Debug)]
+pub(super) struct Line {
+    pub(super) time: Time,
+    pub(super) level: Level,
+    pub(super) event: &'static str,
+    pub(super) fields: Vec<(&'static str, Value)>,
+    pub(super) sentence: String,
+}
+
+impl Line {
+    /// Removes keys wherever they stand.
+    pub(super) fn hide(&mut self, keys: &[Secret]) {
+        let hidden = |text: &str| keys.iter().fold(text.to_owned(), |text, key| key.hidden_in(&text));
+        for (_, value) in &mut self.fields {
+            if let Value::String(text) = value {
+                *text = hidden(text);
+            }
+        }
+        self.sentence = hidden(&self.sentence);
+    }
+
+    /// The line with its end.
+    pub(super) fn encode(&self, format: Format) -> Vec<u8> {
+        let mut line = match format {
+            Format::Text => self.text(),
+            Format::Json => self.json(),
+        };
+        line.push('\n');
+        line.into_bytes()
+    }
+
+    fn text(&self) -> String {
+        let mut line = format!("{} {} {}", self.time, self.level.name(), self.event);
+        for (name, value) in &self.fields {
+            let _ = match value {
+                Value::String(text) if is_plain(text) => write!(line, " {name}={text}"),
+                Value::String(text) => {
+                    write!(line, " {name}=\"{}\"", visible(&cut(text, MOST_CHARACTERS), true))
+                }
+                other => write!(line, " {name}={other}"),
+            };
+        }
+        if !self.sentence.is_empty() {
+            let _ = write!(line, ": {}", visible(&cut(&self.sentence, MOST_SENTENCE), false));
+        }
+        line
+    }
+
+    fn json(&self) -> String {
+        let mut line = Map::new();
+        line.insert("time".to_owned(), self.time.to_string().into());
+        line.insert("level".to_owned(), self.level.name().into());
+        line.insert("event".to_owned(), self.event.into());
+        for (name, value) in &self.fields {
+            let value = match value {
+                Value::String(text) => cut(text, MOST_CHARACTERS).into(),
+                other => other.clone(),
+            };
+            line.insert((*name).to_owned(), value);
+        }
+        if !self.sentence.is_empty() {
+            line.insert("message".to_owned(), cut(&self.sentence, MOST_SENTENCE).into());
+        }
+        ascii(&Value::Object(line).to_string())
+    }
+}
+
+fn is_plain(text: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-/:@+".contains(c);
+    !text.is_empty() && text.len() <= MOST_CHARACTERS && text.chars().all(is_plain)
+}
+
+fn cut(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        Some((at, _)) => format!("{}...", text.get(..at).unwrap_or_default()),
+        None => text.to_owned(),
+    }
+}
+
+/// Text on one line, in which what cannot be seen is spelled out.
+fn visible(text: &str, is_quoted: bool) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '"' | '\\' if is_quoted => shown.extend(['\\', c]),
+            ' '..='~' => shown.push(c),
+            c if c.is_alphanumeric() => shown.push(c),
+            c => shown.extend(c.escape_unicode()),
+        }
+    }
+    shown
+}
+
+/// JSON of ASCII alone: the same value.
+fn ascii(json: &str) -> String {
+    let mut shown = String::with_capacity(json.len());
+    for c in json.chars() {
+        if matches!(c, ' '..='~') {
+            shown.push(c);
+        } else {
+            for unit in c.encode_utf16(&mut [0_u16; 2]) {
+                let _ = write!(shown, "\\u{unit:04x}");
+            }
+        }
+    }
+    shown
+}
