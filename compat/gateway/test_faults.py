@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import socket
 import sqlite3
 import struct
@@ -98,8 +99,9 @@ def start(tmp_path):
         one.model.shutdown()
 
 
-def ask(gateway, text="Pay.", stream=False, name=None, timeout=20):
-    body = {"model": "double", "messages": [{"role": "user", "content": text}], "tools": TOOLS, "stream": stream}
+def ask(gateway, text="Pay.", stream=False, name=None, timeout=20, before=()):
+    messages = [*before, {"role": "user", "content": text}]
+    body = {"model": "double", "messages": messages, "tools": TOOLS, "stream": stream}
     headers = {"authorization": f"Bearer {KEY}", "content-type": "application/json"}
     if name:
         headers["x-flowgate-conversation"] = name
@@ -235,24 +237,57 @@ def test_a_clock_that_jumps(start, tmp_path, jump):
     assert (status, "mallory" in text) == (200, False), text
 
 
-def test_a_disk_that_is_full(start, tmp_path):
-    """Files may not grow beyond 1 MB."""
-    shell = "trap '' XFSZ; ulimit -f 1000; exec \"$@\""
+def health(gateway):
+    try:
+        with urllib.request.urlopen(f"{gateway.address}/health", timeout=15) as response:
+            return response.status, json.load(response)["failing"]
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)["failing"]
+
+
+def until(what, expected):
+    """Health is asked for again until it is what it should be; what was found a second ago may be answered."""
+    for _ in range(100):
+        found = what()
+        if found == expected:
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"{found} is not {expected}")
+
+
+@pytest.mark.parametrize("run", range(3))
+def test_a_disk_that_is_full(start, tmp_path, run):
+    """Files may not grow beyond 1 MB; then they may, and the gateway goes on without being started again."""
+    shell = f"trap '' XFSZ; ulimit -S -f {1000 + 100 * run}; exec \"$@\""
     gateway = start(model=Broken(lambda c: c.sendall(head("200 OK", len(FINE)) + FINE)), shell=shell)
+    assert health(gateway) == (200, [])
     statuses = []
-    for number in range(300):
-        status, text = ask(gateway, f"{number} " + "x" * 5000, name=str(number))
-        statuses.append(status)
+
+    def fill(number):
+        # Every other chat has something in it that is remembered: it is kept on another connection.
+        page = [{"role": "assistant", "content": f"I read page {number}."}] * (number % 2)
+        status, text = ask(gateway, f"{number} " + "x" * 5000, name=str(number), before=page)
         assert status == 200 or (status, "the store failed" in text) == (503, True), text
         assert status == 200 or "Fine." not in text
-        if status == 503 and len(statuses) > 5:
+        statuses.append(status)
+
+    for number in range(300):
+        fill(number)
+        if statuses[-1] == 503 and len(statuses) > 5:
             break
     assert statuses[0] == 200 and statuses[-1] == 503, statuses
+    until(lambda: health(gateway), (503, ["store"]))
+    threads = [threading.Thread(target=fill, args=[number]) for number in range(1000, 1032)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+
+    resource.prlimit(gateway.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    until(lambda: health(gateway), (200, []))
+    for number in range(2000, 2008):
+        assert ask(gateway, f"{number}", name=str(number))[0] == 200
+    assert ask(gateway, "again", name="0")[0] == 200
     gateway.process.terminate()
     gateway.process.wait()
-    # With room again it goes on, and what was kept is there.
-    gateway = start(model=Broken(lambda c: c.sendall(head("200 OK", len(FINE)) + FINE)))
-    assert ask(gateway, "again", name="0")[0] == 200
     with sqlite3.connect(tmp_path / "flowgate.db") as store:
         assert store.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         count = "SELECT COUNT(*) FROM conversations JOIN turns ON conversation = id WHERE name = '0'"
@@ -261,8 +296,8 @@ def test_a_disk_that_is_full(start, tmp_path):
 
 
 def test_an_audit_log_that_cannot_be_written(start):
-    """Files may not grow beyond 40 kB; the store is no file."""
-    shell = "trap '' XFSZ; ulimit -f 40; exec \"$@\""
+    """Files may not grow beyond 40 kB; the store is no file. With room again, what is asked is recorded and answered."""
+    shell = "trap '' XFSZ; ulimit -S -f 40; exec \"$@\""
     more = '[store]\nurl = "memory"\n[audit]\nfile = "audit.jsonl"\n'
     gateway = start(more, model=Broken(lambda c: c.sendall(head("200 OK", len(WHOLE)) + WHOLE)), shell=shell)
     answers = [ask(gateway, f"{number}") for number in range(150)]
@@ -270,7 +305,9 @@ def test_an_audit_log_that_cannot_be_written(start):
     assert statuses[0] == 200 and "mallory" in answers[0][1]
     assert statuses[-1] == 503 and "nothing is done that cannot be recorded" in answers[-1][1], answers[-1]
     assert not any("mallory" in text for status, text in answers if status == 503)
-    assert statuses == sorted(statuses), "once it has failed, nothing goes out"
+    resource.prlimit(gateway.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    until(lambda: health(gateway), (200, []))
+    assert ask(gateway, "again")[0] == 200
 
 
 def test_a_stream_that_breaks_off_after_text_went_out(start):

@@ -5,7 +5,7 @@
 //! what it cannot: `docs/audit.md`.
 //!
 //! * [`Event`]: what is recorded.
-//! * [`Log`]: where it is recorded. After a write that failed it takes nothing more, so that the gateway can stop.
+//! * [`Log`]: where it is recorded. After a write that failed it takes nothing more until there is room again.
 //! * [`verify()`]: whether a log is what was written.
 //! * `record`: one line. `chain`: hashes and heads. `key`: who signs. `content`: what is kept beside the log. [`Sidecar`]: what is
 //!   left of it. `tail`: where a log
@@ -124,9 +124,20 @@ struct Inner {
     head: Option<Head>,
     unsigned: u64,
     latest: Time,
-    is_broken: bool,
+    /// The bytes of complete lines.
+    length: u64,
+    failed: Option<Failed>,
     /// Held as long as the log is open.
     _lock: File,
+}
+
+/// What has failed since the log was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Failed {
+    /// A write: the file may end in a part of a line.
+    Write,
+    /// To bring what was written to the disk: nobody knows what is there.
+    Sync,
 }
 
 impl Log {
@@ -167,7 +178,8 @@ impl Log {
             head: None,
             unsigned: end.unsigned,
             latest: time,
-            is_broken: false,
+            length: end.whole,
+            failed: None,
             _lock: lock,
         };
         inner.record(time, verify::OPENED, opened)?;
@@ -178,7 +190,7 @@ impl Log {
     /// Records an event; gives the number of its line. When this returns, the line is in the file.
     ///
     /// # Errors
-    /// If it cannot be written. Then nothing is recorded until the log is opened again.
+    /// If it cannot be written. Then nothing is recorded until there is room again.
     pub fn append(&self, time: Time, event: &Event) -> Result<u64, AuditError> {
         self.inner()?.append(time, event, None)
     }
@@ -204,7 +216,7 @@ impl Log {
     ///
     /// # Errors
     /// If the contents cannot be read or written anew: then nothing was deleted. Or if that cannot be recorded: then it was, and
-    /// nothing is recorded until the log is opened again.
+    /// nothing is recorded until there is room again.
     pub fn forget(&self, time: Time, whose: &Forget, who: &str) -> Result<u64, AuditError> {
         self.inner()?.forget(time, whose, who)
     }
@@ -230,6 +242,11 @@ impl Log {
     /// If it cannot be written.
     pub fn close(self, time: Time) -> Result<Head, AuditError> {
         self.inner()?.seal(time)
+    }
+
+    /// Whether something can be recorded now, as far as is known: what failed to be written is tried again.
+    pub fn is_writable(&self) -> bool {
+        self.inner().is_ok_and(|mut inner| inner.is_whole().is_ok())
     }
 
     fn inner(&self) -> Result<MutexGuard<'_, Inner>, AuditError> {
@@ -296,7 +313,7 @@ impl Inner {
             None => content::open(&path),
         };
         let written = written.and_then(|mut file| file.write_all(entry.line.as_bytes()).map(|()| file));
-        self.contents = Some(written.map_err(|error| self.broken(&path, error))?);
+        self.contents = Some(written.map_err(|error| self.broken(&path, error, Failed::Write))?);
         Ok(())
     }
 
@@ -312,8 +329,9 @@ impl Inner {
         let (seq, hash) = (self.next, Hash::of(line.as_bytes()));
         line.push('\n');
         if let Err(error) = self.file.write_all(line.as_bytes()) {
-            return Err(self.broken(&self.path.clone(), error));
+            return Err(self.broken(&self.path.clone(), error, Failed::Write));
         }
+        self.length = self.length.saturating_add(u64::try_from(line.len()).unwrap_or(u64::MAX));
         self.next = seq.saturating_add(1);
         self.previous = hash;
         Ok(seq)
@@ -321,19 +339,37 @@ impl Inner {
 
     fn sync(&mut self) -> Result<(), AuditError> {
         if let Some(Err(error)) = self.contents.as_ref().map(File::sync_data) {
-            return Err(self.broken(&content::path(&self.path), error));
+            return Err(self.broken(&content::path(&self.path), error, Failed::Sync));
         }
         let synced = self.file.sync_data();
-        synced.map_err(|error| self.broken(&self.path.clone(), error))
+        synced.map_err(|error| self.broken(&self.path.clone(), error, Failed::Sync))
     }
 
-    fn broken(&mut self, path: &Path, error: io::Error) -> AuditError {
-        self.is_broken = true;
+    fn broken(&mut self, path: &Path, error: io::Error, failed: Failed) -> AuditError {
+        self.failed = Some(failed);
         AuditError::new(path, Failure::Write(error))
     }
 
-    fn is_whole(&self) -> Result<(), AuditError> {
-        if self.is_broken { Err(AuditError::new(&self.path, Failure::Broken)) } else { Ok(()) }
+    /// Whether something can be recorded. What a write that failed has left is taken away first.
+    fn is_whole(&mut self) -> Result<(), AuditError> {
+        match self.failed {
+            None => Ok(()),
+            Some(Failed::Sync) => Err(AuditError::new(&self.path, Failure::Broken)),
+            Some(Failed::Write) => {
+                self.repair().map_err(|error| AuditError::new(&self.path, Failure::Write(error)))
+            }
+        }
+    }
+
+    fn repair(&mut self) -> io::Result<()> {
+        if self.file.metadata()?.len() < self.length {
+            return Err(io::Error::other("the file is shorter than what was written to it"));
+        }
+        self.file.set_len(self.length)?;
+        self.contents = None;
+        content::repair(&content::path(&self.path), self.next)?;
+        self.failed = None;
+        Ok(())
     }
 }
 

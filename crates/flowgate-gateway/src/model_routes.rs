@@ -140,6 +140,18 @@ impl ModelRoutes {
         Ok(Self { clients, sessions, approvals, recorder, answers, waiters, cancelled, log, is_closing })
     }
 
+    /// What cannot be written now.
+    pub(crate) async fn failing(&self) -> Vec<&'static str> {
+        let mut failing = Vec::new();
+        if !self.sessions.store().is_writable().await {
+            failing.push("store");
+        }
+        if !self.recorder.is_writable() {
+            failing.push("audit log");
+        }
+        failing
+    }
+
     fn waiters(&self) -> MutexGuard<'_, Waiters> {
         self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
     }

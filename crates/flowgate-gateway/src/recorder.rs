@@ -96,6 +96,16 @@ impl Recorder {
         }
     }
 
+    /// Whether something can be recorded now.
+    pub(crate) fn is_writable(&self) -> bool {
+        let Some(recording) = self.0.as_deref() else { return true };
+        // While content is being deleted it waits, and sockets must not.
+        match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
+            Ok(RuntimeFlavor::MultiThread) => block_in_place(|| recording.log.is_writable()),
+            _ => recording.log.is_writable(),
+        }
+    }
+
     /// Deletes content, since somebody asks for that; gives how many there were.
     pub(crate) fn forget(&self, whose: &Forget, who: &str) -> Result<u64, StoreError> {
         let Some(Recording { log, .. }) = self.0.as_deref() else { return Ok(0) };

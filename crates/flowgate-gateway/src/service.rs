@@ -100,16 +100,24 @@ pub(crate) const ROUTES: [(Method, &str, Route); 21] = [
 /// How many times too large a body may be to be received before it is refused.
 const TOO_LARGE: usize = 8;
 
-/// That the server is there.
+/// Whether the server can do its work.
 #[derive(Debug, Serialize)]
 pub(crate) struct Health {
     status: &'static str,
     version: &'static str,
+    /// What cannot be written: the store, the audit log.
+    failing: Vec<&'static str>,
 }
 
 impl Health {
-    pub(crate) fn now() -> Self {
-        Self { status: "ok", version: env!("CARGO_PKG_VERSION") }
+    pub(crate) fn new(failing: Vec<&'static str>) -> Self {
+        let status = if failing.is_empty() { "ok" } else { "failing" };
+        Self { status, version: env!("CARGO_PKG_VERSION"), failing }
+    }
+
+    fn reply(&self) -> Reply {
+        let status = if self.failing.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+        Reply::json(status, self)
     }
 }
 
@@ -222,7 +230,7 @@ impl Service {
             Route::Question => self.approvals()?.get(request.headers(), last(request.uri())).await,
             Route::Frozen => self.approvals()?.freezes(request.headers()).await,
             Route::Decide | Route::Freeze | Route::Forget => self.say(route, request).await,
-            Route::Health => Ok(Reply::json(StatusCode::OK, &Health::now())),
+            Route::Health => Ok(self.health().await.reply()),
             Route::OpenApi => Ok(Reply::json_document(openapi::DOCUMENT)),
             Route::Metrics => Ok(Reply::document("text/plain; version=0.0.4; charset=utf-8", self.figures())),
             Route::Load => self.work(request, PolicyApi::load).await,
@@ -241,6 +249,14 @@ impl Service {
         let message = "this gateway asks nobody: its operator starts it with --config";
         let models = self.models.as_ref();
         models.map(|models| &models.approvals).ok_or_else(|| Reply::detail(StatusCode::NOT_FOUND, message))
+    }
+
+    async fn health(&self) -> Health {
+        let failing = match &self.models {
+            Some(models) => models.failing().await,
+            None => Vec::new(),
+        };
+        Health::new(failing)
     }
 
     /// What a person says.

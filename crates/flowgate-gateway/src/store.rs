@@ -7,12 +7,13 @@
 //! * `place`: where the store is. * `migrations`: its tables.
 //! * `conversations`: conversations, and what is known of tenants and clients. * `questions`: what people are asked. * `tools`: which
 //!   tools of servers were approved of.
-//! * `cache`: what need not be asked again. * `turns`: a connection of their own for most turns.
+//! * `cache`: what need not be asked again. * `turns`: a connection of their own for most turns. * `probe`: whether it can be written.
 
 mod cache;
 mod conversations;
 mod migrations;
 mod place;
+mod probe;
 mod questions;
 mod tools;
 mod turns;
@@ -24,7 +25,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use sqlx::any::AnyPoolOptions;
-use sqlx::{AnyPool, AssertSqlSafe, SqlSafeStr as _, SqlStr};
+use sqlx::{AnyPool, AssertSqlSafe, Connection as _, SqlSafeStr as _, SqlStr};
 
 pub(crate) use conversations::{
     Kept, Opened, Past, Seen, forget_seen, keep_seen, keep_tenant, keep_turn, take_tenant,
@@ -52,6 +53,8 @@ pub(crate) struct Store {
     cache: cache::Cache,
     /// What keeps most turns, if nobody else uses the store.
     turns: Option<turns::Turns>,
+    /// Whether it could be written when somebody asked last.
+    probe: tokio::sync::Mutex<Option<probe::Probed>>,
     /// The conversations that are held here, where others could hold them.
     held: Mutex<HashSet<(String, String)>>,
     /// Keeps another gateway from a file that is this one's.
@@ -160,7 +163,8 @@ impl Store {
             .test_before_acquire(is_shared)
             // The only connection to a memory is the memory.
             .idle_timeout(is_shared.then_some(Duration::from_secs(300)))
-            .max_lifetime(is_shared.then_some(Duration::from_secs(1800)));
+            .max_lifetime(is_shared.then_some(Duration::from_secs(1800)))
+            .after_release(|connection, _| Box::pin(is_reusable(connection)));
         let options = if is_shared {
             options
         } else {
@@ -179,6 +183,7 @@ impl Store {
             holder,
             cache: cache::Cache::default(),
             turns,
+            probe: tokio::sync::Mutex::default(),
             held: Mutex::default(),
             _file: file,
         })
@@ -200,6 +205,7 @@ impl Store {
             holder: String::new(),
             cache: cache::Cache::default(),
             turns: None,
+            probe: tokio::sync::Mutex::default(),
             held: Mutex::default(),
             _file: None,
         })
@@ -268,6 +274,18 @@ async fn set_up(connection: &mut sqlx::AnyConnection) -> Result<(), sqlx::Error>
         sqlx::query(pragma).execute(&mut *connection).await?;
     }
     Ok(())
+}
+
+/// Whether a connection that comes back to the pool can be used again. A rollback fails if the database has rolled back by itself,
+/// as SQLite does when the disk is full, and sqlx then counts a transaction that is not there: such a connection is closed, and
+/// the pool opens another one.
+async fn is_reusable(connection: &mut sqlx::AnyConnection) -> Result<bool, sqlx::Error> {
+    if !connection.is_in_transaction() {
+        return Ok(true);
+    }
+    // The rollback of a transaction that was dropped may still be under way.
+    connection.ping().await?;
+    Ok(!connection.is_in_transaction())
 }
 
 /// Takes a file for this process alone.

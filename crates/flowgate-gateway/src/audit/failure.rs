@@ -22,7 +22,7 @@ pub enum Failure {
     Write(io::Error),
     /// Another process appends to the log.
     Locked,
-    /// A write has failed earlier.
+    /// What was written may not have come to the disk.
     Broken,
     /// Its end is not what a log ends with.
     End(String),
@@ -52,14 +52,14 @@ impl fmt::Display for AuditError {
             Failure::Write(error) => {
                 write!(
                     f,
-                    "cannot be written: {error}; nothing more is recorded until the log is opened again"
+                    "cannot be written: {error}; make room: until then nothing is recorded, and nothing is done that would have to be"
                 )
             }
             Failure::Locked => {
                 f.write_str("another process appends to this log: stop it, or name another file")
             }
             Failure::Broken => f.write_str(
-                "nothing is recorded after a write that failed: make room, and open the log again",
+                "the disk failed to keep what was written: nothing is recorded until the gateway is started again",
             ),
             Failure::End(what) => write!(
                 f,

@@ -147,7 +147,7 @@ fn a_log_whose_end_does_not_follow_is_refused() {
     for time in 2..5 {
         log.append(Time(time), &withheld("c1")).unwrap();
     }
-    log.inner().unwrap().is_broken = true;
+    log.inner().unwrap().failed = Some(Failed::Sync);
     drop(log);
     let text = fs::read_to_string(folder.log()).unwrap();
     let lines: Vec<&str> = text.lines().collect();
@@ -191,37 +191,56 @@ fn one_process_appends_at_a_time() {
     folder.open(Options::default()).unwrap();
 }
 
+/// Until there is room nothing is recorded, and then everything is again, without a trace of what failed.
 #[test]
 #[cfg(target_os = "linux")]
-fn after_a_failed_write_nothing_is_recorded() {
+fn after_a_failed_write_nothing_is_recorded_until_there_is_room() {
     let full = || OpenOptions::new().write(true).open("/dev/full").unwrap();
     let check = |name: &str, fill: &dyn Fn(&mut Inner), file: &str| {
         let folder = Folder::new(name);
         let options = Options { content: Content::Kept, ..Options::default() };
         let log = folder.open(options).unwrap();
+        assert!(log.is_writable());
         fill(&mut log.inner().unwrap());
         let error = log.append_with(Time(2), &withheld("c1"), "a").unwrap_err();
         let expected =
-            "cannot be written: No space left on device (os error 28); nothing more is recorded until";
+            "cannot be written: No space left on device (os error 28); make room: until then nothing";
         assert!(error.to_string().contains(&format!("{file}: {expected}")), "{error}");
+        // A part of the line came to the file.
+        let mut torn = OpenOptions::new().append(true).open(folder.log()).unwrap();
+        torn.write_all(b"{\"seq\":2,\"ti").unwrap();
+        if file == "audit.jsonl" {
+            let errors = [
+                log.append(Time(3), &withheld("c1")).unwrap_err(),
+                log.seal(Time(3)).unwrap_err(),
+                log.forget(Time(3), &of_lines(&[2]), "ann").unwrap_err(),
+            ];
+            assert!(errors.iter().all(|error| error.to_string().contains("make room")), "{errors:?}");
+            assert!(!log.is_writable());
+        }
         log.inner().unwrap().file = OpenOptions::new().append(true).open(folder.log()).unwrap();
-        let broken = "nothing is recorded after a write that failed: make room, and open the log again";
-        let errors = [
-            log.append(Time(3), &withheld("c1")).unwrap_err(),
-            log.seal(Time(3)).unwrap_err(),
-            log.forget(Time(3), &of_lines(&[2]), "ann").unwrap_err(),
-            log.close(Time(3)).unwrap_err(),
-        ];
-        assert!(errors.iter().all(|error| error.to_string().ends_with(broken)), "{errors:?}");
-        assert_eq!(checked(&folder.log()).unwrap().lines, 2);
-        let log = folder.open(options).unwrap();
+        assert!(log.is_writable());
         log.append_with(Time(4), &withheld("c1"), "b").unwrap();
-        drop(log);
-        let contents = checked(&folder.log()).unwrap().contents;
-        assert_eq!(contents, Some(Contents { kept: 1, ..Contents::default() }));
+        log.close(Time(5)).unwrap();
+        let summary = checked(&folder.log()).unwrap();
+        assert_eq!((summary.lines, summary.torn, summary.unsigned), (4, 0, 0));
+        assert_eq!(summary.contents, Some(Contents { kept: 1, ..Contents::default() }));
     };
     check("full", &|inner| inner.file = full(), "audit.jsonl");
     check("full-contents", &|inner| inner.contents = Some(full()), "audit.jsonl.content");
+}
+
+/// What did not come to the disk may be missing there: nothing goes on behind it. Nor behind a file that somebody has cut.
+#[test]
+fn a_log_that_lost_something_takes_nothing_more() {
+    let folder = Folder::new("unsynced");
+    let log = folder.open(Options::default()).unwrap();
+    log.inner().unwrap().failed = Some(Failed::Sync);
+    let error = log.append(Time(3), &withheld("c1")).unwrap_err().to_string();
+    assert!(error.ends_with("nothing is recorded until the gateway is started again"), "{error}");
+    log.inner().unwrap().failed = Some(Failed::Write);
+    fs::write(folder.log(), "").unwrap();
+    assert!(!log.is_writable());
 }
 
 #[test]

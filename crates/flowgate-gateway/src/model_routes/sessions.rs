@@ -136,6 +136,10 @@ impl Sessions {
         Self { store, memory, most_bytes: i64::try_from(most_bytes).unwrap_or(i64::MAX), log }
     }
 
+    pub(super) fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+
     /// The conversation that a client names, or that a chat goes on with.
     pub(crate) fn find(
         &self,

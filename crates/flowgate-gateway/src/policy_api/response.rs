@@ -190,7 +190,7 @@ mod tests {
             ("Batched", value(Batched { result: vec![judged()] })),
             ("Judged", value(judged())),
             ("Detail", value(crate::reply::Detail { detail: "m" })),
-            ("Health", value(crate::service::Health::now())),
+            ("Health", value(crate::service::Health::new(vec!["store"]))),
         ]
     }
 

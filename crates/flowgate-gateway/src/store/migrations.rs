@@ -8,11 +8,12 @@ use sqlx::{AnyPool, AssertSqlSafe, SqlSafeStr as _};
 use super::StoreError;
 
 /// A migration that has been released never changes.
-const MIGRATIONS: [(i64, &str, &str); 4] = [
+const MIGRATIONS: [(i64, &str, &str); 5] = [
     (1, "conversations", include_str!("../../migrations/1_conversations.sql")),
     (2, "questions", include_str!("../../migrations/2_questions.sql")),
     (3, "tools", include_str!("../../migrations/3_tools.sql")),
     (4, "numbers", include_str!("../../migrations/4_numbers.sql")),
+    (5, "audit logs", include_str!("../../migrations/5_audit_logs.sql")),
 ];
 
 /// Brings the tables of a PostgreSQL database or of a SQLite file up to date.

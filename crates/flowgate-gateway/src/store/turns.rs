@@ -4,7 +4,7 @@
 //! turn. So most turns have a connection of their own, to a store that no other gateway uses.
 
 use std::ops::Deref;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -31,6 +31,8 @@ pub(super) struct Turns(Mutex<State>);
 
 #[derive(Debug)]
 struct State {
+    path: PathBuf,
+    vfs: Option<&'static str>,
     connection: Connection,
     /// How many were kept since the last checkpoint was asked for.
     count: u32,
@@ -47,11 +49,37 @@ impl Turns {
         };
         let connection = connect(path, vfs)?;
         let checkpoints = vfs.is_none().then(|| Checkpoints::begin(path)).transpose()?;
-        Ok(Some(Self(Mutex::new(State { connection, count: 0, checkpoints }))))
+        Ok(Some(Self(Mutex::new(State { path: path.to_owned(), vfs, connection, count: 0, checkpoints }))))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Uses the connection, which is in no transaction before and after. One whose rollback failed, as it can when the disk is full,
+    /// is closed and replaced: it would refuse every turn, and keep others from writing.
+    fn using<T>(&self, work: impl FnOnce(&mut State) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.end_transaction()?;
+        let done = work(&mut state);
+        // If that fails, it is tried again by whoever comes next.
+        let _ = state.end_transaction();
+        done
+    }
+
+    /// Does to the connection what a test wants.
+    #[cfg(test)]
+    pub(super) fn execute(&self, sql: &str) {
+        let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = state
+            .connection
+            .prepare(sql)
+            .map(|mut statement| statement.query([]).map(|mut rows| rows.next().map(drop)));
+    }
+
+    /// Writes something as long as a turn.
+    pub(super) fn probe(&self) -> Result<(), StoreError> {
+        self.using(|state| {
+            let tx = Begun::new(&state.connection)?;
+            tx.prepare_cached(super::probe::WRITE_BESIDE)?.execute(params![super::probe::text()])?;
+            tx.commit()
+        })
     }
 
     /// Begins a conversation, and returns its number; nothing if it is there.
@@ -64,12 +92,13 @@ impl Turns {
         let sql = "INSERT INTO conversations (client, name, basis, key, used, holder, held_until) \
                    VALUES (?1, ?2, ?3, ?4, CAST(unixepoch('subsec') * 1000 AS INTEGER), '', 0) \
                    ON CONFLICT DO NOTHING";
-        let state = self.state();
-        let mut insert = state.connection.prepare_cached(sql)?;
-        // It is kept when this returns. What a statement returns row by row is kept only after the last, and a failure then is
-        // not told.
-        let is_new = insert.execute(params![client, name, basis, key])? == 1;
-        Ok(is_new.then(|| state.connection.last_insert_rowid()))
+        self.using(|state| {
+            let mut insert = state.connection.prepare_cached(sql)?;
+            // It is kept when this returns. What a statement returns row by row is kept only after the last, and a failure then
+            // is not told.
+            let is_new = insert.execute(params![client, name, basis, key])? == 1;
+            Ok(is_new.then(|| state.connection.last_insert_rowid()))
+        })
     }
 
     /// The names that a query finds of a client's conversations.
@@ -79,17 +108,30 @@ impl Turns {
         (client, newest): (&str, &str),
         from: i64,
     ) -> Result<Vec<String>, StoreError> {
-        let state = self.state();
-        let mut select = state.connection.prepare_cached(sql)?;
-        let names = select.query_map(params![client, newest, from], |row| row.get(0))?;
-        Ok(names.collect::<Result<_, _>>()?)
+        self.using(|state| {
+            let mut select = state.connection.prepare_cached(sql)?;
+            let names = select.query_map(params![client, newest, from], |row| row.get(0))?;
+            Ok(names.collect::<Result<_, _>>()?)
+        })
     }
 
     /// Keeps a turn if none was kept since. Before anybody else can write, `noted` is told whether chats that begin like this
     /// one may belong elsewhere.
     pub(super) fn keep(&self, kept: &Kept<'_>, noted: impl FnOnce(bool)) -> Result<(), StoreError> {
-        let mut state = self.state();
-        let State { connection, count, checkpoints } = &mut *state;
+        self.using(|state| state.keep(kept, noted))
+    }
+}
+
+impl State {
+    fn end_transaction(&mut self) -> Result<(), StoreError> {
+        if !self.connection.is_autocommit() && self.connection.execute_batch("ROLLBACK").is_err() {
+            self.connection = connect(&self.path, self.vfs)?;
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self, kept: &Kept<'_>, noted: impl FnOnce(bool)) -> Result<(), StoreError> {
+        let Self { connection, count, checkpoints, .. } = self;
         let Kept { client, conversation, turns, inputs, prefixes, forgotten, longest, .. } = kept;
         let tx = Begun::new(connection)?;
         if kept.is_stale {
@@ -263,13 +305,17 @@ impl Drop for Checkpoints {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::path::PathBuf;
     use std::sync::Arc;
 
     use super::super::{Kept, Place, Store, StoreError, keep_turn};
 
-    fn kept<'a>((name, conversation): (&'a str, i64), turns: i64, prefixes: &'a [String]) -> Kept<'a> {
+    pub(in crate::store) fn kept<'a>(
+        (name, conversation): (&'a str, i64),
+        turns: i64,
+        prefixes: &'a [String],
+    ) -> Kept<'a> {
         let longest = prefixes.last().map(String::as_str);
         Kept {
             client: "c",
@@ -286,16 +332,16 @@ mod tests {
     }
 
     /// A memory, and a file that is gone when this is dropped.
-    struct Places(PathBuf);
+    pub(in crate::store) struct Places(PathBuf);
 
     impl Places {
-        fn new(test: &str) -> Self {
+        pub(in crate::store) fn new(test: &str) -> Self {
             let folder = std::env::temp_dir().join(format!("flowgate-turns-{test}-{}", std::process::id()));
             std::fs::create_dir_all(&folder).unwrap();
             Self(folder)
         }
 
-        fn each(&self) -> [Place; 2] {
+        pub(in crate::store) fn each(&self) -> [Place; 2] {
             [Place::Memory, Place::File(self.0.join("flowgate.db"))]
         }
     }
@@ -307,11 +353,11 @@ mod tests {
     }
 
     /// Begins a conversation.
-    async fn open(store: &Store, name: &str) -> i64 {
+    pub(in crate::store) async fn open(store: &Store, name: &str) -> i64 {
         store.open_conversation(("c", name), "basis", "key", 0).await.unwrap().id
     }
 
-    async fn turns(store: &Store, name: &str) -> usize {
+    pub(in crate::store) async fn turns(store: &Store, name: &str) -> usize {
         store.past("c", name).await.unwrap().unwrap().inputs.len()
     }
 

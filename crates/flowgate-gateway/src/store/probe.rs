@@ -1,0 +1,119 @@
+//! Whether the store can be written now.
+//!
+//! That a process answers does not say that it can keep a turn: the disk may be full, or the database away. So whoever asks for the
+//! gateway's health has something written, in the same ways in which turns are.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::{Store, StoreError, within};
+
+/// How long an answer stands. Anybody may ask, and is not to make the gateway write more often.
+const FRESH: Duration = Duration::from_secs(1);
+/// How long a write may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How much is written: about as much as a turn.
+const BYTES: usize = 16 << 10;
+
+const WRITE: &str = "UPDATE probe SET content = $1 WHERE one = 1";
+/// The same on the connection for turns.
+pub(super) const WRITE_BESIDE: &str = "UPDATE probe SET content = ?1 WHERE one = 1";
+
+/// Whether the store could be written, and when that was tried.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Probed {
+    at: Instant,
+    is_writable: bool,
+}
+
+pub(super) fn text() -> String {
+    "x".repeat(BYTES)
+}
+
+impl Store {
+    /// Whether the store can be written, as far as was known a second ago.
+    pub(crate) async fn is_writable(self: &Arc<Self>) -> bool {
+        let mut probed = self.probe.lock().await;
+        if let Some(probed) = probed.filter(|probed| probed.at.elapsed() < FRESH) {
+            return probed.is_writable;
+        }
+        let is_writable = matches!(tokio::time::timeout(PATIENCE, self.write()).await, Ok(Ok(())));
+        *probed = Some(Probed { at: Instant::now(), is_writable });
+        is_writable
+    }
+
+    /// Writes on each of the connections that turns are kept by.
+    async fn write(self: &Arc<Self>) -> Result<(), StoreError> {
+        let store = Arc::clone(self);
+        let beside = move || store.turns.as_ref().map_or(Ok(()), super::turns::Turns::probe);
+        tokio::task::spawn_blocking(beside).await.unwrap_or(Err(StoreError::Silent))?;
+        within(async {
+            let mut tx = self.begin().await?;
+            sqlx::query(WRITE).bind(text()).execute(&mut *tx).await?;
+            Ok(tx.commit().await?)
+        })
+        .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::turns::tests::{Places, kept, open, turns};
+    use super::*;
+
+    /// How a store may break.
+    #[derive(Debug, Clone, Copy)]
+    enum Fault {
+        /// SQLite has rolled back by itself: the rollback that follows fails.
+        RolledBack,
+        /// A transaction for a turn could not be ended.
+        Unended,
+        /// There is no room for another page.
+        Full,
+    }
+
+    async fn limit_pages(store: &Store, most: &str) {
+        let sql = format!("PRAGMA max_page_count = {most}");
+        sqlx::query(sqlx::AssertSqlSafe(sql.clone())).execute(&store.pool).await.unwrap();
+        store.turns.as_ref().unwrap().execute(&sql);
+    }
+
+    /// Whatever has failed, turns are kept as soon as they can be, without a restart, and health says when.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_store_that_failed_goes_on() {
+        for (fault, breaks_writes) in
+            [(Fault::RolledBack, false), (Fault::Unended, false), (Fault::Full, true)]
+        {
+            let places = Places::new(&format!("{fault:?}"));
+            for place in places.each() {
+                let at = format!("{fault:?} {place:?}");
+                let name = format!("{fault:?}");
+                let store = Arc::new(Store::open(&place).await.unwrap());
+                let one = (name.as_str(), open(&store, &name).await);
+                store.keep_alone(&kept(one, 0, &[])).unwrap();
+                match fault {
+                    Fault::RolledBack => {
+                        let mut tx = store.begin().await.unwrap();
+                        sqlx::query("ROLLBACK").execute(&mut *tx).await.unwrap();
+                    }
+                    Fault::Unended => store.turns.as_ref().unwrap().execute("BEGIN IMMEDIATE"),
+                    Fault::Full => limit_pages(&store, "1").await,
+                }
+                assert_eq!(store.is_writable().await, !breaks_writes, "{at}");
+                if breaks_writes {
+                    let long = "x".repeat(1 << 20);
+                    let refused =
+                        store.keep_alone(&crate::store::Kept { inputs: &long, ..kept(one, 1, &[]) });
+                    assert!(matches!(refused, Err(StoreError::Turn(_))), "{at}: {refused:?}");
+                    limit_pages(&store, "1000000").await;
+                }
+                store.keep_alone(&kept(one, 1, &[])).unwrap();
+                store.begin().await.unwrap().commit().await.unwrap();
+                assert_eq!(turns(&store, &name).await, 2, "{at}");
+                while !store.is_writable().await {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            }
+        }
+    }
+}
