@@ -4,6 +4,7 @@
 //! gateway's health has something written, in the same ways in which turns are.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use super::{Store, StoreError, within};
@@ -26,8 +27,11 @@ pub(super) struct Probed {
     is_writable: bool,
 }
 
+/// Another text each time: SQLite writes no page that stays as it is.
 pub(super) fn text() -> String {
-    "x".repeat(BYTES)
+    static COUNT: AtomicU8 = AtomicU8::new(0);
+    let letter = char::from(b'a' + COUNT.fetch_add(1, Ordering::Relaxed) % 26);
+    std::iter::repeat_n(letter, BYTES).collect()
 }
 
 impl Store {
