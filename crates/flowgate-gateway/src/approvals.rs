@@ -21,7 +21,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 
 use crate::audit::Event;
-use crate::log::Log;
+use crate::log::{self, Log};
 use crate::model_routes::{Client, Failure, Waiting};
 use crate::random;
 use crate::recorder::{self, Note, Recorder};
@@ -117,6 +117,10 @@ impl Approvals {
     pub(crate) fn ask(&self, asker: Asker<'_>, ask: &Ask, used: &[Asked]) -> Answered {
         let Asker { client, conversation, turns, waiting, key } = asker;
         if !self.people.can_decide_for(client) {
+            let sentence = "a call that a person has to allow did not run, since nobody may decide for this client: \
+                            write [people.NAME] with role = \"approver\"";
+            let fields = vec![("conversation", conversation.into()), ("tool", ask.tool.to_string().into())];
+            self.log.write(log::Event::Remark, &client.name, fields, sentence);
             return Answered::NOBODY;
         }
         let Ok(id) = random::name() else { return Answered::NOBODY };

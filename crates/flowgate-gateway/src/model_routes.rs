@@ -8,6 +8,7 @@
 //! * [`config`]: the file that names upstreams and clients.
 //! * `clients`: who asks, by their key, and how much they may ask.
 //! * [`recheck`]: whether verdicts come to the same as a log says.
+//! * `report`: what the log says of a request.
 //! * `sessions`: which conversation a request belongs to.
 //! * `servers`: MCP servers, in the same conversations.
 //! * `turn`: one request, from what was asked to what is answered.
@@ -18,6 +19,7 @@ mod beginnings;
 mod clients;
 pub mod config;
 pub mod recheck;
+pub(crate) mod report;
 pub(crate) mod servers;
 mod sessions;
 pub(crate) mod stream;
@@ -38,19 +40,20 @@ use tokio::sync::mpsc::Sender;
 use crate::approvals::people::People;
 use crate::approvals::webhook::Webhook;
 use crate::approvals::{self, Approvals};
-use crate::log::{Event, Log};
+use crate::log::{Event, Limit, Log};
 use crate::recorder::Recorder;
 use crate::reply::Reply;
 use crate::store::{Store, StoreError};
 use clients::{AtWork, Clients, Known};
 use config::Config;
 pub use config::{Client, Secret};
+use report::Report;
 use servers::exchange::Waiters;
 pub(crate) use servers::listens;
 use sessions::{Found, Held, Sessions};
 use stream::{Outgoing, Part};
 pub(crate) use turn::Failure;
-use turn::Turn;
+use turn::{Cause, Turn};
 
 /// The header in which a client names the conversation of a request.
 pub(crate) const CONVERSATION: &str = "x-flowgate-conversation";
@@ -94,6 +97,17 @@ impl Drop for Gone {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
+}
+
+/// A bound on the requests of a client.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Bound {
+    /// In a minute.
+    Requests,
+    /// At the same time.
+    Parallel,
+    /// Streams of what servers say unasked, at the same time.
+    Listening,
 }
 
 /// A client's request, not yet read.
@@ -161,6 +175,26 @@ impl ModelRoutes {
         self.log.write(Event::Remark, "", Vec::new(), remark);
     }
 
+    /// Reports that a client has reached a bound of its requests.
+    pub(crate) fn client_limit(&self, client: &Known, conversation: Option<&str>, bound: Bound) {
+        let (what, setting, most) = match bound {
+            Bound::Requests => {
+                let most = client.spec.requests_per_minute.into();
+                ("requests of one client in a minute", "[clients.NAME] requests-per-minute", most)
+            }
+            Bound::Parallel => {
+                let most = u64::try_from(client.spec.parallel).unwrap_or(u64::MAX);
+                ("requests of one client at the same time", "[clients.NAME] parallel", most)
+            }
+            Bound::Listening => {
+                let most = u64::try_from(clients::MOST_LISTENING).unwrap_or(u64::MAX);
+                ("streams of one client at the same time", "none; end streams that nobody reads", most)
+            }
+        };
+        let effect = "the request was refused with 429";
+        self.log.limit(&Limit { what, effect, setting, most, client: &client.spec.name, conversation });
+    }
+
     /// Who asks, before anything of the body is read.
     pub(crate) fn receive(&self, api: Api, headers: &HeaderMap) -> Result<Received, Reply> {
         let (client, key) =
@@ -169,12 +203,14 @@ impl ModelRoutes {
         let name = named.as_ref().ok().and_then(Option::as_deref);
         let refuse = |status, message: &str| of_conversation(refusal(api, status, message), name);
         if let Err(seconds) = client.take_turn() {
+            self.client_limit(&client, name, Bound::Requests);
             let message = format!("this client may not ask more often: wait {seconds} s");
-            return Err(refuse(StatusCode::TOO_MANY_REQUESTS, &message));
+            return Err(refuse(StatusCode::TOO_MANY_REQUESTS, &message).logged());
         }
         let Some(at_work) = AtWork::begin(&client) else {
+            self.client_limit(&client, name, Bound::Parallel);
             let message = "this client has as many requests open as it may: wait for one of them";
-            return Err(refuse(StatusCode::TOO_MANY_REQUESTS, message));
+            return Err(refuse(StatusCode::TOO_MANY_REQUESTS, message).logged());
         };
         let conversation = named.map_err(|why| refusal(api, StatusCode::BAD_REQUEST, &why))?;
         Ok(Received { api, client, key, conversation, _at_work: at_work })
@@ -189,6 +225,23 @@ impl ModelRoutes {
         waiting: &Waiting,
         parts: Sender<Part>,
     ) -> Option<Reply> {
+        let mut report = Report::begin(received.conversation.as_deref());
+        let reply = self.answered(received, body, waiting, parts, &mut report);
+        if let Some(reply) = reply.as_ref().filter(|reply| reply.status.as_u16() >= 400) {
+            report.refused(reply.status);
+        }
+        report.write(&self.log, &received.client.spec.name, received.key.as_deref());
+        reply.map(Reply::logged)
+    }
+
+    fn answered(
+        &self,
+        received: &Received,
+        body: &[u8],
+        waiting: &Waiting,
+        parts: Sender<Part>,
+        report: &mut Report,
+    ) -> Option<Reply> {
         let api = received.api;
         let bad = |message: &str| refusal(api, StatusCode::BAD_REQUEST, message);
         let Ok(body) = std::str::from_utf8(body) else { return Some(bad("the body is no UTF-8")) };
@@ -196,15 +249,19 @@ impl ModelRoutes {
             Ok(request) => request,
             Err(why) => return Some(bad(&why)),
         };
-        let failed = |turn::Failure { status, message }| refusal(api, status, &message);
+        let failed = |report: &mut Report, failure: turn::Failure| {
+            report.failed(&failure);
+            refusal(api, failure.status, &failure.message)
+        };
         let chat = request.chat();
         received.client.beginnings.note(&request, &chat);
         let found = match self.sessions.find(&received.client, received.conversation.as_deref(), &chat) {
             Ok(found) => found,
-            Err(failure) => return Some(failed(failure)),
+            Err(failure) => return Some(failed(report, failure)),
         };
-        let done = self.turn(received, &found, (body, &request, &chat), waiting, parts);
-        done.unwrap_or_else(|failure| Some(of_conversation(failed(failure), Some(found.name()))))
+        report.name(found.name());
+        let done = self.turn(received, &found, (body, &request, &chat), waiting, parts, report);
+        done.unwrap_or_else(|failure| Some(of_conversation(failed(report, failure), Some(found.name()))))
     }
 
     fn turn(
@@ -214,6 +271,7 @@ impl ModelRoutes {
         (body, request, chat): (&str, &beginnings::Request, &Chat<'_>),
         waiting: &Waiting,
         parts: Sender<Part>,
+        report: &mut Report,
     ) -> Result<Option<Reply>, turn::Failure> {
         let client = &received.client;
         let mut held = self.sessions.lock(client, found, waiting)?;
@@ -235,7 +293,8 @@ impl ModelRoutes {
         let head = Head { id: &id, model: &asked.model, created };
         let stream = Outgoing::new(received.api, head, asked.usage, found.name(), parts);
         let mut stream = asked.stream.then_some(stream);
-        let done = self.guarded(received, found.name(), &mut held, (asked, chat), waiting, &mut stream);
+        let done =
+            self.guarded(received, found.name(), &mut held, (asked, chat), waiting, &mut stream, report);
         // What goes out must be known, whatever happens next.
         let events = held.get().map(|session| std::mem::take(&mut session.events)).unwrap_or_default();
         let kept = match self.recorder.record_without(&events, received.key.as_deref()) {
@@ -251,6 +310,7 @@ impl ModelRoutes {
                 Ok(Some(Reply::json(StatusCode::OK, &body).named(CONVERSATION, found.name())))
             }
             (Err(failure), Some(mut stream)) if stream.has_begun() => {
+                report.failed(&failure);
                 stream.fail(failure.status, &failure.message);
                 Ok(None)
             }
@@ -266,14 +326,15 @@ impl ModelRoutes {
         (asked, chat): (&Arc<Asked>, &Chat<'_>),
         waiting: &Waiting,
         stream: &mut Option<Outgoing>,
+        report: &mut Report,
     ) -> Result<Completion, turn::Failure> {
         let Some(session) = held.get() else {
             let message = "the conversation is not there";
             return Err(turn::Failure::new(StatusCode::INTERNAL_SERVER_ERROR, message));
         };
-        if !self.sessions.has_room(session) {
+        if !self.sessions.has_room(session, (&received.client.spec.name, name)) {
             let message = "the conversation is as long as this gateway keeps them: begin a new one";
-            return Err(turn::Failure::new(StatusCode::BAD_REQUEST, message));
+            return Err(turn::Failure::new(StatusCode::BAD_REQUEST, message).because(Cause::Full));
         }
         turn::check(&received.client, asked)?;
         self.approvals.check_frozen(&received.client.spec, name)?;
@@ -283,6 +344,7 @@ impl ModelRoutes {
             Turn { client, name, asked, chat, key, waiting, approvals: &self.approvals },
             session,
             stream,
+            report,
         )
     }
 

@@ -14,7 +14,12 @@ pub(crate) struct Reply {
     content_type: &'static str,
     headers: Vec<(HeaderName, HeaderValue)>,
     body: Vec<u8>,
+    is_logged: bool,
 }
+
+/// That the log has a line for this answer already.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Logged;
 
 /// What every refusal says.
 #[derive(Debug, Serialize)]
@@ -26,13 +31,14 @@ impl Reply {
     /// An answer in JSON.
     pub(crate) fn json(status: StatusCode, value: &impl Serialize) -> Self {
         match serde_json::to_vec(value) {
-            Ok(body) => Self { status, content_type: JSON, headers: Vec::new(), body },
+            Ok(body) => Self { status, content_type: JSON, headers: Vec::new(), body, is_logged: false },
             // Our own types have text for keys, so that this does not happen; the answer would be closed.
             Err(_) => Self {
                 status: StatusCode::INTERNAL_SERVER_ERROR,
                 content_type: JSON,
                 headers: Vec::new(),
                 body: br#"{"detail":"Error during analysis: the answer cannot be written"}"#.to_vec(),
+                is_logged: false,
             },
         }
     }
@@ -44,22 +50,34 @@ impl Reply {
 
     /// A document that is there already.
     pub(crate) fn document(content_type: &'static str, body: impl Into<Vec<u8>>) -> Self {
-        Self { status: StatusCode::OK, content_type, headers: Vec::new(), body: body.into() }
+        Self {
+            status: StatusCode::OK,
+            content_type,
+            headers: Vec::new(),
+            body: body.into(),
+            is_logged: false,
+        }
     }
 
     /// A text in JSON.
     pub(crate) fn json_text(status: StatusCode, text: String) -> Self {
-        Self { status, content_type: JSON, headers: Vec::new(), body: text.into_bytes() }
+        Self { status, content_type: JSON, headers: Vec::new(), body: text.into_bytes(), is_logged: false }
     }
 
     /// An answer without a body.
     pub(crate) fn nothing(status: StatusCode) -> Self {
-        Self { status, content_type: JSON, headers: Vec::new(), body: Vec::new() }
+        Self { status, content_type: JSON, headers: Vec::new(), body: Vec::new(), is_logged: false }
     }
 
     /// A document in JSON that is there already.
     pub(crate) fn json_document(body: &str) -> Self {
         Self::document(JSON, body)
+    }
+
+    /// The same answer, of which the log says something already.
+    pub(crate) fn logged(mut self) -> Self {
+        self.is_logged = true;
+        self
     }
 
     /// The body, for tests.
@@ -98,6 +116,9 @@ impl IntoResponse for Reply {
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
         headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         headers.extend(self.headers);
+        if self.is_logged {
+            response.extensions_mut().insert(Logged);
+        }
         response
     }
 }

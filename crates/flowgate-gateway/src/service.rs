@@ -25,13 +25,14 @@ use crate::access::Access;
 use crate::approvals::Approvals;
 use crate::ask::Asker;
 use crate::limits::Limits;
-use crate::log::Log;
+use crate::log::{Event, Limit, Log, millis};
 use crate::metrics::Metrics;
+use crate::model_routes::report::sentence_of;
 use crate::model_routes::stream;
 use crate::model_routes::{ModelRoutes, Waiting, config, listens, of_conversation, refusal};
 use crate::openapi;
 use crate::policy_api::PolicyApi;
-use crate::reply::Reply;
+use crate::reply::{Logged, Reply};
 use crate::store::StoreError;
 use crate::workers::{Refused, Workers};
 use talk::{Broken, of_server};
@@ -171,6 +172,14 @@ impl Service {
         })
     }
 
+    /// Reports that a bound of the command line was reached, and refuses.
+    fn refuse(&self, bound: &Bound, reply: Reply) -> Reply {
+        let Bound { what, effect, setting, most } = *bound;
+        let most = u64::try_from(most).unwrap_or(u64::MAX);
+        self.log.limit(&Limit { what, effect, setting, most, client: "", conversation: None });
+        reply.logged()
+    }
+
     /// Counts a connection until the guard is dropped.
     pub(crate) fn connection(self: &Arc<Self>) -> Connection {
         self.connections.fetch_add(1, Ordering::Relaxed);
@@ -210,7 +219,17 @@ impl Service {
             Ok(reply) => reply.into_response(),
             Err(refusal) => refusal.into_response(),
         };
-        self.metrics.count(path, response.status().as_u16(), begun.elapsed());
+        let status = response.status();
+        self.metrics.count(path, status.as_u16(), begun.elapsed());
+        if status.as_u16() >= 400 && response.extensions().get::<Logged>().is_none() {
+            let event = if status.is_server_error() { Event::Failure } else { Event::Refused };
+            let fields = vec![
+                ("route", path.into()),
+                ("status", status.as_u16().into()),
+                ("ms", millis(begun.elapsed())),
+            ];
+            self.log.write(event, "", fields, sentence_of(status));
+        }
         response
     }
 
@@ -347,7 +366,15 @@ impl Service {
         let limit = self.limits.answer_time;
         match timeout(limit, work).await {
             Ok(Ok(reply)) => Ok(reply),
-            Ok(Err(Refused::Busy)) => Err(busy()),
+            Ok(Err(Refused::Busy)) => Err(self.refuse(
+                &Bound {
+                    what: "evaluations that wait for a worker",
+                    effect: "a request to the policy API was refused with 503",
+                    setting: "--queue, or --workers",
+                    most: self.limits.queue,
+                },
+                busy(),
+            )),
             Ok(Err(Refused::Broken)) => Err(Reply::detail(
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "Error during analysis: the evaluation ended unexpectedly; this is a mistake of the server",
@@ -357,7 +384,15 @@ impl Service {
                     "the answer was not there within {} s: send fewer messages or simpler rules, or try again later",
                     limit.as_secs_f32()
                 );
-                Err(Reply::detail(StatusCode::SERVICE_UNAVAILABLE, &detail).header(header::RETRY_AFTER, "5"))
+                let reply =
+                    Reply::detail(StatusCode::SERVICE_UNAVAILABLE, &detail).header(header::RETRY_AFTER, "5");
+                let bound = Bound {
+                    what: "seconds for an answer of the policy API",
+                    effect: "a request was refused with 503",
+                    setting: "--answer-time",
+                    most: usize::try_from(limit.as_secs()).unwrap_or(usize::MAX),
+                };
+                Err(self.refuse(&bound, reply))
             }
         }
     }
@@ -370,7 +405,14 @@ impl Service {
         let limit = self.limits.body_time;
         timeout(limit, self.read(body, &mut read)).await.map_err(|_| {
             let detail = format!("the body did not arrive within {} s", limit.as_secs_f32());
-            Reply::detail(StatusCode::REQUEST_TIMEOUT, &detail).close()
+            let reply = Reply::detail(StatusCode::REQUEST_TIMEOUT, &detail).close();
+            let bound = Bound {
+                what: "seconds for a body to arrive",
+                effect: "a request was refused with 408",
+                setting: "--body-time",
+                most: usize::try_from(limit.as_secs()).unwrap_or(usize::MAX),
+            };
+            self.refuse(&bound, reply)
         })??;
         Ok(read)
     }
@@ -395,7 +437,15 @@ impl Service {
             }
             let bytes = u32::try_from(data.len()).map_err(|_| busy().close())?;
             let more = Arc::clone(&self.bodies).try_acquire_many_owned(bytes);
-            read.held.merge(more.map_err(|_| busy().close())?);
+            read.held.merge(more.map_err(|_| {
+                let bound = Bound {
+                    what: "bytes of all bodies that are read or evaluated",
+                    effect: "a request was refused with 503",
+                    setting: "--max-bodies",
+                    most: self.limits.bodies,
+                };
+                self.refuse(&bound, busy().close())
+            })?);
             if read.bytes.is_empty() {
                 // Most bodies say how long they are, and so need not be moved while they grow; but who sends little gets little.
                 let told = body.size_hint().exact().and_then(|rest| usize::try_from(rest).ok());
@@ -409,7 +459,14 @@ impl Service {
                 "the body is larger than {} bytes: send fewer messages, or start the server with a larger --max-body",
                 self.limits.body
             );
-            return Err(Reply::detail(StatusCode::PAYLOAD_TOO_LARGE, &detail).close());
+            let bound = Bound {
+                what: "bytes of one body",
+                effect: "a request was refused with 413",
+                setting: "--max-body",
+                most: self.limits.body,
+            };
+            let reply = Reply::detail(StatusCode::PAYLOAD_TOO_LARGE, &detail).close();
+            return Err(self.refuse(&bound, reply));
         }
         Ok(())
     }
@@ -466,6 +523,14 @@ fn last(uri: &Uri) -> &str {
 struct Read {
     bytes: Vec<u8>,
     held: tokio::sync::OwnedSemaphorePermit,
+}
+
+/// A bound of the command line that was reached.
+struct Bound {
+    what: &'static str,
+    effect: &'static str,
+    setting: &'static str,
+    most: usize,
 }
 
 /// An open connection.

@@ -104,7 +104,7 @@ impl Drop for AtWork {
 pub(crate) struct Listening(Arc<Known>);
 
 /// How many streams of what servers say unasked a client may have.
-const MOST_LISTENING: usize = 32;
+pub(crate) const MOST_LISTENING: usize = 32;
 
 impl Listening {
     /// A place for one more stream; `None` if the client has as many as it may.

@@ -25,10 +25,10 @@ use memory::Memory;
 use super::Waiting;
 use super::clients::Known;
 use super::servers::Machines;
-use super::turn::{self, Failure};
+use super::turn::{self, Cause, Failure};
 use crate::approvals::Asked;
 use crate::ask::journal::Journal;
-use crate::log::Log;
+use crate::log::{Limit, Log};
 use crate::random;
 use crate::recorder::Note;
 use crate::store::{self, Kept, Opened, Seen, Store, StoreError, Transaction, wait};
@@ -125,7 +125,14 @@ impl From<StoreError> for Failure {
             StoreError::Overtaken | StoreError::Held | StoreError::Withdrawn => StatusCode::CONFLICT,
             _ => StatusCode::SERVICE_UNAVAILABLE,
         };
-        Self::new(status, error.to_string())
+        let cause = match error {
+            StoreError::Overtaken | StoreError::Held | StoreError::Withdrawn => Cause::Request,
+            StoreError::Audit(_) => Cause::Store("the audit log cannot be written"),
+            StoreError::Silent => Cause::Store("the store did not answer in time"),
+            StoreError::Damaged(_) => Cause::Store("what the store has is not what was put there"),
+            _ => Cause::Store("the store failed: look at its disk, its file and its server"),
+        };
+        Self::new(status, error.to_string()).because(cause)
     }
 }
 
@@ -249,7 +256,18 @@ impl Sessions {
     /// Deletes the conversations of a client that were used longest ago, but for those that are being used.
     fn make_room(&self, client: &Known, newest: &str) -> Result<(), Failure> {
         let most = i64::try_from(client.spec.sessions).unwrap_or(i64::MAX);
-        for name in wait(self.store.surplus(&client.spec.name, newest, most))? {
+        let surplus = wait(self.store.surplus(&client.spec.name, newest, most))?;
+        if !surplus.is_empty() {
+            self.log.limit(&Limit {
+                what: "conversations of one client",
+                effect: "those used longest ago are deleted; what an agent goes on with there is not trusted",
+                setting: "[clients.NAME] sessions",
+                most: u64::try_from(most).unwrap_or_default(),
+                client: &client.spec.name,
+                conversation: None,
+            });
+        }
+        for name in surplus {
             let key = (client.spec.name.clone(), name);
             if !self.memory().is_used(&key) {
                 wait(self.store.delete_conversation(&key.0, &key.1))?;
@@ -385,8 +403,19 @@ impl Sessions {
     }
 
     /// Whether a conversation has room for another turn.
-    pub(crate) fn has_room(&self, session: &Session) -> bool {
-        session.bytes < self.most_bytes
+    pub(crate) fn has_room(&self, session: &Session, (client, name): (&str, &str)) -> bool {
+        let has_room = session.bytes < self.most_bytes;
+        if !has_room {
+            self.log.limit(&Limit {
+                what: "bytes of one conversation",
+                effect: "its requests are refused until the agent begins a new one",
+                setting: "[store] conversation-mib",
+                most: u64::try_from(self.most_bytes).unwrap_or_default(),
+                client,
+                conversation: Some(name),
+            });
+        }
+        has_room
     }
 
     /// Learns what a client was shown elsewhere, and what the stores of its tenant carry.

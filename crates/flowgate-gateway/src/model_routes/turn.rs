@@ -1,9 +1,9 @@
 //! One request, from what was asked to what is answered.
 
 use std::fmt::Write as _;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
 use flowgate::monitor::{Authorized, Monitor, PushError};
@@ -20,6 +20,7 @@ use flowgate_lm::{Complete, Error, Listener};
 use super::Waiting;
 use super::clients::Known;
 use super::config::{Client, Upstream};
+use super::report::{self, Report, Timed};
 use super::sessions::Session;
 use super::stream::Outgoing;
 use crate::approvals::{Answered, Approvals, Asked, Asker};
@@ -32,11 +33,32 @@ use crate::recorder::{self, Note};
 pub(crate) struct Failure {
     pub(crate) status: StatusCode,
     pub(crate) message: String,
+    /// Who or what failed, for the log.
+    pub(crate) cause: Cause,
+}
+
+/// Who or what fails where a request is not answered. Its words are ours: messages may quote what others wrote.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// The request, or who sent it.
+    Request,
+    /// The conversation has no room.
+    Full,
+    /// The client went away.
+    Gone,
+    /// A server of models.
+    Upstream(&'static str),
+    /// The store, or the audit log.
+    Store(&'static str),
 }
 
 impl Failure {
     pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> Self {
-        Self { status, message: message.into() }
+        Self { status, message: message.into(), cause: Cause::Request }
+    }
+
+    pub(crate) fn because(self, cause: Cause) -> Self {
+        Self { cause, ..self }
     }
 }
 
@@ -46,6 +68,7 @@ impl From<PushError> for Failure {
             StatusCode::BAD_REQUEST,
             format!("the conversation has no room for more, begin a new one: {error}"),
         )
+        .because(Cause::Full)
     }
 }
 
@@ -103,6 +126,7 @@ pub(crate) fn run(
     turn: Turn<'_>,
     session: &mut Session,
     stream: &mut Option<Outgoing>,
+    report: &mut Report,
 ) -> Result<Completion, Failure> {
     let Turn { client, name, asked, chat, key, waiting, approvals } = turn;
     let upstream = upstream(client)?;
@@ -145,6 +169,7 @@ pub(crate) fn run(
             Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "the beginning of the chat is not known")
         })?;
     }
+    let micros = AtomicU64::new(0);
     let model = Chosen { model: &remote, choice: &request.choice, is_first: AtomicBool::new(true) };
     let begun = Instant::now();
     let mut watch = Watch { turn, stream, before: String::new() };
@@ -157,6 +182,7 @@ pub(crate) fn run(
         }
         decision
     };
+    let (model, small) = (Timed::new(&model, &micros), Timed::new(&small, &micros));
     let mut agent = Agent {
         model: &model,
         screener: &small,
@@ -167,10 +193,12 @@ pub(crate) fn run(
         observer: &mut watch,
     };
     let ended = agent.go_on(&mut session.conversation);
+    report.upstream(Duration::from_micros(micros.load(Ordering::Relaxed)));
     let mut turn = match ended {
         Ok(turn) => turn,
         Err(error) => {
             let judged = session.conversation.judged();
+            report.judged(&judged);
             session.events = events(client, name, &mut Done { judged, ..Done::default() });
             return Err(match error {
                 TurnError::Model(error) => of_model(&error),
@@ -178,6 +206,7 @@ pub(crate) fn run(
             });
         }
     };
+    report.turn(&turn);
     session.events = events(client, name, &mut turn);
     if turn.ended != Some(Ended::Asked) {
         // What was handed over before may have been stopped since.
@@ -380,7 +409,7 @@ fn of_model(error: &Error) -> Failure {
         Error::Unsupported(_) => StatusCode::BAD_REQUEST,
         _ => StatusCode::BAD_GATEWAY,
     };
-    Failure::new(status, error.to_string())
+    Failure::new(status, error.to_string()).because(report::of_error(error))
 }
 
 #[cfg(test)]

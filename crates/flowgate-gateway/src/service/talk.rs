@@ -8,7 +8,7 @@ use flowgate_lm::sse::Event;
 use tokio::sync::mpsc::Sender;
 use tokio::time::timeout;
 
-use super::Service;
+use super::{Bound, Service};
 use crate::model_routes::Waiting;
 use crate::model_routes::servers::exchange;
 use crate::model_routes::stream::{self, Part};
@@ -83,12 +83,26 @@ impl Service {
                 Ok(Part::Begin(headers)) => Ok(stream::response(&headers, parts, gone)),
                 _ => Err(reply(StatusCode::INTERNAL_SERVER_ERROR, "the turn ended without an answer")),
             },
-            Ok(Err(Refused::Busy)) => Err(reply(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "the gateway has too much to do: try again in a second",
-            )),
+            Ok(Err(Refused::Busy)) => {
+                let bound = Bound {
+                    what: "turns of agents, or streams of servers, at the same time",
+                    effect: "a request was refused with 503",
+                    setting: "--max-turns, or --queue",
+                    most: self.limits.turns,
+                };
+                let message = "the gateway has too much to do: try again in a second";
+                Err(self.refuse(&bound, reply(StatusCode::SERVICE_UNAVAILABLE, message)))
+            }
             Ok(Err(Refused::Broken)) => Err(reply(StatusCode::INTERNAL_SERVER_ERROR, UNEXPECTED)),
-            Err(_) => Err(reply(StatusCode::GATEWAY_TIMEOUT, "the turn took too long")),
+            Err(_) => {
+                let bound = Bound {
+                    what: "seconds for a turn of an agent",
+                    effect: "the turn was ended, and its client told with 504",
+                    setting: "--turn-time",
+                    most: usize::try_from(self.limits.turn_time.as_secs()).unwrap_or(usize::MAX),
+                };
+                Err(self.refuse(&bound, reply(StatusCode::GATEWAY_TIMEOUT, "the turn took too long")))
+            }
         }
     }
 }

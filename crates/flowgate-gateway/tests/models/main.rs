@@ -7,6 +7,7 @@ mod audited;
 mod contents;
 mod gateway;
 mod kept;
+mod log;
 mod mcp;
 mod named;
 mod predicates;

@@ -3,6 +3,7 @@
 //! The conversation is held while a message is judged and labelled, not while a server thinks: calls of one conversation run at the
 //! same time. A turn of its chat and a message of a server come one after the other.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, PoisonError};
@@ -22,13 +23,15 @@ use super::way::{Way, refusal};
 use super::{Put, Told};
 use crate::approvals::{Answered, Asked, Asker};
 use crate::audit::Event;
+use crate::log::{self, millis};
 use crate::mcp::{ASKABLE, LISTEN, Limits, Out, Said};
 use crate::model_routes::clients::{AtWork, Known, Listening};
 use crate::model_routes::config::Server;
+use crate::model_routes::report::{Verdicts, sentence_of};
 use crate::model_routes::sessions::Session;
 use crate::model_routes::stream::Part;
-use crate::model_routes::turn::Failure;
-use crate::model_routes::{CONVERSATION, ModelRoutes, Waiting, conversation_of};
+use crate::model_routes::turn::{Cause, Failure};
+use crate::model_routes::{Bound, CONVERSATION, ModelRoutes, Waiting, conversation_of};
 use crate::recorder;
 use crate::reply::Reply;
 use crate::store::BESIDE;
@@ -77,12 +80,12 @@ pub(crate) type Waiters = std::collections::HashMap<(String, String, String), Sy
 impl ModelRoutes {
     /// Who asks which server, before anything of the body is read.
     pub(crate) fn receive_for(&self, server: &str, headers: &HeaderMap) -> Result<Request, Reply> {
-        self.receive_with(server, headers, |client| AtWork::begin(client).map(Place::Asks))
+        self.receive_with(server, headers, Bound::Parallel, |client| AtWork::begin(client).map(Place::Asks))
     }
 
     /// Who listens to which server.
     pub(crate) fn receive_listener(&self, server: &str, headers: &HeaderMap) -> Result<Request, Reply> {
-        self.receive_with(server, headers, |client| {
+        self.receive_with(server, headers, Bound::Listening, |client| {
             Listening::begin(client).map(Arc::new).map(Place::Listens)
         })
     }
@@ -91,6 +94,7 @@ impl ModelRoutes {
         &self,
         server: &str,
         headers: &HeaderMap,
+        bound: Bound,
         place: impl FnOnce(&Arc<Known>) -> Option<Place>,
     ) -> Result<Request, Reply> {
         if is_of_a_page(headers) {
@@ -104,13 +108,16 @@ impl ModelRoutes {
             let why = format!("this client has no server of this name; it has: {}", names.join(", "));
             refusal(StatusCode::NOT_FOUND, &why)
         })?;
+        let named = conversation_of(headers).ok().flatten();
         if let Err(seconds) = client.take_turn() {
+            self.client_limit(&client, named.as_deref(), Bound::Requests);
             let why = format!("this client may not ask more often: wait {seconds} s");
-            return Err(refusal(StatusCode::TOO_MANY_REQUESTS, &why));
+            return Err(refusal(StatusCode::TOO_MANY_REQUESTS, &why).logged());
         }
         let Some(place) = place(&client) else {
+            self.client_limit(&client, named.as_deref(), bound);
             let why = "this client has as many requests open as it may: wait for one of them";
-            return Err(refusal(StatusCode::TOO_MANY_REQUESTS, why));
+            return Err(refusal(StatusCode::TOO_MANY_REQUESTS, why).logged());
         };
         let bad = |why: String| refusal(StatusCode::BAD_REQUEST, &why);
         let conversation = match conversation_of(headers).map_err(bad)? {
@@ -172,10 +179,16 @@ impl ModelRoutes {
         }
         let way = Way::new(parts, request.streams && is_request, &request.conversation);
         let mut exchange = Exchange::new(self, request, waiting, way);
+        let begun = Instant::now();
         let said = exchange.put(Told::Client { text: text.to_owned(), labels: request.labels });
-        match said.and_then(|said| exchange.carry_out(said)) {
+        let done = said.and_then(|said| exchange.carry_out(said));
+        exchange.log(begun.elapsed(), is_request, done.as_ref().err());
+        match done {
             Ok(()) => exchange.way.finish(is_request),
-            Err(failure) => exchange.way.fail(&failure, message.get("id").filter(|_| is_request)),
+            Err(failure) => {
+                let reply = exchange.way.fail(&failure, message.get("id").filter(|_| is_request));
+                reply.map(Reply::logged)
+            }
         }
     }
 
@@ -224,6 +237,8 @@ pub(super) struct Exchange<'e> {
     pub(super) way: Way,
     /// How many messages the server has said.
     pub(super) heard: usize,
+    /// What was judged.
+    verdicts: Cell<Verdicts>,
 }
 
 /// What is to be done for what a server has said, or why nothing is.
@@ -231,7 +246,33 @@ pub(super) type Heard = (Vec<Out>, Option<&'static str>);
 
 impl<'e> Exchange<'e> {
     pub(super) fn new(routes: &'e ModelRoutes, request: &'e Request, waiting: &'e Waiting, way: Way) -> Self {
-        Self { routes, request, waiting, way, heard: 0 }
+        Self { routes, request, waiting, way, heard: 0, verdicts: Cell::default() }
+    }
+
+    /// Writes the line of a message that was answered, or was not.
+    fn log(&self, took: Duration, is_request: bool, failure: Option<&Failure>) {
+        let Request { client, server, conversation, .. } = self.request;
+        let (client, log) = (&client.spec.name, &self.routes.log);
+        let verdicts = self.verdicts.get();
+        if is_request || failure.is_some() {
+            let mut fields =
+                vec![("conversation", conversation.as_str().into()), ("server", server.name.as_str().into())];
+            fields.extend(verdicts.fields());
+            fields.push(("heard", self.heard.into()));
+            fields.push(("ms", millis(took)));
+            let (event, sentence) = match failure {
+                None => (log::Event::Exchange, ""),
+                Some(failure) => {
+                    fields.push(("status", failure.status.as_u16().into()));
+                    match failure.cause {
+                        Cause::Store(why) => (log::Event::Failure, why),
+                        _ => (log::Event::Refused, sentence_of(failure.status)),
+                    }
+                }
+            };
+            log.write(event, client, fields, sentence);
+        }
+        verdicts.report_limit(log, client, Some(conversation));
     }
 
     /// Does what is to be done, until there is nothing left.
@@ -433,7 +474,7 @@ impl<'e> Exchange<'e> {
         let found = routes.sessions.named(client, conversation);
         let mut held = routes.sessions.lock(client, &found, waiting)?;
         let done = held.get().map(|session| {
-            if !routes.sessions.has_room(session) {
+            if !routes.sessions.has_room(session, (&client.spec.name, conversation)) {
                 let why = "the conversation is as long as this gateway keeps them: begin a new one";
                 return Err(Failure::new(StatusCode::BAD_REQUEST, why));
             }
@@ -475,6 +516,9 @@ impl<'e> Exchange<'e> {
         }
         let put = Put { server: self.request.server.name.clone(), what };
         let (said, judged) = session.put(spec, put);
+        let mut verdicts = self.verdicts.get();
+        verdicts.count(&judged);
+        self.verdicts.set(verdicts);
         let events = judged.into_iter().map(|call| recorder::judged(spec, &self.request.conversation, call));
         session.events.extend(events);
         for out in &said {

@@ -1,0 +1,253 @@
+//! What the log says of one request of an agent to a model: how it ended, what was judged, and what it took. No content.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use axum::http::StatusCode;
+use flowgate::monitor::{Outcome, ReasonKind};
+use flowgate_guard::conversation::{Ended, Judged, Turn};
+use flowgate_lm::chat::{Completion, Request};
+use flowgate_lm::{Complete, Error, Listener};
+use serde_json::Value;
+
+use super::config::Secret;
+use super::turn::{Cause, Failure};
+use crate::log::{Event, Limit, Log, millis};
+
+/// What became of a request, as far as it is known.
+#[derive(Debug)]
+pub(crate) struct Report {
+    begun: Instant,
+    conversation: Option<String>,
+    verdicts: Verdicts,
+    /// Calls that the client was given.
+    calls: usize,
+    questions: usize,
+    hidden: usize,
+    messages: usize,
+    withheld: usize,
+    ended: Option<Ended>,
+    upstream: Duration,
+    failure: Option<(StatusCode, Cause)>,
+}
+
+/// How many calls were judged, by the verdict.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Verdicts {
+    permitted: usize,
+    asked: usize,
+    denied: usize,
+    /// Calls that were judged without an end, since a limit of evaluation was reached.
+    unfinished: usize,
+}
+
+impl Verdicts {
+    pub(crate) fn count(&mut self, judged: &[Judged]) {
+        for call in judged {
+            let count = match call.outcome {
+                Outcome::Permit => &mut self.permitted,
+                Outcome::Confirm => &mut self.asked,
+                Outcome::Deny => &mut self.denied,
+            };
+            *count += 1;
+            let is_unfinished = call.reasons.iter().any(|reason| reason.kind == ReasonKind::Limit);
+            self.unfinished += usize::from(is_unfinished);
+        }
+    }
+
+    pub(crate) fn fields(self) -> [(&'static str, Value); 3] {
+        let Self { permitted, asked, denied, unfinished: _ } = self;
+        [("permitted", permitted.into()), ("asked", asked.into()), ("denied", denied.into())]
+    }
+
+    /// Reports calls whose evaluation a limit cut off.
+    pub(crate) fn report_limit(self, log: &Log, client: &str, conversation: Option<&str>) {
+        if self.unfinished > 0 {
+            log.limit(&Limit {
+                what: "evaluation of a call, or size of a call or conversation",
+                effect: "the call was denied: its evaluation took too long, or the conversation is full",
+                setting: "none; simplify the policy's rules, or begin a new conversation",
+                most: flowgate::monitor::Limits::default().fuel,
+                client,
+                conversation,
+            });
+        }
+    }
+}
+
+impl Report {
+    pub(crate) fn begin(named: Option<&str>) -> Self {
+        Self {
+            begun: Instant::now(),
+            conversation: named.map(str::to_owned),
+            verdicts: Verdicts::default(),
+            calls: 0,
+            questions: 0,
+            hidden: 0,
+            messages: 0,
+            withheld: 0,
+            ended: None,
+            upstream: Duration::ZERO,
+            failure: None,
+        }
+    }
+
+    /// The request belongs to this conversation.
+    pub(crate) fn name(&mut self, conversation: &str) {
+        self.conversation = Some(conversation.to_owned());
+    }
+
+    /// The turn came to this.
+    pub(crate) fn turn(&mut self, turn: &Turn) {
+        self.judged(&turn.judged);
+        self.calls = turn.calls.len();
+        self.questions = turn.spent.questions;
+        self.hidden = turn.spent.hidden;
+        self.messages = turn.spent.messages;
+        self.withheld = turn.replies.iter().filter(|reply| !reply.withheld.is_empty()).count();
+        self.ended = turn.ended;
+    }
+
+    pub(crate) fn judged(&mut self, judged: &[Judged]) {
+        self.verdicts.count(judged);
+    }
+
+    /// Models took so long.
+    pub(crate) fn upstream(&mut self, took: Duration) {
+        self.upstream += took;
+    }
+
+    pub(crate) fn failed(&mut self, failure: &Failure) {
+        self.failure = Some((failure.status, failure.cause));
+    }
+
+    /// Refused before it was known what is asked.
+    pub(crate) fn refused(&mut self, status: StatusCode) {
+        self.failure.get_or_insert((status, Cause::Request));
+    }
+
+    /// Writes the line of the request. `key` is the key for the upstream, if the client brings one.
+    pub(crate) fn write(self, log: &Log, client: &str, key: Option<&str>) {
+        let name = self.conversation.as_ref().map(|name| match key {
+            Some(key) => Secret::new(key).hidden_in(name),
+            None => name.clone(),
+        });
+        let mut fields: Vec<(&'static str, Value)> = Vec::new();
+        fields.extend(name.as_ref().map(|name| ("conversation", name.clone().into())));
+        let (event, sentence) = match self.failure {
+            None => (Event::Turn, ""),
+            Some((status, cause)) => {
+                fields.push(("status", status.as_u16().into()));
+                match cause {
+                    Cause::Request => (Event::Refused, sentence_of(status)),
+                    Cause::Full => (
+                        Event::Refused,
+                        "the conversation has no room for more: its agent has to begin a new one",
+                    ),
+                    Cause::Gone => (Event::Refused, "the client went away before there was an answer"),
+                    Cause::Upstream(why) => (Event::Upstream, why),
+                    Cause::Store(why) => (Event::Failure, why),
+                }
+            }
+        };
+        fields.push(("calls", self.calls.into()));
+        fields.extend(self.verdicts.fields());
+        fields.push(("questions", self.questions.into()));
+        fields.push(("hidden", self.hidden.into()));
+        fields.push(("withheld", self.withheld.into()));
+        fields.push(("messages", self.messages.into()));
+        fields.extend(self.ended.map(|ended| ("ended", name_of(ended).into())));
+        fields.push(("ms", millis(self.begun.elapsed())));
+        fields.push(("upstream_ms", millis(self.upstream)));
+        log.write(event, client, fields, sentence);
+        self.verdicts.report_limit(log, client, name.as_deref());
+        if self.ended == Some(Ended::Steps) {
+            log.limit(&Limit {
+                what: "messages of the model in one turn",
+                effect: "the turn ended before the model had said its last word",
+                setting: "none; look at what its calls are refused for",
+                most: u64::try_from(self.messages).unwrap_or(u64::MAX),
+                client,
+                conversation: name.as_deref(),
+            });
+        }
+    }
+}
+
+fn name_of(ended: Ended) -> &'static str {
+    match ended {
+        Ended::Steps => "steps",
+        Ended::Full => "full",
+        Ended::Model => "model",
+        Ended::Clearance => "clearance",
+        Ended::Asked => "asked",
+    }
+}
+
+/// What a status of ours means, without the words of the request.
+pub(crate) fn sentence_of(status: StatusCode) -> &'static str {
+    match status.as_u16() {
+        400 => "the request cannot be understood; its client was told where",
+        401 => "the request has no key, or none that this gateway knows",
+        403 => "an operator, or the configuration, forbids it",
+        404 => "the route, model, server or question is not there",
+        405 => "the route has another method",
+        408 => "the request did not arrive in time, or nobody waits for it any more",
+        409 => "something changed meanwhile; the client may try again",
+        413 => "the body is too large",
+        415 => "the body is not said to be JSON",
+        429 => "the client asks too often",
+        500 => "this is a mistake of the gateway",
+        503 => "the gateway is too busy, or its store does not answer",
+        504 => "the answer took too long",
+        _ => "it was refused",
+    }
+}
+
+/// Why a model's server did not answer, without its words: they may quote what it was asked.
+pub(crate) fn of_error(error: &Error) -> Cause {
+    if *error == Error::Cancelled {
+        return Cause::Gone;
+    }
+    Cause::Upstream(match error {
+        Error::Timeout => "the model's server did not answer in time",
+        Error::Unreachable(_) => "the model's server cannot be reached: look at url in [upstreams]",
+        Error::Busy { .. } => "the model's server is busy",
+        Error::Rejected { status: 401 | 403, .. } => {
+            "the model's server refuses the key: look at key-from in [upstreams]"
+        }
+        Error::Rejected { .. } => "the model's server does not accept the request; its client was told why",
+        Error::Malformed(_) => "the answer of the model's server cannot be read",
+        Error::TooLong(_) => "the answer of the model's server is too long",
+        Error::OverBudget(_) => "the budget for the model is spent",
+        Error::Unsupported(_) => "the model's server does not have what was asked for",
+        Error::NotRecorded(_) => "the answer could not be recorded",
+        _ => "the model's server failed",
+    })
+}
+
+/// A model, and how long it took.
+pub(crate) struct Timed<'a> {
+    model: &'a dyn Complete,
+    micros: &'a AtomicU64,
+}
+
+impl<'a> Timed<'a> {
+    pub(crate) fn new(model: &'a dyn Complete, micros: &'a AtomicU64) -> Self {
+        Self { model, micros }
+    }
+}
+
+impl Complete for Timed<'_> {
+    fn name(&self) -> &str {
+        self.model.name()
+    }
+
+    fn complete(&self, request: &Request, listener: &mut Listener<'_>) -> Result<Completion, Error> {
+        let begun = Instant::now();
+        let done = self.model.complete(request, listener);
+        let took = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+        self.micros.fetch_add(took, Ordering::Relaxed);
+        done
+    }
+}
