@@ -16,16 +16,20 @@ use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
 use flowgate_guard::approve::{Ask, Decision};
+use flowgate_guard::conversation::Void;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 
 use crate::audit::Event;
-use crate::log::{self, Log};
+use crate::log::{self, Limit, Log};
 use crate::model_routes::{Client, Failure, Waiting};
 use crate::random;
 use crate::recorder::{self, Note, Recorder};
-use crate::store::{Freeze, NewQuestion, OFFERED, Offer, Question, State, Store, StoreError, wait};
+use crate::store::{
+    Freeze, MOST_OFFERED, Most, NewQuestion, OFFERED, OWN, Offer, Posed, Question, State, Store, StoreError,
+    wait,
+};
 use people::People;
 use routes::Kind;
 use webhook::Webhook;
@@ -42,11 +46,16 @@ pub struct Asking {
     pub wait: Duration,
     /// How long a question stands.
     pub stands: Duration,
+    /// How many questions of one client may be open at the same time.
+    pub of_client: u32,
+    /// How many of one conversation: so many that no conversation takes the room of the others.
+    pub of_conversation: u32,
 }
 
 impl Default for Asking {
     fn default() -> Self {
-        Self { wait: Duration::from_secs(30), stands: Duration::from_secs(60 * 60) }
+        let (wait, stands) = (Duration::from_secs(30), Duration::from_secs(60 * 60));
+        Self { wait, stands, of_client: 1000, of_conversation: 20 }
     }
 }
 
@@ -97,6 +106,8 @@ pub(crate) struct Asker<'t> {
 impl Answered {
     /// Nobody was asked.
     const NOBODY: Self = Self { decision: Decision::Silent, asked: None };
+    /// Nobody was asked, since too many questions are open.
+    const UNASKED: Self = Self { decision: Decision::Unasked, asked: None };
 }
 
 impl Approvals {
@@ -123,8 +134,11 @@ impl Approvals {
             self.log.write(log::Event::Remark, &client.name, fields, sentence);
             return Answered::NOBODY;
         }
-        let Ok(id) = random::name() else { return Answered::NOBODY };
-        let content = content(ask);
+        let Ok(id) = random::name() else {
+            self.report_failure(client, conversation, "the system gives no random bytes");
+            return Answered::NOBODY;
+        };
+        let (shown, content) = (content(ask), stored(ask));
         let used: Vec<String> = used.iter().map(|asked| asked.id.clone()).collect();
         let new = NewQuestion {
             id: &id,
@@ -136,13 +150,30 @@ impl Approvals {
             stands: i64::try_from(self.asking.stands.as_millis()).unwrap_or(i64::MAX / 4),
             turn: turns,
             used: &used,
+            most: self.most(),
         };
-        // A question that nobody can be asked has no answer.
-        let Ok(Some((id, is_new))) = wait(self.store.ask(&new)) else { return Answered::NOBODY };
+        let (id, void) = match wait(self.store.ask(&new)) {
+            Ok(Posed::Known(id)) => (id, None),
+            Ok(Posed::New { id, void }) => (id, Some(void)),
+            Ok(full @ (Posed::FullConversation | Posed::FullClient)) => {
+                return self.report_full(client, conversation, ask, &full);
+            }
+            Err(error) => {
+                self.report_failure(client, conversation, &error.to_string());
+                return Answered::NOBODY;
+            }
+        };
         let asked = Asked { id, digest: ask.digest.clone(), tool: ask.tool.to_string() };
-        if is_new {
-            let note = recorder::asked(client, conversation, ask, content);
-            if self.recorder.record_without(&[note], key).is_err() {
+        if let Some(void) = void {
+            let changed = void.into_iter().map(|_| {
+                let (tool, digest) = (ask.tool.clone(), ask.digest.clone());
+                let cause = "state that the call refers to has changed".to_owned();
+                recorder::void(client, conversation, Void { tool, digest, reasons: Vec::new(), cause })
+            });
+            let mut notes: Vec<Note> = changed.collect();
+            notes.push(recorder::asked(client, conversation, ask, shown));
+            if let Err(error) = self.recorder.record_without(&notes, key) {
+                self.report_failure(client, conversation, &error.to_string());
                 return Answered::NOBODY;
             }
             self.ring();
@@ -152,6 +183,49 @@ impl Approvals {
             }
         }
         self.await_answer(asked, waiting)
+    }
+
+    fn most(&self) -> Most {
+        let Asking { of_client, of_conversation, .. } = self.asking;
+        Most { of_conversation: i64::from(of_conversation), of_client: i64::from(of_client) }
+    }
+
+    /// Nobody is asked, since too many questions are open: the log, the audit log and the agent say so.
+    fn report_full(&self, client: &Client, conversation: &str, ask: &Ask, full: &Posed) -> Answered {
+        let (what, setting, most) = match full {
+            Posed::FullConversation => (
+                "open questions of one conversation",
+                "[approvals] open-questions-of-conversation",
+                self.asking.of_conversation,
+            ),
+            _ => ("open questions of one client", "[approvals] open-questions", self.asking.of_client),
+        };
+        self.log.limit(&Limit {
+            what,
+            effect: "nobody is asked, and the call does not run",
+            setting,
+            most: u64::from(most),
+            client: &client.name,
+            conversation: Some(conversation),
+        });
+        let event = Event::Unasked {
+            conversation: conversation.to_owned(),
+            client: client.name.clone(),
+            tenant: client.tenant.clone(),
+            tool: ask.tool.to_string(),
+            digest: ask.digest.clone(),
+            cause: format!("too many {what}: {most}"),
+        };
+        if let Err(error) = self.recorder.record(&[event.into()]) {
+            self.report_failure(client, conversation, &error.to_string());
+        }
+        Answered::UNASKED
+    }
+
+    fn report_failure(&self, client: &Client, conversation: &str, why: &str) {
+        let fields = vec![("conversation", conversation.into())];
+        let sentence = format!("a question could not be asked, and its call does not run: {why}");
+        self.log.write(log::Event::Failure, &client.name, fields, &sentence);
     }
 
     /// Asks whether a tool may be on offer that a server has described so. Nobody waits for the answer: who allows it approves of the tool for all
@@ -178,8 +252,20 @@ impl Approvals {
             stands: i64::try_from(self.asking.stands.as_millis()).unwrap_or(i64::MAX / 4),
             turn: OFFERED,
             used: &[],
+            most: self.most(),
         };
-        if let Some((id, true)) = wait(self.store.ask(&new))? {
+        let posed = wait(self.store.ask(&new))?;
+        if matches!(posed, Posed::FullConversation | Posed::FullClient) {
+            self.log.limit(&Limit {
+                what: "tools of one server that people are asked about",
+                effect: "the tool stays hidden until other questions are decided",
+                setting: "none: decide the questions that are open",
+                most: u64::try_from(MOST_OFFERED).unwrap_or(0),
+                client: &client.name,
+                conversation: Some(&place),
+            });
+        }
+        if let Posed::New { id, .. } = posed {
             let event = Event::Asked {
                 conversation: place.clone(),
                 client: client.name.clone(),
@@ -283,9 +369,35 @@ impl Approvals {
 
     /// What a conversation asked is given up: it goes on without the answer.
     pub(crate) fn give_up(&self, client: &Client, conversation: &str) -> Result<(), StoreError> {
-        wait(self.store.give_up(&client.name, conversation))?;
+        let allowed = wait(self.store.give_up(&client.name, conversation))?;
+        self.note_void(&allowed, "the conversation went on without the answer")?;
         self.ring();
         Ok(())
+    }
+
+    /// Records that these questions were allowed and that their calls do not run.
+    fn note_void(&self, questions: &[Question], cause: &str) -> Result<(), StoreError> {
+        let note = |question: &Question| {
+            let content: Value = serde_json::from_str(&question.content).unwrap_or_default();
+            let event = Event::ApprovalVoid {
+                conversation: question.name.clone(),
+                tool: content.get("tool").and_then(Value::as_str).unwrap_or_default().to_owned(),
+                digest: question.digest.clone(),
+                cause: cause.to_owned(),
+                reasons: Vec::new(),
+            };
+            event.into()
+        };
+        self.recorder.record(&questions.iter().map(note).collect::<Vec<Note>>())
+    }
+
+    /// What the stores of a tenant are known to carry, in JSON, if that is another record than this one.
+    pub(crate) fn stores_since(
+        &self,
+        tenant: &str,
+        known: Option<&str>,
+    ) -> Result<Option<String>, StoreError> {
+        Ok(wait(self.store.tenant(tenant))?.filter(|record| known != Some(record.as_str())))
     }
 
     /// Something happened to a question.
@@ -303,7 +415,9 @@ impl Approvals {
 
     /// What is done from time to time: questions that are over are marked, and deleted after `retention`.
     pub(crate) async fn clean(&self, retention: Duration) -> Result<(), StoreError> {
-        self.store.expire(i64::try_from(retention.as_millis()).unwrap_or(i64::MAX / 4)).await
+        let age = i64::try_from(retention.as_millis()).unwrap_or(i64::MAX / 4);
+        let allowed = self.store.expire(age).await?;
+        self.note_void(&allowed, "the approval was not used in time")
     }
 }
 
@@ -313,6 +427,19 @@ pub(crate) fn consents_of(client: &Client) -> impl Iterator<Item = (String, usiz
         let digest = random::hex(&Sha256::digest(text));
         (format!("{}:{line}-{}", client.name, digest.get(..8).unwrap_or_default()), line)
     })
+}
+
+/// A question as it is kept: what a person is shown, what it is about, and what its parts carry.
+fn stored(ask: &Ask) -> Value {
+    let mut stored = content(ask);
+    if let Some(stored) = stored.as_object_mut() {
+        let reasons = ask.reasons.iter().zip(&ask.reasons_carry);
+        let reasons: Vec<Value> =
+            reasons.map(|(reason, carries)| json!({"text": reason.message, "carries": carries})).collect();
+        let own = json!({"state": ask.state, "carries": ask.carries, "reasons": reasons});
+        stored.insert(OWN.to_owned(), own);
+    }
+    stored
 }
 
 /// What a person is shown of a question: all that the decision is about.

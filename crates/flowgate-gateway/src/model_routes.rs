@@ -41,7 +41,7 @@ use crate::approvals::people::People;
 use crate::approvals::webhook::Webhook;
 use crate::approvals::{self, Approvals};
 use crate::log::{Event, Limit, Log};
-use crate::recorder::Recorder;
+use crate::recorder::{Note, Recorder};
 use crate::reply::Reply;
 use crate::store::{Store, StoreError};
 use clients::{AtWork, Clients, Known};
@@ -301,6 +301,9 @@ impl ModelRoutes {
             Ok(()) => self.sessions.keep(client, found, &mut held),
             Err(error) => Err(self.sessions.give_up(found, &mut held, error)),
         };
+        if kept.is_err() {
+            self.take_back(&events);
+        }
         drop(held);
         let done = done.and_then(|completion| kept.map(|()| completion));
         match (done, stream) {
@@ -315,6 +318,16 @@ impl ModelRoutes {
                 Ok(None)
             }
             (Err(failure), _) => Err(failure),
+        }
+    }
+
+    /// A turn was not kept, and its calls do not go out: the log says so of those that a person had allowed.
+    fn take_back(&self, events: &[Note]) {
+        let cause = "the turn could not be kept";
+        let notes: Vec<Note> = events.iter().filter_map(|note| note.taken_back(cause)).collect();
+        if let Err(error) = self.recorder.record(&notes) {
+            let sentence = format!("it is not recorded that approved calls did not run: {error}");
+            self.log.write(Event::Failure, "", Vec::new(), &sentence);
         }
     }
 

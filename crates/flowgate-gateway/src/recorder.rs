@@ -41,6 +41,16 @@ impl Note {
     }
 }
 
+impl Note {
+    /// If this says that an approved call ran: that it did not after all.
+    pub(crate) fn taken_back(&self, cause: &str) -> Option<Self> {
+        let Event::ApprovalUsed { conversation, tool, digest } = &self.event else { return None };
+        let (conversation, tool, digest) = (conversation.clone(), tool.clone(), digest.clone());
+        let (cause, reasons) = (cause.to_owned(), Vec::new());
+        Some(Event::ApprovalVoid { conversation, tool, digest, cause, reasons }.into())
+    }
+}
+
 impl From<Event> for Note {
     fn from(event: Event) -> Self {
         Self { event, content: None }
@@ -196,6 +206,18 @@ pub(crate) fn asked(client: &Client, name: &str, ask: &Ask, shown: Value) -> Not
         reasons: reasons(client, &ask.reasons),
     };
     Note::new(event, shown)
+}
+
+/// A call that a person had allowed in a conversation of a client's does not run.
+pub(crate) fn void(client: &Client, name: &str, void: conversation::Void) -> Note {
+    let event = Event::ApprovalVoid {
+        conversation: name.to_owned(),
+        tool: void.tool.to_string(),
+        digest: void.digest,
+        cause: void.cause,
+        reasons: reasons(client, &void.reasons),
+    };
+    event.into()
 }
 
 /// A text of the model's was not passed on.

@@ -31,7 +31,10 @@ pub(crate) use conversations::{
     Kept, Opened, Past, Seen, forget_seen, keep_seen, keep_tenant, keep_turn, take_tenant,
 };
 pub use place::{Place, PlaceError};
-pub(crate) use questions::{BESIDE, Freeze, NewQuestion, OFFERED, Question, State, Undecided, use_question};
+pub(crate) use questions::{
+    BESIDE, Freeze, MOST_OFFERED, Most, NewQuestion, OFFERED, OWN, Posed, Question, State, Undecided,
+    use_question, void_question,
+};
 pub(crate) use tools::Offer;
 
 /// A transaction. Dropped without a commit, it leaves nothing behind.

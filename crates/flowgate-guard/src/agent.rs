@@ -76,6 +76,14 @@ pub trait Observer {
     fn says(&mut self, _text: &str) {}
     /// The model has answered.
     fn answered(&mut self, _completion: &Completion) {}
+    /// A person has decided, and the conversation is about to hear of it. What others have written to stores meanwhile is known
+    /// now: see [`Conversation::recall`].
+    ///
+    /// # Errors
+    /// If it cannot be: then the call does not run.
+    fn before_decided(&mut self, _conversation: &mut Conversation) -> Result<(), String> {
+        Ok(())
+    }
     /// A call is about to run. What must be known before it does, such as what the stores carry that it writes to, is
     /// kept now.
     ///
@@ -215,10 +223,16 @@ impl Agent<'_> {
                     let in_time = (self.clock)().saturating_sub(asked) <= ask.expires;
                     match decision {
                         Decision::Later if in_time => return Ok(conversation.postpone()),
-                        decision => conversation.decided(if in_time { decision } else { Decision::Silent }),
+                        decision => {
+                            let is_known = decision != Decision::Allow
+                                || self.observer.before_decided(conversation).is_ok();
+                            let holds = in_time && is_known;
+                            conversation.decided(if holds { decision } else { Decision::Silent });
+                        }
                     }
                 }
                 Need::Run(_) if self.observer.is_cancelled() => {
+                    conversation.note_void("the turn was stopped");
                     conversation.ran(ToolAnswer::error("the turn was stopped, and the call did not run"));
                     return self.stop(conversation, Error::Cancelled);
                 }
@@ -226,6 +240,7 @@ impl Agent<'_> {
                     match self.observer.before_run(conversation, &call) {
                         Ok(()) => conversation.hand_over(call),
                         Err(problem) => {
+                            conversation.note_void(&problem);
                             conversation.ran(ToolAnswer::error(format!("the call did not run: {problem}")));
                         }
                     }

@@ -31,6 +31,12 @@ pub struct Ask {
     pub excerpts: Vec<Excerpt>,
     /// Stands for the tool and these arguments, and tells nothing of them to who lacks the key.
     pub digest: String,
+    /// Stands for the state that the call refers to. An answer to the same question about another state is none to this one.
+    pub state: String,
+    /// What the call, the reasons and the excerpts carry together, in names: whoever reads them has to be cleared for that.
+    pub carries: Value,
+    /// What each reason carries, in names.
+    pub reasons_carry: Vec<Value>,
     /// How long the question stands.
     pub expires: Duration,
 }
@@ -56,6 +62,8 @@ pub enum Decision {
     Refuse,
     /// Nobody answered in time.
     Silent,
+    /// Nobody could be asked, since too many questions are open already.
+    Unasked,
     /// Nobody has answered yet: the turn [ends](crate::conversation::Ended::Asked), and goes on when somebody has.
     Later,
 }

@@ -35,7 +35,7 @@ pub use again::Diverged;
 pub use handed::Handed;
 pub use later::CONTINUE;
 pub use settings::{Method, Settings};
-pub use turn::{Ended, Judged, Reply, Spent, Turn};
+pub use turn::{Ended, Judged, Reply, Spent, Turn, Void};
 
 use crate::approve::{Ask, Decision};
 use crate::catalogue::{Catalogue, Offered};
@@ -134,6 +134,8 @@ pub struct Conversation {
     taken: Vec<(Tool, String)>,
     /// Calls that ran beside the chat, and what they answered.
     beside: HashMap<String, EventId>,
+    /// The call that a person has just allowed, until it runs or does not: the tool, and what stands for the call.
+    approved: Option<(Tool, String)>,
     /// What was offered last, if all of it could be taken in.
     offered: Option<Vec<Arc<Offered>>>,
     /// What was put in since it was last taken out, if that is kept.
@@ -177,6 +179,7 @@ impl Conversation {
             delivered: HashSet::new(),
             taken: Vec::new(),
             beside: HashMap::new(),
+            approved: None,
             offered: None,
             inputs: None,
         })
@@ -321,6 +324,7 @@ impl Conversation {
                     None
                 }
                 Phase::Running { index, event } => {
+                    self.note_void("the tool gave no answer");
                     self.answered(index, event, ToolAnswer::error("the tool gave no answer"));
                     None
                 }
@@ -486,6 +490,7 @@ impl Conversation {
     /// The turn is given up, whoever waits for it.
     pub fn stop(&mut self) {
         self.put(|| Input::Stop);
+        self.note_void("the turn was stopped");
         (self.view, self.drafted, self.is_draft) = (None, None, false);
         self.levels.clear();
         self.turn.ended = Some(Ended::Model);

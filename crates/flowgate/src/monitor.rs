@@ -11,6 +11,7 @@ mod labelling;
 mod memory;
 mod offer;
 mod reasons;
+mod references;
 mod regions;
 mod requirement;
 mod stores;
@@ -39,6 +40,7 @@ use crate::rules::Rules;
 use crate::trace::{Body, Call, Entry, EventId, PlaceError, Region, Status, Tool, Trace};
 use examine::Examined;
 pub use memory::MemoryError;
+use references::Versions;
 use stores::{Access, Stores};
 use verdict::{Approval, Ticket};
 
@@ -327,9 +329,10 @@ impl Monitor {
             }
             (Outcome::Confirm, Some(event)) => {
                 self.take_back(event, &seen);
-                let stores = self.stores.versions(&access);
+                let (stores, referred) = self.touched(&original, &access);
                 let home = Arc::clone(&self.home);
-                Verdict::Confirm(Question { entry: original, attribution, judgement, event, stores, home })
+                let entry = original;
+                Verdict::Confirm(Question { entry, attribution, judgement, event, stores, referred, home })
             }
             (_, event) => {
                 event.into_iter().for_each(|event| self.take_back(event, &seen));
@@ -341,7 +344,8 @@ impl Monitor {
     /// Turns a person's yes into a permit for exactly the call that was asked about.
     ///
     /// The call is judged again, as things are now: a denial wins, and so does a reason that the person was
-    /// not told of. The approval is void once a tool has written to state that the call touches.
+    /// not told of. The approval is void once this session has written to a store that the call touches, or another session to one
+    /// whose state the call refers to.
     ///
     /// # Errors
     /// Why the call must not run after all.
@@ -350,7 +354,7 @@ impl Monitor {
         if !Arc::ptr_eq(&self.home, &question.home) {
             return Err(self.void(question.judgement, "the question was asked in another session"));
         }
-        if !self.stores.unchanged(&question.stores) {
+        if !self.stores.unchanged(&question.stores) || !self.stores.unchanged_by_others(&question.referred) {
             let message = "state that the call refers to has changed since the question was asked";
             return Err(self.void(question.judgement, message));
         }
@@ -368,11 +372,22 @@ impl Monitor {
     pub fn ask_anyway(&mut self, permit: Permit) -> Question {
         let (event, judgement) = (permit.event, permit.judgement.clone());
         let (entry, attribution) = (permit.entry.clone(), permit.attribution.clone());
-        let stores = self.accesses.get(&event).map(|access| self.stores.versions(access)).unwrap_or_default();
+        let access = self.accesses.get(&event).cloned().unwrap_or_default();
+        let (stores, referred) = self.touched(&entry, &access);
         let home = Arc::clone(&permit.home);
         drop(permit);
         self.sweep();
-        Question { entry, attribution, judgement, event, stores, home }
+        Question { entry, attribution, judgement, event, stores, referred, home }
+    }
+
+    /// The versions of the stores that a call touches, as this session has written to them, and of those to whose state it refers,
+    /// as others have.
+    fn touched(&self, entry: &Entry, access: &Access) -> (Versions, Versions) {
+        let referred = match &entry.body {
+            Body::Call(call) => self.referred(call, access),
+            _ => Versions::new(),
+        };
+        (self.stores.versions(access), referred)
     }
 
     fn void(&self, mut judgement: Judgement, message: &str) -> Denial {

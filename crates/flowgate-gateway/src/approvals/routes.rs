@@ -16,7 +16,7 @@ use crate::audit::{self, Answer, Event, Forget};
 use crate::model_routes::Waiting;
 use crate::model_routes::stream::{self, Part};
 use crate::reply::Reply;
-use crate::store::{Question, State, StoreError, Undecided};
+use crate::store::{OWN, Question, State, StoreError, Undecided};
 
 /// Questions of one answer, for each tenant of the person.
 const MOST: i64 = 200;
@@ -296,7 +296,10 @@ impl Approvals {
 
     /// A question as a person sees it.
     fn shown(&self, question: &Question, person: &Person) -> Value {
-        let content: Value = serde_json::from_str(&question.content).unwrap_or_default();
+        let mut content: Value = serde_json::from_str(&question.content).unwrap_or_default();
+        if let Some(content) = content.as_object_mut() {
+            content.remove(OWN);
+        }
         let may_decide = question.state == State::Open
             && person.decides_for(&question.tenant, self.people.owner(&question.client));
         json!({

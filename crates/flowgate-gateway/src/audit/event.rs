@@ -46,6 +46,34 @@ pub enum Event {
         /// Stands for the call.
         digest: String,
     },
+    /// A person had allowed a call, and it does not run.
+    ApprovalVoid {
+        /// The conversation.
+        conversation: String,
+        /// The tool.
+        tool: String,
+        /// Stands for the call.
+        digest: String,
+        /// Why it does not run.
+        cause: String,
+        /// What was found when it was judged again: names of rules and phrases of labels.
+        reasons: Vec<String>,
+    },
+    /// A person should have decided whether a call may run, and nobody was asked.
+    Unasked {
+        /// The conversation.
+        conversation: String,
+        /// The client.
+        client: String,
+        /// What the client belongs to.
+        tenant: String,
+        /// The tool.
+        tool: String,
+        /// Stands for the call.
+        digest: String,
+        /// Why nobody was asked.
+        cause: String,
+    },
     /// A call that the chat had permitted went to its server beside the chat.
     RanBeside {
         /// The conversation.
@@ -159,6 +187,8 @@ impl Event {
             Self::Asked { .. } => "asked",
             Self::Decided { .. } => "decided",
             Self::ApprovalUsed { .. } => "approval-used",
+            Self::ApprovalVoid { .. } => "approval-void",
+            Self::Unasked { .. } => "unasked",
             Self::RanBeside { .. } => "ran-beside",
             Self::ReplyWithheld { .. } => "reply-withheld",
             Self::KillSwitch { .. } => "kill-switch",
@@ -176,6 +206,8 @@ impl Event {
             Self::Asked { conversation, .. }
             | Self::Decided { conversation, .. }
             | Self::ApprovalUsed { conversation, .. }
+            | Self::ApprovalVoid { conversation, .. }
+            | Self::Unasked { conversation, .. }
             | Self::RanBeside { conversation, .. }
             | Self::ReplyWithheld { conversation, .. }
             | Self::Session { conversation, .. } => Some(conversation),
@@ -197,11 +229,13 @@ impl Event {
         match self {
             Self::Judged(Judged { client, tenant, .. })
             | Self::Asked { client, tenant, .. }
+            | Self::Unasked { client, tenant, .. }
             | Self::RanBeside { client, tenant, .. }
             | Self::ReplyWithheld { client, tenant, .. }
             | Self::Session { client, tenant, .. } => Some((client, tenant)),
             Self::Decided { .. }
             | Self::ApprovalUsed { .. }
+            | Self::ApprovalVoid { .. }
             | Self::KillSwitch { .. }
             | Self::ConfigurationLoaded { .. } => None,
         }
@@ -241,6 +275,16 @@ impl Event {
             }
             Self::ApprovalUsed { tool, digest, .. } | Self::RanBeside { tool, digest, .. } => {
                 fields.text("tool", tool).text("digest", digest);
+            }
+            Self::ApprovalVoid { tool, digest, cause, reasons, .. } => {
+                fields
+                    .text("tool", tool)
+                    .text("digest", digest)
+                    .text("cause", cause)
+                    .list("reasons", reasons);
+            }
+            Self::Unasked { tool, digest, cause, .. } => {
+                fields.text("tool", tool).text("digest", digest).text("cause", cause);
             }
             Self::ReplyWithheld { reasons, .. } => {
                 fields.list("reasons", reasons);
@@ -315,6 +359,27 @@ mod tests {
         check(
             Event::ApprovalUsed { conversation: s("c1"), tool: s("send"), digest: s("d") },
             r#"{"kind":"approval-used","conversation":"c1","tool":"send","digest":"d"}"#,
+        );
+        check(
+            Event::ApprovalVoid {
+                conversation: s("c1"),
+                tool: s("send"),
+                digest: s("d"),
+                cause: s("judged again"),
+                reasons: vec![s("stale")],
+            },
+            r#"{"kind":"approval-void","conversation":"c1","tool":"send","digest":"d","cause":"judged again","reasons":["stale"]}"#,
+        );
+        check(
+            Event::Unasked {
+                conversation: s("c1"),
+                client: s("agent"),
+                tenant: s("acme"),
+                tool: s("send"),
+                digest: s("d"),
+                cause: s("too many questions are open"),
+            },
+            r#"{"kind":"unasked","conversation":"c1","client":"agent","tenant":"acme","tool":"send","digest":"d","cause":"too many questions are open"}"#,
         );
         check(
             Event::RanBeside {

@@ -26,6 +26,8 @@ pub enum Said {
     No,
     /// Nobody says anything.
     Nothing,
+    /// Nobody was asked, since too many questions are open.
+    Unasked,
     /// Nobody has said anything to the question of this name; somebody still may.
     NotYet(String),
 }
@@ -153,6 +155,10 @@ impl Proxy {
             },
             Said::No => self.refused(monitor, "refused by a person", question.judgement()),
             Said::Nothing => self.refused(monitor, "nobody has answered", question.judgement()),
+            Said::Unasked => {
+                let verdict = "nobody was asked, since too many questions are open";
+                self.refused(monitor, verdict, question.judgement())
+            }
             Said::NotYet(name) => {
                 let mut refusal = self.refused(monitor, "nobody has answered yet", question.judgement());
                 if let Some(refusal) = refusal.as_object_mut() {

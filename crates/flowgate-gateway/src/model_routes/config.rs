@@ -22,6 +22,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::hint::black_box;
+use std::num::NonZeroU32;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -357,6 +358,10 @@ impl Reader<'_> {
         let asking = Asking {
             wait: spec.wait_seconds.map_or(usual.wait, seconds),
             stands: spec.expires_minutes.map_or(usual.stands, |minutes| seconds(minutes.max(1)) * 60),
+            of_client: spec.open_questions.map_or(usual.of_client, NonZeroU32::get),
+            of_conversation: spec
+                .open_questions_of_conversation
+                .map_or(usual.of_conversation, NonZeroU32::get),
         };
         let secret = self.key(spec.webhook_secret_from.as_deref(), spec.webhook_secret_file.as_deref())?;
         let webhook = match (spec.webhook, secret) {

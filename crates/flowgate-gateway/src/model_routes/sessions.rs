@@ -70,6 +70,8 @@ pub(crate) struct Session {
     pub(crate) events: Vec<Note>,
     /// Questions that were answered by a yes in this turn, whose calls go out with it.
     pub(crate) used: Vec<Asked>,
+    /// Questions that were answered by a yes, and whose calls do not run.
+    pub(crate) void: Vec<Asked>,
 }
 
 type Slot = Arc<Mutex<Option<Session>>>;
@@ -283,7 +285,7 @@ impl Sessions {
         let Some(session) = held.session.as_mut() else { return Ok(()) };
         // A request that was refused is no turn.
         let is_empty = !session.conversation.has_inputs() && !session.machines.has_steps();
-        if is_empty && session.used.is_empty() {
+        if is_empty && session.used.is_empty() && session.void.is_empty() {
             return Ok(wait(self.store.let_go(&client.spec.name, found.name()))?);
         }
         // What a client was shown is known in the order in which it is kept.
@@ -325,6 +327,7 @@ impl Sessions {
         let (spec, name) = (&client.spec, found.name());
         // What follows from most turns is nothing: those are kept at once.
         let is_alone = session.used.is_empty()
+            && session.void.is_empty()
             && learned.texts.is_empty()
             && !learned.has_forgotten
             && self.leaves_stores(client, session)?;
@@ -388,6 +391,9 @@ impl Sessions {
         for asked in std::mem::take(&mut session.used) {
             store::use_question(&self.store, &mut tx, &asked.id).await?;
         }
+        for asked in std::mem::take(&mut session.void) {
+            store::void_question(&mut tx, &asked.id).await?;
+        }
         // What others of the tenant wrote to stores meanwhile is joined, and what could have been written here.
         let before = store::take_tenant(&self.store, &mut tx, &spec.tenant).await?;
         if let Some(before) = &before {
@@ -429,6 +435,11 @@ impl Sessions {
             recall(&mut known.client, others);
         }
         drop(known);
+        self.recall_stores(client, session)
+    }
+
+    /// Learns what others of the tenant have written to stores.
+    pub(crate) fn recall_stores(&self, client: &Known, session: &mut Session) -> Result<(), Failure> {
         let record = wait(self.store.tenant(&client.spec.tenant))?;
         let Some(record) = record else { return Ok(()) };
         session.recall(&record).map_err(|error| {
@@ -449,7 +460,7 @@ impl Session {
     }
 
     /// Joins what the stores of the tenant carry, which is said in JSON, unless it is known.
-    fn recall(&mut self, record: &str) -> Result<(), String> {
+    pub(super) fn recall(&mut self, record: &str) -> Result<(), String> {
         if self.recalled.as_deref() != Some(record) {
             let read: Value = serde_json::from_str(record).map_err(|_| "it is no JSON".to_owned())?;
             self.conversation.recall(&read).map_err(|error| error.to_string())?;
@@ -520,6 +531,7 @@ fn new(client: &Known, id: i64, key: &str) -> Result<Session, Failure> {
         answers,
         events: Vec::new(),
         used: Vec::new(),
+        void: Vec::new(),
     })
 }
 

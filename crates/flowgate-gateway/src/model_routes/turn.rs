@@ -10,7 +10,7 @@ use flowgate::monitor::{Authorized, Monitor, PushError};
 use flowgate::trace::Tool;
 use flowgate_guard::agent::{Agent, Observer, Toolbox, TurnError};
 use flowgate_guard::approve::{Ask, Decision, DigestKey};
-use flowgate_guard::conversation::{CONTINUE, Conversation, Ended, Reply, Settings, Turn as Done};
+use flowgate_guard::conversation::{CONTINUE, Conversation, Ended, Reply, Settings, Turn as Done, Void};
 use flowgate_guard::history::Chat;
 use flowgate_guard::{Offered, Words};
 use flowgate_lm::chat::{Completion, Message, Request, Stop, ToolCall, ToolChoice, ToolSpec};
@@ -27,6 +27,7 @@ use crate::approvals::{Answered, Approvals, Asked, Asker};
 use crate::ask::journal::Journal;
 use crate::audit::Event;
 use crate::recorder::{self, Note};
+use crate::store::StoreError;
 
 /// Why a request is not answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -143,6 +144,7 @@ pub(crate) fn run(
     let mut is_resumed = false;
     let asker = Asker { client: &client.spec, conversation: name, turns: session.turns(), waiting, key };
     let (mut question, mut used): (Option<Asked>, Vec<Asked>) = (None, Vec::new());
+    let mut given_up = Vec::new();
     if session.conversation.resume(&mut session.history, chat) {
         let digest = session.conversation.asked().unwrap_or_default();
         let Answered { decision, asked } = approvals.answer_to(asker, &digest)?;
@@ -153,13 +155,19 @@ pub(crate) fn run(
                 return Ok(completion);
             }
             Decision::Allow => used.extend(asked),
-            Decision::Refuse | Decision::Silent => {}
+            Decision::Refuse | Decision::Silent | Decision::Unasked => {}
+        }
+        // Others may have written meanwhile to what the question refers to.
+        if let Some(record) = approvals.stores_since(&client.spec.tenant, session.recalled.as_deref())? {
+            session.recall(&record).map_err(|_| StoreError::Damaged("a tenant's stores"))?;
         }
         session.conversation.decided(decision);
         is_resumed = true;
     } else {
         if session.conversation.waits_for_decision() {
             approvals.give_up(&client.spec, name)?;
+            let cause = "the conversation went on without the answer";
+            given_up = session.conversation.give_up_approved(cause);
         }
         session.offer(&client.spec, asked)?;
         session.conversation.set_sampling(request.sampling.clone());
@@ -172,13 +180,13 @@ pub(crate) fn run(
     let micros = AtomicU64::new(0);
     let model = Chosen { model: &remote, choice: &request.choice, is_first: AtomicBool::new(true) };
     let begun = Instant::now();
-    let mut watch = Watch { turn, stream, before: String::new() };
+    let mut watch = Watch { turn, stream, before: String::new(), recalled: session.recalled.clone() };
     let mut ask = |ask: &Ask| {
         let Answered { decision, asked } = approvals.ask(asker, ask, &used);
         match decision {
             Decision::Allow => used.extend(asked),
             Decision::Later => question = asked,
-            Decision::Refuse | Decision::Silent => {}
+            Decision::Refuse | Decision::Silent | Decision::Unasked => {}
         }
         decision
     };
@@ -199,7 +207,9 @@ pub(crate) fn run(
         Err(error) => {
             let judged = session.conversation.judged();
             report.judged(&judged);
-            session.events = events(client, name, &mut Done { judged, ..Done::default() });
+            given_up.extend(session.conversation.give_up_approved("the turn failed"));
+            session.events = events(client, name, &mut Done { judged, void: given_up, ..Done::default() });
+            session.void = used;
             return Err(match error {
                 TurnError::Model(error) => of_model(&error),
                 TurnError::Full(error) => error.into(),
@@ -207,25 +217,33 @@ pub(crate) fn run(
         }
     };
     report.turn(&turn);
+    turn.void.splice(0..0, given_up);
+    let is_void = |asked: &Asked| turn.void.iter().any(|void| void.digest == asked.digest);
+    (session.void, session.used) = used.into_iter().partition(is_void);
     session.events = events(client, name, &mut turn);
     if turn.ended != Some(Ended::Asked) {
         // What was handed over before may have been stopped since.
         let mut calls = turn.calls.iter();
         let stopped = calls.find_map(|call| approvals.stops(&client.spec, name, &call.tool.to_string()));
         if let Some(why) = stopped {
+            session.keep_back(client, name, &mut turn, &why);
             return Err(Failure::new(StatusCode::FORBIDDEN, why));
         }
         // Calls that were permitted before a person was asked rest on what was consented to then.
         let is_other = is_resumed && has_changed || approvals.withdrawn(&client.spec)? != withdrawn;
         if !turn.calls.is_empty() && is_other {
             let why = "what the policy consents to has changed meanwhile: try again";
+            session.keep_back(client, name, &mut turn, why);
             return Err(Failure::new(StatusCode::CONFLICT, why));
         }
     }
-    for Asked { digest, tool, .. } in used.iter().cloned() {
-        session.events.push(Event::ApprovalUsed { conversation: name.to_owned(), tool, digest }.into());
+    if turn.ended != Some(Ended::Asked) {
+        for call in &turn.calls {
+            let Some(digest) = call.approved.clone() else { continue };
+            let (conversation, tool) = (name.to_owned(), call.tool.to_string());
+            session.events.push(Event::ApprovalUsed { conversation, tool, digest }.into());
+        }
     }
-    session.used = used;
     let completion = match turn.ended {
         Some(Ended::Asked) => waiting_for(&client.spec, question.as_ref(), &turn),
         _ => completion(&turn, &|tool| client.spec.name_of(tool)),
@@ -256,6 +274,16 @@ impl Session {
         Ok(())
     }
 
+    /// The calls of a turn do not go out: what a person had allowed of them is void.
+    fn keep_back(&mut self, client: &Known, name: &str, turn: &mut Done, cause: &str) {
+        self.void.append(&mut self.used);
+        for call in &mut turn.calls {
+            let Some(digest) = call.approved.take() else { continue };
+            let (tool, reasons, cause) = (call.tool.clone(), Vec::new(), cause.to_owned());
+            self.events.push(recorder::void(&client.spec, name, Void { tool, digest, reasons, cause }));
+        }
+    }
+
     /// The client gets this for an answer.
     fn answered(&mut self, client: &Known, completion: &Completion) {
         let message = Message::Assistant { text: completion.text.clone(), calls: completion.calls.clone() };
@@ -269,6 +297,8 @@ fn events(client: &Known, name: &str, turn: &mut Done) -> Vec<Note> {
     let judged = std::mem::take(&mut turn.judged).into_iter();
     let withheld = std::mem::take(&mut turn.withheld).into_iter();
     let judged = judged.map(|call| recorder::judged(&client.spec, name, call));
+    let void = std::mem::take(&mut turn.void).into_iter();
+    let judged = judged.chain(void.map(|void| recorder::void(&client.spec, name, void)));
     judged.chain(withheld.map(|text| recorder::withheld(&client.spec, name, text))).collect()
 }
 
@@ -364,6 +394,8 @@ struct Watch<'a> {
     stream: &'a mut Option<Outgoing>,
     /// What the model has said in the messages before this one.
     before: String,
+    /// The record of the tenant's stores that the conversation knows.
+    recalled: Option<String>,
 }
 
 impl Observer for Watch<'_> {
@@ -387,6 +419,16 @@ impl Observer for Watch<'_> {
             stream.text(BETWEEN);
         }
         stream.text(text);
+    }
+
+    fn before_decided(&mut self, conversation: &mut Conversation) -> Result<(), String> {
+        let Turn { client, approvals, .. } = self.turn;
+        let record = approvals.stores_since(&client.spec.tenant, self.recalled.as_deref());
+        let Some(record) = record.map_err(|error| error.to_string())? else { return Ok(()) };
+        let read = serde_json::from_str(&record).map_err(|error| error.to_string())?;
+        conversation.recall(&read).map_err(|error| error.to_string())?;
+        self.recalled = Some(record);
+        Ok(())
     }
 
     fn before_run(&mut self, _: &mut Conversation, call: &Authorized) -> Result<(), String> {

@@ -83,6 +83,28 @@ pub(crate) struct NewQuestion<'a> {
     pub(crate) turn: i64,
     /// Questions of this turn that were answered by a yes already.
     pub(crate) used: &'a [String],
+    /// How many questions may be open.
+    pub(crate) most: Most,
+}
+
+/// How many questions of one conversation and of one client may be open at the same time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Most {
+    pub(crate) of_conversation: i64,
+    pub(crate) of_client: i64,
+}
+
+/// What came of asking.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Posed {
+    /// The same was asked before: the question.
+    Known(String),
+    /// It is asked now. Answers to the same question about a state that has changed since are void: these had been allowed.
+    New { id: String, void: Vec<String> },
+    /// It is not asked: the conversation has too many open questions.
+    FullConversation,
+    /// It is not asked: the client has too many open questions.
+    FullClient,
 }
 
 /// Why a question cannot be decided.
@@ -105,23 +127,22 @@ pub(crate) struct Freeze {
     pub(crate) since: i64,
 }
 
-/// Questions of a client that may be open at the same time.
-const MOST_OPEN: i64 = 100;
 /// Tools of a server that a client's people may be asked about at the same time.
-const MOST_OFFERED: i64 = 20;
+pub(crate) const MOST_OFFERED: i64 = 20;
 /// The turn of a question beside the chat: it stands across the turns of its conversation, for the same call and the same reasons.
 pub(crate) const BESIDE: i64 = -1;
 /// The turn of a question about a tool that a server offers.
 pub(crate) const OFFERED: i64 = -2;
+/// The part of a question's content that nobody is shown: what it is about, and what its parts carry.
+pub(crate) const OWN: &str = "flowgate";
 /// The columns of a question. One that is over and was not noticed is shown as it is.
 const COLUMNS: &str = "id, client, name, tenant, digest, content, \
     CASE WHEN state IN ('open', 'allowed') AND {over} THEN 'expired' ELSE state END, \
     asked, expires, decided_by, decided, change";
 
 impl Store {
-    /// Asks, or finds the question that was asked before for the same, in a turn that was not kept: its id, and whether it is new.
-    /// Nothing is asked if too much is.
-    pub(crate) async fn ask(&self, new: &NewQuestion<'_>) -> Result<Option<(String, bool)>, StoreError> {
+    /// Asks, or finds the question that was asked before for the same, in a turn that was not kept.
+    pub(crate) async fn ask(&self, new: &NewQuestion<'_>) -> Result<Posed, StoreError> {
         within(async {
             let mut tx = self.begin().await?;
             let change = next_change(&mut tx).await?;
@@ -131,22 +152,29 @@ impl Store {
             for row in known.bind(new.content).bind(new.turn).fetch_all(&mut *tx).await? {
                 let id: String = row.try_get(0)?;
                 if !new.used.contains(&id) {
-                    return Ok(Some((id, false)));
+                    return Ok(Posed::Known(id));
                 }
             }
-            // Whoever offers tools takes no room from who calls them.
-            let (of, most) = match new.turn {
-                OFFERED => ("AND turn = $2 AND name = $3", MOST_OFFERED),
-                _ => ("AND turn > $2", MOST_OPEN),
+            let void = self.void_changed(&mut tx, new, change).await?;
+            // Whoever offers tools takes no room from who calls them, and no conversation takes it from the others.
+            let (of, most_here) = match new.turn {
+                OFFERED => ("= $3", MOST_OFFERED),
+                _ => ("> $3", new.most.of_conversation),
             };
             let sql = format!(
-                "SELECT COUNT(*) FROM questions WHERE client = $1 {of} AND state = 'open' AND {{stands}}"
+                "SELECT COUNT(*), COALESCE(SUM(CASE WHEN name = $2 THEN 1 ELSE 0 END), 0) FROM questions \
+                 WHERE client = $1 AND turn {of} AND state = 'open' AND {{stands}}"
             );
-            let open = sqlx::query(self.timed(&sql)).bind(new.client).bind(OFFERED);
-            let open = if new.turn == OFFERED { open.bind(new.name) } else { open };
+            let open = sqlx::query(self.timed(&sql)).bind(new.client).bind(new.name).bind(OFFERED);
             let open = open.fetch_one(&mut *tx).await?;
-            if open.try_get::<i64, _>(0)? >= most {
-                return Ok(None);
+            let (all, here) = (open.try_get::<i64, _>(0)?, open.try_get::<i64, _>(1)?);
+            let is_full = match here >= most_here {
+                true => Some(Posed::FullConversation),
+                false if new.turn != OFFERED && all >= new.most.of_client => Some(Posed::FullClient),
+                false => None,
+            };
+            if let Some(full) = is_full {
+                return Ok(full);
             }
             let sql = "INSERT INTO questions (id, client, name, tenant, digest, content, state, asked, expires, \
                        decided_by, decided, change, turn) \
@@ -155,9 +183,36 @@ impl Store {
             let insert = insert.bind(new.tenant).bind(new.digest).bind(new.content).bind(new.stands);
             insert.bind(change).bind(new.turn).execute(&mut *tx).await?;
             tx.commit().await?;
-            Ok(Some((new.id.to_owned(), true)))
+            Ok(Posed::New { id: new.id.to_owned(), void })
         })
         .await
+    }
+
+    /// The same question about a state that has changed since is answered no more. Returns those that had been allowed.
+    async fn void_changed(
+        &self,
+        tx: &mut Transaction,
+        new: &NewQuestion<'_>,
+        change: i64,
+    ) -> Result<Vec<String>, StoreError> {
+        let sql = "SELECT id, content, state FROM questions WHERE client = $1 AND name = $2 AND digest = $3 \
+                   AND content <> $4 AND turn = $5 AND state IN ('open', 'allowed') AND {stands} LIMIT 100";
+        let others = sqlx::query(self.timed(sql)).bind(new.client).bind(new.name).bind(new.digest);
+        let others = others.bind(new.content).bind(new.turn).fetch_all(&mut **tx).await?;
+        let mut void = Vec::new();
+        for row in others {
+            let (id, content, state): (String, String, String) =
+                (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+            if new.used.contains(&id) || stateless(&content) != stateless(new.content) {
+                continue;
+            }
+            let sql = "UPDATE questions SET state = 'void', change = $1 WHERE id = $2";
+            sqlx::query(sql).bind(change).bind(&id).execute(&mut **tx).await?;
+            if state == State::Allowed.name() {
+                void.push(id);
+            }
+        }
+        Ok(void)
     }
 
     /// A question.
@@ -264,30 +319,40 @@ impl Store {
         })
     }
 
-    /// Gives up what a conversation asked, since it went on without the answer.
-    pub(crate) async fn give_up(&self, client: &str, name: &str) -> Result<(), StoreError> {
+    /// Gives up what a conversation asked, since it went on without the answer. Returns what had been allowed.
+    pub(crate) async fn give_up(&self, client: &str, name: &str) -> Result<Vec<Question>, StoreError> {
         within(async {
             let mut tx = self.begin().await?;
             let change = next_change(&mut tx).await?;
+            let sql = format!(
+                "SELECT {COLUMNS} FROM questions WHERE client = $1 AND name = $2 AND turn >= 0 AND state = 'allowed'"
+            );
+            let allowed = sqlx::query(self.timed(&sql)).bind(client).bind(name).fetch_all(&mut *tx).await?;
+            let allowed = allowed.iter().map(read).collect::<Result<_, _>>()?;
             let sql = "UPDATE questions SET state = 'void', change = $1 \
                        WHERE client = $2 AND name = $3 AND turn >= 0 AND state IN ('open', 'allowed')";
             sqlx::query(sql).bind(change).bind(client).bind(name).execute(&mut *tx).await?;
-            Ok(tx.commit().await?)
+            tx.commit().await?;
+            Ok(allowed)
         })
         .await
     }
 
-    /// Marks what is over, and deletes what was over for so many milliseconds.
-    pub(crate) async fn expire(&self, age: i64) -> Result<(), StoreError> {
+    /// Marks what is over, and deletes what was over for so many milliseconds. Returns what had been allowed and was not used in time.
+    pub(crate) async fn expire(&self, age: i64) -> Result<Vec<Question>, StoreError> {
         within(async {
             let mut tx = self.begin().await?;
             let change = next_change(&mut tx).await?;
+            let sql = format!("SELECT {COLUMNS} FROM questions WHERE state = 'allowed' AND {{over}}");
+            let allowed = sqlx::query(self.timed(&sql)).fetch_all(&mut *tx).await?;
+            let allowed = allowed.iter().map(read).collect::<Result<_, _>>()?;
             let sql = "UPDATE questions SET state = 'expired', change = $1 \
                        WHERE state IN ('open', 'allowed') AND {over}";
             sqlx::query(self.timed(sql)).bind(change).execute(&mut *tx).await?;
             let sql = "DELETE FROM questions WHERE state NOT IN ('open', 'allowed') AND expires < {now} - $1";
             sqlx::query(self.timed(sql)).bind(age).execute(&mut *tx).await?;
-            Ok(tx.commit().await?)
+            tx.commit().await?;
+            Ok(allowed)
         })
         .await
     }
@@ -360,6 +425,24 @@ pub(crate) async fn use_question(store: &Store, tx: &mut Transaction, id: &str) 
         1 => Ok(()),
         _ => Err(StoreError::Withdrawn),
     }
+}
+
+/// Voids what was allowed, in the transaction that keeps the turn in which its call did not run.
+pub(crate) async fn void_question(tx: &mut Transaction, id: &str) -> Result<(), StoreError> {
+    let change = next_change(tx).await?;
+    let sql =
+        "UPDATE questions SET state = 'void', change = $1 WHERE id = $2 AND state IN ('open', 'allowed')";
+    sqlx::query(sql).bind(change).bind(id).execute(&mut **tx).await?;
+    Ok(())
+}
+
+/// What a question asks, without the state that it asks about.
+fn stateless(content: &str) -> Option<Value> {
+    let mut content: Value = serde_json::from_str(content).ok()?;
+    if let Some(Value::Object(own)) = content.get_mut(OWN) {
+        own.remove("state");
+    }
+    Some(content)
 }
 
 /// The number of the next change. Changes are kept in the order of their numbers.
@@ -466,8 +549,13 @@ mod tests {
                         stands: if stands { 3_600_000 } else { -1 },
                         turn: 0,
                         used: &[],
+                        most: Most { of_conversation: i64::MAX, of_client: i64::MAX },
                     };
-                    let (id, is_new) = store.ask(&new).await.unwrap().unwrap();
+                    let (id, is_new) = match store.ask(&new).await.unwrap() {
+                        Posed::Known(id) => (id, false),
+                        Posed::New { id, .. } => (id, true),
+                        full => panic!("{full:?}"),
+                    };
                     let open = [State::Open, State::Allowed];
                     let known =
                         model.iter().any(|q| q.id == id && q.name == name && q.what == what && q.is(&open));
@@ -504,12 +592,22 @@ mod tests {
                     }
                 }
                 Step::GiveUp(name) => {
-                    store.give_up("c", &name.to_string()).await.unwrap();
+                    let given_up = store.give_up("c", &name.to_string()).await.unwrap();
+                    let allowed = model.iter().filter(|q| q.name == name && q.is(&[State::Allowed]));
+                    let mut allowed: Vec<&str> = allowed.map(|q| q.id.as_str()).collect();
+                    allowed.sort_unstable();
+                    let mut found: Vec<&str> = given_up
+                        .iter()
+                        .filter(|q| q.state == State::Allowed)
+                        .map(|q| q.id.as_str())
+                        .collect();
+                    found.sort_unstable();
+                    assert_eq!(found, allowed, "{number}");
                     let open =
                         |q: &&mut Model| q.name == name && matches!(q.state, State::Open | State::Allowed);
                     model.iter_mut().filter(open).for_each(|q| q.state = State::Void);
                 }
-                Step::Sweep => store.expire(i64::MAX / 4).await.unwrap(),
+                Step::Sweep => drop(store.expire(i64::MAX / 4).await.unwrap()),
                 Step::Restart => {
                     drop(store);
                     store = Store::open(place).await.unwrap();

@@ -42,7 +42,7 @@ impl Person<'_> {
         format!("key-of-the-person-{}", self.1)
     }
 
-    fn open(&self) -> Vec<Value> {
+    pub(crate) fn open(&self) -> Vec<Value> {
         let (status, body) = self.0.get("/api/v1/approvals", &self.key());
         assert_eq!(status, 200, "{body}");
         serde_json::from_str::<Value>(&body).unwrap()["questions"].as_array().unwrap().clone()

@@ -5,6 +5,7 @@
 mod approvals;
 mod audited;
 mod contents;
+mod crowded;
 mod gateway;
 mod kept;
 mod log;
@@ -16,6 +17,7 @@ mod servers_attacked;
 mod servers_listening;
 mod servers_polled;
 mod servers_rounds;
+mod stale;
 mod stores;
 mod upstream;
 

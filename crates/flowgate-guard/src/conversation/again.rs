@@ -114,6 +114,7 @@ impl Conversation {
             Input::Stop => {
                 self.stop();
                 judged.extend(self.judged());
+                self.give_up_approved("");
             }
             Input::Decided(decision) => self.decided(*decision),
             Input::Postponed => judged.extend(self.postpone().judged),

@@ -1,13 +1,16 @@
 //! The calls of a step: read, filled, judged, asked about, run or refused, one after the other.
 
 use flowgate::label::Label;
-use flowgate::monitor::{Attribution, Judgement, Outcome, Permit, Question, Source as Influencing, Verdict};
+use flowgate::monitor::{
+    Attribution, Denial, Judgement, Outcome, Permit, Question, Reason, ReasonKind, Source as Influencing,
+    Verdict,
+};
 use flowgate::trace::{self, Body, Call, Entry, EventId, Output, Tool};
 use flowgate_lm::chat::{Completion, Part, Request, ToolCall, ToolChoice};
 use serde_json::{Map, Value, json};
 
 use super::phase::{Filling, Level, Phase};
-use super::{Conversation, Ended, Judged, Method, Need, Settings, ToolAnswer, stops};
+use super::{Conversation, Ended, Judged, Method, Need, Settings, ToolAnswer, Void, stops};
 use crate::approve::{Ask, Decision, Excerpt};
 use crate::journal::Input;
 use crate::links;
@@ -304,9 +307,18 @@ impl Conversation {
                 Some(Need::Run(authorized))
             }
             Err(denial) => {
+                self.void_if_approved(&denial);
                 self.refuse(index, denial.judgement(), "deny");
                 None
             }
+        }
+    }
+
+    /// The call was allowed by a person, and is denied now.
+    fn void_if_approved(&mut self, denial: &Denial) {
+        if let Some((tool, digest)) = self.approved.take() {
+            let reasons = denial.judgement().reasons.clone();
+            self.turn.void.push(Void { tool, digest, reasons, cause: "judged again".to_owned() });
         }
     }
 
@@ -324,7 +336,11 @@ impl Conversation {
     }
 
     pub(super) fn refuse_asked(&mut self, index: usize, question: &Question, decision: Decision) {
-        let verdict = if decision != Decision::Refuse { "no answer" } else { "refused by a person" };
+        let verdict = match decision {
+            Decision::Refuse => "refused by a person",
+            Decision::Unasked => "nobody was asked, since too many questions are open",
+            Decision::Allow | Decision::Silent | Decision::Later => "no answer",
+        };
         self.refuse(index, question.judgement(), verdict);
     }
 
@@ -339,15 +355,20 @@ impl Conversation {
             return;
         }
         self.turn.spent.allowed += 1;
+        self.approved = question.call().map(|call| (call.tool.clone(), self.settings.key.digest_of(call)));
         match self.monitor.approve(*question) {
             Ok(permit) => self.phase = Phase::Redeeming { index, permit: Box::new(permit) },
-            Err(denial) => self.refuse(index, denial.judgement(), "deny"),
+            Err(denial) => {
+                self.void_if_approved(&denial);
+                self.refuse(index, denial.judgement(), "deny");
+            }
         }
     }
 
     /// A tool has answered.
     pub fn ran(&mut self, answer: ToolAnswer) {
         self.put(|| Input::Ran(answer.clone()));
+        self.approved = None;
         if let Phase::Running { index, event } = self.phase {
             self.answered(index, event, answer);
         }
@@ -415,6 +436,9 @@ impl Conversation {
             }
         }
         let arguments = call.and_then(|call| call.arguments.clone().ok()).unwrap_or_default();
+        let reasons_carry: Vec<Label> =
+            judgement.reasons.iter().map(|reason| self.reason_carries(reason, judgement.decided)).collect();
+        let carries = reasons_carry.iter().fold(judgement.decided, |all, label| all.join(label));
         Ask {
             tool: call.map_or_else(|| Tool::local(""), |call| call.tool.clone()),
             arguments: Value::Object(arguments),
@@ -423,8 +447,33 @@ impl Conversation {
             reasons: judgement.reasons.clone(),
             excerpts,
             digest: self.settings.key.digest(question),
+            state: match question.state() {
+                state if state.is_empty() => state,
+                state => self.settings.key.nonce_of(&state),
+            },
+            carries: self.monitor.to_names(&carries),
+            reasons_carry: reasons_carry.iter().map(|label| self.monitor.to_names(label)).collect(),
             expires: self.settings.expires,
         }
+    }
+}
+
+impl Conversation {
+    /// What a reason carries: what it names, and at least what the verdict does if it names nothing.
+    fn reason_carries(&self, reason: &Reason, decided: Label) -> Label {
+        // What a rule says of a match may quote it.
+        if reason.regions.is_empty() || matches!(reason.kind, ReasonKind::Rule | ReasonKind::RuleError) {
+            return decided;
+        }
+        let regions = reason.regions.iter().map(|(region, _)| {
+            let document = self.monitor.trace().event(region.event).map(|event| &event.document);
+            let named = document.and_then(|document| {
+                let node = (0..document.nodes().len()).find(|node| document.path(*node) == region.path)?;
+                Some(document.label_of(node))
+            });
+            named.unwrap_or_else(|| self.monitor.policy().space().top())
+        });
+        regions.fold(Label::BOTTOM, |all, label| all.join(&label))
     }
 }
 

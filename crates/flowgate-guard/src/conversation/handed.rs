@@ -12,7 +12,7 @@ use flowgate::trace::{Body, Entry, EventId, Output, Tool};
 use flowgate_lm::chat::Part;
 use serde_json::Value;
 
-use super::{Conversation, Phase, stops};
+use super::{Conversation, Phase, Void, stops};
 use crate::catalogue::{Offered, Words};
 use crate::journal::Input;
 use crate::view::{Answer, Item};
@@ -26,12 +26,14 @@ pub struct Handed {
     pub tool: Tool,
     /// Its arguments: the canonical print of what was judged.
     pub arguments: String,
+    /// If a person allowed it: what stands for the call in the question.
+    pub approved: Option<String>,
 }
 
 impl From<&Authorized> for Handed {
     fn from(call: &Authorized) -> Self {
         let (id, tool) = (call.call().id.clone(), call.call().tool.clone());
-        Self { id, tool, arguments: call.arguments_json() }
+        Self { id, tool, arguments: call.arguments_json(), approved: None }
     }
 }
 
@@ -46,8 +48,28 @@ impl Conversation {
         self.put(|| Input::HandOver);
         let Phase::Running { index, event } = self.phase else { return };
         self.said = self.said.join(&self.step().map_or(self.base, |step| step.label));
-        self.turn.calls.push(Handed::from(&call));
+        let approved = self.approved.take().map(|(_, digest)| digest);
+        self.turn.calls.push(Handed { approved, ..Handed::from(&call) });
         self.answer(index, Answer::Handed(event));
+    }
+
+    /// An approved call that was [to run](super::Need::Run) does not: a record says why.
+    pub fn note_void(&mut self, cause: &str) {
+        if let Some((tool, digest)) = self.approved.take() {
+            self.turn.void.push(Void { tool, digest, reasons: Vec::new(), cause: cause.to_owned() });
+        }
+    }
+
+    /// Approved calls of a turn that is not finished, and will not run: taken out, since `cause` has ended the turn.
+    pub fn give_up_approved(&mut self, cause: &str) -> Vec<Void> {
+        self.note_void(cause);
+        let mut void = std::mem::take(&mut self.turn.void);
+        for call in &mut self.turn.calls {
+            let Some(digest) = call.approved.take() else { continue };
+            let (tool, reasons) = (call.tool.clone(), Vec::new());
+            void.push(Void { tool, digest, reasons, cause: cause.to_owned() });
+        }
+        void
     }
 
     /// Whether calls of the last message run elsewhere.

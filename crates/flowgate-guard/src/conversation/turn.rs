@@ -24,6 +24,8 @@ pub struct Turn {
     pub disarmed: Vec<(String, String, String)>,
     /// The calls that were judged, in order, whatever became of them.
     pub judged: Vec<Judged>,
+    /// Approved calls that did not run.
+    pub void: Vec<Void>,
     /// What it took.
     pub spent: Spent,
     /// Why it ended, if not because the model had said its last word.
@@ -47,6 +49,19 @@ pub struct Judged {
     pub digest: String,
     /// How many events there were.
     pub event: usize,
+}
+
+/// A call that a person allowed and that did not run all the same.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Void {
+    /// The tool.
+    pub tool: Tool,
+    /// Stands for the tool and its arguments.
+    pub digest: String,
+    /// What the monitor said when it judged the call again; empty if something else kept it from running.
+    pub reasons: Vec<Reason>,
+    /// What kept it from running.
+    pub cause: String,
 }
 
 /// Something that the model said to the user.

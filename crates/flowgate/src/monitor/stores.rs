@@ -24,7 +24,10 @@ struct State {
     /// `None` for the store of all undeclared tools of a server.
     declared: Option<usize>,
     label: Label,
+    /// How often this session has written to it.
     version: u64,
+    /// How often others have, as far as is known.
+    others: u64,
     /// Stands for the last write that other sessions can know of; empty if there is none.
     stamp: String,
     /// Whether this session has written since.
@@ -58,7 +61,7 @@ impl Stores {
         known.unwrap_or_else(|| {
             let (server, label) = (server.cloned(), Label::BOTTOM);
             let (stamp, is_written) = (String::new(), false);
-            self.states.push(State { server, declared, label, version: 0, stamp, is_written });
+            self.states.push(State { server, declared, label, version: 0, others: 0, stamp, is_written });
             self.changes += 1;
             self.states.len() - 1
         })
@@ -166,7 +169,7 @@ impl Stores {
         self.raise(&[index], &known.label);
         if let Some(state) = self.states.get_mut(index).filter(|state| state.stamp != known.stamp) {
             known.stamp.clone_into(&mut state.stamp);
-            state.version += 1;
+            state.others += 1;
             self.changes += 1;
         }
     }
@@ -182,7 +185,7 @@ impl Stores {
     pub(super) fn raise_all(&mut self, label: &Label) {
         self.floor = self.floor.join(label);
         self.changes += 1;
-        self.states.iter_mut().for_each(|state| state.version += 1);
+        self.states.iter_mut().for_each(|state| state.others += 1);
     }
 
     /// The join of what the stores carry.
@@ -191,13 +194,28 @@ impl Stores {
         states.fold(self.floor, |label, state| label.join(&state.label))
     }
 
-    /// How often each of the stores that an access touches has been written to.
+    /// Whether a `store` statement declares it.
+    pub(super) fn is_declared(&self, store: usize) -> bool {
+        self.states.get(store).is_some_and(|state| state.declared.is_some())
+    }
+
+    /// How often other sessions have written to each of these stores.
+    pub(super) fn versions_of_others(&self, stores: &[usize]) -> Vec<(usize, u64)> {
+        stores.iter().filter_map(|index| Some((*index, self.states.get(*index)?.others))).collect()
+    }
+
+    /// Whether no other session has written to the stores since.
+    pub(super) fn unchanged_by_others(&self, versions: &[(usize, u64)]) -> bool {
+        versions.iter().all(|(index, others)| self.states.get(*index).is_some_and(|s| s.others == *others))
+    }
+
+    /// How often this session has written to each of the stores that an access touches.
     pub(super) fn versions(&self, access: &Access) -> Vec<(usize, u64)> {
         let touched = access.writes.iter().chain(&access.reads);
         touched.filter_map(|index| Some((*index, self.states.get(*index)?.version))).collect()
     }
 
-    /// Whether none of the stores has been written to since.
+    /// Whether this session has written to none of the stores since.
     pub(super) fn unchanged(&self, versions: &[(usize, u64)]) -> bool {
         versions.iter().all(|(index, version)| self.states.get(*index).is_some_and(|s| s.version == *version))
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::attribution::Attribution;
+use super::references::Versions;
 use crate::label::Label;
 use crate::policy::{Action, Span};
 use crate::trace::{Call, Entry, EventId, Region};
@@ -243,8 +244,10 @@ pub struct Question {
     pub(super) judgement: Judgement,
     /// The place that the call would have had.
     pub(super) event: EventId,
-    /// The stores that the call touches, and how often each had been written to.
+    /// The stores that the call touches, and how often this session had written to each.
     pub(super) stores: Vec<(usize, u64)>,
+    /// The stores to whose state the call refers, and how often other sessions had written to each.
+    pub(super) referred: Versions,
     /// The monitor that asks.
     pub(super) home: Arc<()>,
 }
@@ -253,6 +256,12 @@ impl Question {
     /// How the call was judged.
     pub fn judgement(&self) -> &Judgement {
         &self.judgement
+    }
+
+    /// The state to which the call refers: another text if other sessions have written to it since, and an empty one if it refers to
+    /// none.
+    pub fn state(&self) -> String {
+        self.referred.iter().map(|(store, others)| format!("{store}:{others};")).collect()
     }
 
     /// The call that would run, exactly.

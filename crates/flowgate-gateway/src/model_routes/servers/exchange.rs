@@ -22,7 +22,6 @@ pub(crate) use super::way::broken_off;
 use super::way::{Way, refusal};
 use super::{Put, Told};
 use crate::approvals::{Answered, Asked, Asker};
-use crate::audit::Event;
 use crate::log::{self, millis};
 use crate::mcp::{ASKABLE, LISTEN, Limits, Out, Said};
 use crate::model_routes::clients::{AtWork, Known, Listening};
@@ -486,11 +485,17 @@ impl<'e> Exchange<'e> {
             self.note_tools(session, &mut said)?;
             while let Some(at) = said.iter().position(|out| matches!(out, Out::Ask(_))) {
                 let Out::Ask(question) = said.remove(at) else { continue };
-                let answer = self.decide(session, &question);
-                // Meanwhile it may have been withdrawn what the policy consents to.
+                let (answer, allowed) = self.decide(session, &question);
+                // Meanwhile it may have been withdrawn what the policy consents to, and others may have written to stores.
                 session.conversation.withdraw(&routes.approvals.withdrawn(&client.spec)?);
+                routes.sessions.recall_stores(client, session)?;
                 let decided = Told::Decided { question, said: answer };
-                said.extend(self.tell(session, decided));
+                let mut out = self.tell(session, decided);
+                if let Some(asked) = allowed {
+                    self.stop(session, &mut out);
+                    self.note_approved(session, &asked, &out);
+                }
+                said.extend(out);
             }
             self.stop(session, &mut said);
             self.note_ran(session, &said);
@@ -505,17 +510,21 @@ impl<'e> Exchange<'e> {
             Ok(()) => routes.sessions.keep(client, &found, &mut held),
             Err(error) => Err(routes.sessions.give_up(&found, &mut held, error)),
         };
+        if kept.is_err() {
+            routes.take_back(events);
+        }
         drop(held);
         done.and_then(|(said, _)| kept.map(|()| said))
     }
 
     pub(super) fn tell(&self, session: &mut Session, what: Told) -> Vec<Out> {
         let spec = &self.request.client.spec;
-        if let Told::Client { text, .. } = &what {
-            self.note_answer(session, text);
-        }
+        let accepted = match &what {
+            Told::Client { text, .. } => self.note_answer(session, text),
+            _ => None,
+        };
         let put = Put { server: self.request.server.name.clone(), what };
-        let (said, judged) = session.put(spec, put);
+        let (mut said, judged) = session.put(spec, put);
         let mut verdicts = self.verdicts.get();
         verdicts.count(&judged);
         self.verdicts.set(verdicts);
@@ -526,28 +535,31 @@ impl<'e> Exchange<'e> {
                 self.note_question(session, text);
             }
         }
+        if let Some(asked) = accepted {
+            self.stop(session, &mut said);
+            self.note_approved(session, &asked, &said);
+        }
         said
     }
 
-    /// Asks people whether a call may run.
-    fn decide(&self, session: &mut Session, question: &str) -> Said {
+    /// Asks people whether a call may run: what they say, and if it is a yes, the question.
+    fn decide(&self, session: &mut Session, question: &str) -> (Said, Option<Asked>) {
         let Request { client, server, conversation, .. } = self.request;
-        let Some(found) = session.question(&server.name, question) else { return Said::Nothing };
+        let Some(found) = session.question(&server.name, question) else { return (Said::Nothing, None) };
         let ask = session.conversation.ask(found);
         let asker =
             Asker { client: &client.spec, conversation, turns: BESIDE, waiting: self.waiting, key: None };
         let Answered { decision, asked } = self.routes.approvals.ask(asker, &ask, &session.used);
         match (decision, asked) {
             (Decision::Allow, Some(asked)) => {
-                let Asked { digest, tool, .. } = asked.clone();
-                let used = Event::ApprovalUsed { conversation: conversation.clone(), tool, digest };
-                session.events.push(used.into());
-                session.used.push(asked);
-                Said::Yes
+                // Another call of this message with the same arguments is another question.
+                session.used.push(asked.clone());
+                (Said::Yes, Some(asked))
             }
-            (Decision::Refuse, _) => Said::No,
-            (Decision::Later, Some(asked)) => Said::NotYet(asked.id),
-            _ => Said::Nothing,
+            (Decision::Refuse, _) => (Said::No, None),
+            (Decision::Later, Some(asked)) => (Said::NotYet(asked.id), None),
+            (Decision::Unasked, _) => (Said::Unasked, None),
+            _ => (Said::Nothing, None),
         }
     }
 

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::exchange::{Exchange, Request, is_own};
-use crate::approvals::content;
+use crate::approvals::{Asked, content};
 use crate::audit::{Answer, Event};
 use crate::mcp::Out;
 use crate::model_routes::sessions::Session;
@@ -38,8 +38,27 @@ impl Exchange<'_> {
         session.events.extend(ran.map(Note::from));
     }
 
-    /// Records what the person in front of the client says.
-    pub(super) fn note_answer(&self, session: &mut Session, text: &str) {
+    /// Records what has come of a call that a person has allowed: whether it goes to its server.
+    pub(super) fn note_approved(&self, session: &mut Session, asked: &Asked, said: &[Out]) {
+        let Request { client, conversation, .. } = self.request;
+        let (tool, digest) = (asked.tool.clone(), asked.digest.clone());
+        if said.iter().any(|out| matches!(out, Out::Server(_))) {
+            let conversation = conversation.clone();
+            return session.events.push(Event::ApprovalUsed { conversation, tool, digest }.into());
+        }
+        let is_it = |used: &Asked| used.id == asked.id;
+        if let Some(at) = session.used.iter().position(is_it) {
+            let asked = session.used.remove(at);
+            session.void.push(asked);
+        }
+        let stopped = self.routes.approvals.stops(&client.spec, conversation, &tool);
+        let cause = stopped.unwrap_or_else(|| "the call was refused when it was judged again".to_owned());
+        let (conversation, reasons) = (conversation.clone(), Vec::new());
+        session.events.push(Event::ApprovalVoid { conversation, tool, digest, cause, reasons }.into());
+    }
+
+    /// Records what the person in front of the client says. If it is a yes, returns the question.
+    pub(super) fn note_answer(&self, session: &mut Session, text: &str) -> Option<Asked> {
         let message: Value = serde_json::from_str(text).unwrap_or_default();
         let (name, action) = match message.pointer("/params/requestState") {
             Some(name) => {
@@ -51,7 +70,7 @@ impl Exchange<'_> {
         };
         let Request { client, server, conversation, .. } = self.request;
         let found = name.and_then(Value::as_str).and_then(|name| session.question(&server.name, name));
-        let Some(ask) = found.map(|question| session.conversation.ask(question)) else { return };
+        let ask = found.map(|question| session.conversation.ask(question))?;
         let is_yes = action == Some(&json!("accept"));
         let decided = Event::Decided {
             conversation: conversation.clone(),
@@ -61,9 +80,7 @@ impl Exchange<'_> {
             answer: if is_yes { Answer::Allow } else { Answer::Deny },
         };
         session.events.push(decided.into());
-        if is_yes {
-            let (conversation, tool, digest) = (conversation.clone(), ask.tool.to_string(), ask.digest);
-            session.events.push(Event::ApprovalUsed { conversation, tool, digest }.into());
-        }
+        // The question is none of the store's, and has no name there.
+        is_yes.then(|| Asked { id: String::new(), digest: ask.digest, tool: ask.tool.to_string() })
     }
 }

@@ -1,0 +1,237 @@
+//! The state that a question refers to.
+//!
+//! A person approves of a call as it was shown. What other sessions write afterwards makes the answer stale only if the call refers
+//! to it: the tool reads the store by declaration, or an argument names something that this session read from the store, such as
+//! the id of a draft. A store that nobody declared is shared by all tools of its server, so that a write alone says nothing about
+//! the call. Writes of the session itself are counted for every store that the tool touches.
+
+use std::collections::HashSet;
+
+use serde_json::{Number, Value};
+
+use super::Monitor;
+use super::stores::Access;
+use crate::trace::{Body, Call, Content, Event, Step};
+
+/// The most values of one call that are compared. A call with more refers to every store that it touches.
+const MAX_VALUES: usize = 64;
+/// The longest value that is searched for inside a text.
+const MAX_IDENTIFIER: usize = 128;
+
+/// How often other sessions had written to each of some stores.
+pub(super) type Versions = Vec<(usize, u64)>;
+
+/// The values of a call's arguments.
+#[derive(Debug, Default)]
+struct Values {
+    all: HashSet<String>,
+    /// Those that are recognised inside a text as well: they have a digit and no white space.
+    identifiers: Vec<String>,
+}
+
+impl Monitor {
+    /// The stores to whose state a call refers, among those that it touches.
+    pub(super) fn referred(&self, call: &Call, access: &Access) -> Versions {
+        let values = call.arguments.as_ref().map_or(None, |arguments| Values::of(arguments.values()));
+        let mut touched: Vec<usize> = access.reads.iter().chain(&access.writes).copied().collect();
+        touched.sort_unstable();
+        touched.dedup();
+        touched.retain(|store| {
+            let reads_by_declaration = self.stores.is_declared(*store) && access.reads.contains(store);
+            reads_by_declaration || values.as_ref().is_none_or(|values| self.was_read(*store, values))
+        });
+        self.stores.versions_of_others(&touched)
+    }
+
+    /// Whether one of the values stands in what this session has read from a store.
+    fn was_read(&self, store: usize, values: &Values) -> bool {
+        if values.all.is_empty() {
+            return false;
+        }
+        let is_read = |event: &&Event| {
+            let access = event.call.and_then(|call| self.accesses.get(&call));
+            matches!(event.body, Body::Output(_))
+                && access.is_some_and(|access| access.reads.contains(&store))
+        };
+        self.trace.events().iter().filter(is_read).any(|event| {
+            event.document.nodes().iter().any(|node| {
+                let is_key = matches!(&node.step, Step::Key(key) if values.all.contains(&**key));
+                is_key || matches!(&node.content, Content::Scalar(value) if values.stand_in(value))
+            })
+        })
+    }
+}
+
+impl Values {
+    /// The values below these; none if there are too many to compare.
+    fn of<'v>(arguments: impl Iterator<Item = &'v Value>) -> Option<Self> {
+        let (mut values, mut rest) = (Self::default(), arguments.collect::<Vec<_>>());
+        while let Some(value) = rest.pop() {
+            let print = match value {
+                Value::String(text) => text.clone(),
+                Value::Number(number) => print(number),
+                Value::Array(list) => {
+                    rest.extend(list);
+                    continue;
+                }
+                Value::Object(object) => {
+                    rest.extend(object.values());
+                    continue;
+                }
+                Value::Null | Value::Bool(_) => continue,
+            };
+            if !print.is_empty() {
+                values.all.insert(print);
+            }
+            if values.all.len() > MAX_VALUES {
+                return None;
+            }
+        }
+        let is_identifier = |value: &&String| {
+            value.len() <= MAX_IDENTIFIER
+                && value.chars().any(|c| c.is_ascii_digit())
+                && !value.chars().any(char::is_whitespace)
+        };
+        values.identifiers = values.all.iter().filter(is_identifier).cloned().collect();
+        Some(values)
+    }
+
+    fn stand_in(&self, value: &Value) -> bool {
+        match value {
+            Value::String(text) => {
+                self.all.contains(text)
+                    || self.identifiers.iter().any(|identifier| is_word_of(identifier, text))
+            }
+            Value::Number(number) => self.all.contains(&print(number)),
+            _ => false,
+        }
+    }
+}
+
+/// 20.0 and 20 are the same number to most tools.
+fn print(number: &Number) -> String {
+    number.as_f64().filter(|_| number.is_f64()).map_or_else(|| number.to_string(), |float| float.to_string())
+}
+
+/// Whether a text has a value with neither a letter nor a digit next to it.
+fn is_word_of(value: &str, text: &str) -> bool {
+    text.match_indices(value).any(|(at, _)| {
+        let before = text.get(..at).and_then(|text| text.chars().next_back());
+        let after = text.get(at + value.len()..).and_then(|text| text.chars().next());
+        !before.is_some_and(char::is_alphanumeric) && !after.is_some_and(char::is_alphanumeric)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::monitor::{Question, Verdict};
+    use crate::policy::Policy;
+    use crate::trace::{Entry, Output, Tool};
+
+    const LATTICE: &str = "lattice integrity: trusted < untrusted < unknown\n";
+    const RULES: &str = r#"
+label out.content as trusted if:
+    (out: ToolOutput)
+require top if:
+    (call: ToolCall) is tool:bank/list
+ask "a person decides" if:
+    (call: ToolCall)
+    call is tool:r"bank/send|mail/send|bank/edit"
+require untrusted if:
+    (call: ToolCall) is tool:r"bank/send|mail/send|bank/edit"
+"#;
+
+    fn call(tool: &str, arguments: &Value) -> Call {
+        let (server, name) = tool.split_once('/').unwrap();
+        Call::from_json(format!("{tool} {arguments}"), Tool::of(server, name), &arguments.to_string())
+    }
+
+    /// A session that has listed what the bank has, and asks whether a call may run.
+    fn asked(policy: &Arc<Policy>, listed: &Value, tool: &str, arguments: &Value) -> (Monitor, Question) {
+        let mut monitor = Monitor::new(Arc::clone(policy));
+        let list = call("bank/list", &json!({}));
+        let id = list.id.clone();
+        let Verdict::Permit(permit) = monitor.judge(list) else { panic!("{tool}") };
+        monitor.redeem(permit).unwrap();
+        let output =
+            Output { call_id: id, tool: None, content: listed.clone(), structured: None, is_error: false };
+        monitor.push(Entry::from(Body::Output(output))).unwrap();
+        // Others must not take the reservation of this session for a write of theirs.
+        monitor.stamp("own");
+        let Verdict::Confirm(question) = monitor.judge(call(tool, arguments)) else { panic!("{tool}") };
+        (monitor, question)
+    }
+
+    /// What another session remembers in which this call has run.
+    fn elsewhere(policy: &Arc<Policy>, before: &Value, tool: &str) -> Value {
+        let mut monitor = Monitor::new(Arc::clone(policy));
+        monitor.recall(before).unwrap();
+        match monitor.judge(call(tool, &json!({}))) {
+            Verdict::Permit(permit) => drop(monitor.redeem(permit).unwrap()),
+            Verdict::Confirm(question) => {
+                let permit = monitor.approve(question).unwrap();
+                monitor.redeem(permit).unwrap();
+            }
+            Verdict::Deny(denial) => panic!("{denial:?}"),
+        }
+        monitor.stamp("other");
+        monitor.remember()
+    }
+
+    #[test]
+    fn only_what_a_question_refers_to_makes_it_stale() {
+        let undeclared = "";
+        let written = "store money: written by bank/send, bank/edit\n";
+        let read = "store drafts: written by bank/edit, read by bank/send, bank/list\n";
+        let listed = "store drafts: written by bank/edit, bank/send, read by bank/list\n";
+        let (ids, text) = (json!([{"id": 7, "for": "ann"}]), json!("draft 7 is for Ann"));
+        let (pay, draft) = (json!({"to": "bob", "amount": 20}), json!({"id": 7}));
+        // The declarations, what was listed, the call that is asked about, the call of another session, and whether it is stale.
+        let rows = [
+            (undeclared, &ids, "bank/send", &pay, "bank/send", false),
+            (undeclared, &ids, "bank/send", &pay, "bank/edit", false),
+            (undeclared, &text, "bank/send", &pay, "bank/list", false),
+            (undeclared, &ids, "bank/send", &draft, "bank/edit", true),
+            (undeclared, &text, "bank/send", &draft, "bank/edit", true),
+            (undeclared, &ids, "bank/send", &json!({"id": "7"}), "bank/edit", true),
+            (undeclared, &ids, "bank/send", &json!({"all": [{"id": 7.0}]}), "bank/edit", true),
+            (undeclared, &ids, "bank/send", &json!({"to": "ann"}), "bank/edit", true),
+            (undeclared, &json!({"d-1": {}}), "bank/send", &json!({"id": "d-1"}), "bank/edit", true),
+            (undeclared, &json!("draft 77, v7, 7th"), "bank/send", &draft, "bank/edit", false),
+            // Another server has another store.
+            (undeclared, &ids, "mail/send", &draft, "bank/edit", false),
+            (undeclared, &ids, "bank/send", &draft, "mail/send", false),
+            // Nobody reads what is only written to.
+            (written, &ids, "bank/send", &pay, "bank/send", false),
+            (read, &ids, "bank/send", &pay, "bank/edit", true),
+            (read, &ids, "bank/edit", &pay, "bank/edit", false),
+            (listed, &ids, "bank/send", &pay, "bank/edit", false),
+            (listed, &ids, "bank/send", &draft, "bank/edit", true),
+        ];
+        for (number, (stores, output, tool, arguments, other, is_stale)) in rows.into_iter().enumerate() {
+            let policy = Arc::new(Policy::parse(&format!("{LATTICE}{stores}{RULES}")).unwrap());
+            let (mut monitor, question) = asked(&policy, output, tool, arguments);
+            let record = elsewhere(&policy, &monitor.remember(), other);
+            monitor.recall(&record).unwrap();
+            let approved = monitor.approve(question);
+            let why = approved
+                .as_ref()
+                .err()
+                .map(|denial| denial.judgement().reasons.last().unwrap().message.clone());
+            assert_eq!(why.is_some(), is_stale, "{number}: {why:?}");
+            assert!(why.is_none_or(|why| why.contains("has changed since the question")), "{number}");
+        }
+        // With too many values to compare, every store counts that is touched.
+        let policy = Arc::new(Policy::parse(&format!("{LATTICE}{RULES}")).unwrap());
+        let many: Value = (0..=MAX_VALUES).map(|number| json!(format!("v-{number}"))).collect();
+        let (mut monitor, question) = asked(&policy, &ids, "bank/send", &json!({"all": many}));
+        let record = elsewhere(&policy, &monitor.remember(), "bank/edit");
+        monitor.recall(&record).unwrap();
+        assert!(monitor.approve(question).is_err());
+    }
+}
