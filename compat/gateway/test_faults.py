@@ -45,7 +45,7 @@ UPSTREAMS = {
     "sends no JSON": (lambda c: c.sendall(head("200 OK", 5) + b"<xml>"), {502}),
     "sends another shape": (lambda c: c.sendall(head("200 OK", 2) + b"[]"), {502}),
     "fails": (lambda c: c.sendall(head("500 Oh no", 0)), {502}),
-    "is busy": (lambda c: c.sendall(head("429 Too Many Requests", 0)), {429}),
+    "is busy": (lambda c: c.sendall(head("429 Too Many Requests", 0)), {502}),
     "stops in the middle": (lambda c: c.sendall(head("200 OK", len(WHOLE)) + WHOLE[:-40]), {502}),
     "resets in the middle": (lambda c: (c.sendall(head("200 OK", len(WHOLE)) + WHOLE[:-40]), reset(c)), {502}),
     "stops in the middle of a stream": (lambda c: c.sendall(head("200 OK", kind="text/event-stream") + BEGUN), {502}),

@@ -128,3 +128,94 @@ fn what_cannot_be_used_is_said_in_one_line() {
     check(&["true"], &["--pins", "no-such-file"], "run once with --accept-new");
     check(&["true"], &["--accept-new"], "--pins");
 }
+
+/// A server that is to answer a call ends instead, or writes what cannot be read, at a place that a private note chooses.
+const FAILING: &str = r#"
+import json, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    if asked.get("method") == "tools/list":
+        tool = lambda name: {"name": name, "inputSchema": {"type": "object"}}
+        result = {"tools": [tool("note"), tool("size"), tool("post")]}
+    elif asked.get("method") == "tools/call":
+        how = asked["params"]["arguments"].get("how")
+        head = '{"jsonrpc":"2.0","id":%s,"result":' % asked["id"]
+        lines = {"twice": head + '{"a":"%s","b":1,"b":2}}' % ("x" * 4803),
+                 "surrogate": head + '{"content":[{"type":"text","text":"xx\\ud800"}]}}',
+                 "large": head + '"%s"}' % ("x" * (5 << 20)),
+                 "cut": head + '{"cont'}
+        if how == "end":
+            sys.exit(3)
+        if how:
+            print(lines[how], flush=True)
+            continue
+        result = {"content": [{"type": "text", "text": "done"}]}
+    else:
+        continue
+    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
+"#;
+
+const NOTES: &str = "lattice secrecy: public < private
+label tool as public if:
+    (tool: Tool)
+label out.content as private if:
+    (out: ToolOutput) is tool:notes/note
+label out.content as public if:
+    (out: ToolOutput) is tool:notes/size
+label out.content as public if:
+    (out: ToolOutput) is tool:notes/post
+require private if:
+    (call: ToolCall) is tool:notes/*
+require public else deny if:
+    (call: ToolCall) is tool:notes/post
+";
+
+/// One message for every failure, and the label of the tool: here, and at the other servers of the client.
+#[test]
+fn a_call_that_fails_says_nothing_and_carries_the_label_of_its_tool() {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("mcp-failing");
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    let policy = folder.join("notes.flow");
+    std::fs::write(&policy, NOTES).unwrap();
+    let mut told: Option<Value> = None;
+    for how in ["twice", "surrogate", "large", "cut", "end"] {
+        for (tool, may_post) in [("note", false), ("size", true)] {
+            let session = folder.join(format!("{how}-{tool}.json"));
+            let mut children = Vec::new();
+            let mut begin = || {
+                let mut command = Command::new(env!("CARGO_BIN_EXE_flowgate"));
+                command.arg("mcp").arg("--policy").arg(&policy).arg("--session").arg(&session);
+                command.args(["--name", "notes", "--", "python3", "-c", FAILING]);
+                let mut child = command
+                    .stdin(Stdio::piped())
+                    .stdout(Stdio::piped())
+                    .stderr(Stdio::null())
+                    .spawn()
+                    .unwrap();
+                let mut input = child.stdin.take().unwrap();
+                let mut output = BufReader::new(child.stdout.take().unwrap());
+                children.push(child);
+                let mut ask = move |message: &Value| {
+                    writeln!(input, "{message}").unwrap();
+                    let mut line = String::new();
+                    output.read_line(&mut line).unwrap();
+                    serde_json::from_str::<Value>(&line).unwrap()
+                };
+                assert_eq!(ask(&list())["result"]["tools"][0]["name"], "note");
+                ask
+            };
+            let (mut first, mut second) = (begin(), begin());
+            let answer = first(&call(7, tool, &json!({"how": how})));
+            assert_eq!(*told.get_or_insert_with(|| answer.clone()), answer, "{how} {tool}");
+            let posted = second(&call(8, "post", &json!({})));
+            let is_posted = posted["result"]["content"][0]["text"] == "done";
+            assert_eq!(is_posted, may_post, "{how} {tool}: {posted}");
+            drop((first, second));
+            for mut child in children {
+                child.wait().unwrap();
+            }
+        }
+    }
+    assert_eq!(told.unwrap()["result"]["isError"], true);
+}

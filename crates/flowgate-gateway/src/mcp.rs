@@ -26,6 +26,7 @@ mod session;
 mod subscriptions;
 #[cfg(test)]
 mod tests;
+mod unanswered;
 mod unasked;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -179,6 +180,8 @@ struct Running {
     kind: Kind,
     /// By what its progress is told.
     progress: Option<Value>,
+    /// Whether the client was told of progress, and so has seen something of the answer.
+    has_progressed: bool,
     /// Whether the client is told what the answer carries.
     tells_label: bool,
     /// How it was sent, if it can come again.
@@ -188,7 +191,15 @@ struct Running {
 impl Running {
     /// One that tells nothing before its answer, and does not come again.
     fn plain(tool: Tool, call_id: String) -> Self {
-        Self { tool, call_id, kind: Kind::Content, progress: None, tells_label: false, sent: None }
+        Self {
+            tool,
+            call_id,
+            kind: Kind::Content,
+            progress: None,
+            has_progressed: false,
+            tells_label: false,
+            sent: None,
+        }
     }
 }
 
@@ -290,15 +301,32 @@ impl Proxy {
         }
     }
 
-    /// The server has ended: whoever still waits is told so.
-    pub fn ended(&mut self) -> Vec<Out> {
+    /// The server has ended: every request that waits has no answer.
+    pub fn ended(&mut self, session: &mut dyn Session) -> Vec<Out> {
         self.asking.clear();
-        let waiting = std::mem::take(&mut self.asked).into_keys();
-        waiting.map(|id| Out::Client(error(Some(&id), REFUSED, "the server has ended", None))).collect()
+        let waiting = std::mem::take(&mut self.asked);
+        let out = waiting.iter().flat_map(|(id, asked)| {
+            let class = "the server has ended";
+            self.unanswered(session, id, asked, class)
+        });
+        let out = out.collect();
+        self.under_their_names(out)
     }
 
-    /// The server will not answer this request, which it knows by this id: whoever waits is told why.
-    pub fn failed(&mut self, id: &Value, why: &str) -> Vec<Out> {
+    /// The server was sent this request, which it knows by this id, and has not answered it in a way that can be passed on. The class of
+    /// the failure is for the operator; the client gets the same message for all of them.
+    pub fn failed(&mut self, session: &mut dyn Session, id: &Value, class: &str) -> Vec<Out> {
+        let Some((id, asked)) = Id::of(id).and_then(|id| self.asked.remove_entry(&id)) else {
+            return Vec::new();
+        };
+        let out = self.unanswered(session, &id, &asked, class);
+        let out = self.under_their_names(out);
+        self.abandon(id);
+        out
+    }
+
+    /// The server was not sent this request: the client is told why, and nothing has happened.
+    pub fn unsent(&mut self, id: &Value, why: &str) -> Vec<Out> {
         let Some(id) = Id::of(id).filter(|id| self.asked.contains_key(id)) else { return Vec::new() };
         let out = self.under_their_names(vec![Out::Client(error(Some(&id), REFUSED, why, None))]);
         self.abandon(id);

@@ -5,6 +5,7 @@
 
 mod attribution;
 mod examine;
+mod failure;
 mod floors;
 mod fork;
 mod labelling;
@@ -273,6 +274,17 @@ impl Monitor {
         view: Option<Label>,
         floors: &Floors,
     ) -> Result<(EventId, Vec<Finding>), PushError> {
+        self.push_labelled(entry, view, floors, false)
+    }
+
+    /// Adds an event; that of a failure carries its floors and nothing that statements say of answers.
+    fn push_labelled(
+        &mut self,
+        entry: Entry,
+        view: Option<Label>,
+        floors: &Floors,
+        is_failure: bool,
+    ) -> Result<(EventId, Vec<Finding>), PushError> {
         self.sweep();
         if matches!(entry.body, Body::Call(_)) {
             return Err(PushError::IsCall);
@@ -283,7 +295,7 @@ impl Monitor {
         let place = self.trace.place(&entry).map_err(PushError::Place)?;
         self.version += 1;
         let mut fuel = self.limits.fuel;
-        let (id, mut findings) = self.label_and_append(entry, place, view, floors, &mut fuel);
+        let (id, mut findings) = self.label_and_append(entry, place, view, floors, is_failure, &mut fuel);
         for reason in self.meet_rules(id, &mut fuel) {
             findings.push(Finding { event: id, reason });
         }

@@ -164,7 +164,7 @@ impl Between {
                     break 0;
                 }
                 (Side::Server, None) => {
-                    let said = self.proxy.ended();
+                    let said = self.ended().map_err(InputError)?;
                     self.send(said, &to_client, None, output);
                     output.error("the server has ended");
                     break 1;
@@ -198,9 +198,21 @@ impl Between {
             let said = self.hear(Side::Server, &line, output).map_err(InputError)?;
             self.send(said, to_client, None, output);
         }
-        let said = self.proxy.ended();
+        let said = self.ended().map_err(InputError)?;
         self.send(said, to_client, None, output);
         Ok(())
+    }
+
+    /// The server has ended: calls that run have no answer, which is known to other servers of the client before it is told.
+    fn ended(&mut self) -> Result<Vec<Out>, String> {
+        let said = self.proxy.ended(&mut self.monitor);
+        if let Some(stores) = &mut self.stores {
+            stores.keep(&mut self.monitor, &mut self.knows)?;
+        }
+        if let Some(seen) = &self.seen {
+            seen.exchange(&mut self.monitor)?;
+        }
+        Ok(said)
     }
 
     /// Hands a line to the machine. What a call may write is kept before it goes out, and what others wrote is known before its

@@ -8,8 +8,8 @@ use serde_json::{Map, Value, json};
 
 use super::greeting::plain;
 use super::message::{Id, error, result};
-use super::refusal::{self, unjudged};
 use super::session::Session;
+use super::unanswered::{NO_ANSWER, no_answer};
 use super::{Kind, Out, Proxy, REFUSED, Running, ifc, rounds};
 
 /// The fields of a tool's result that are passed: the others are labelled by nobody.
@@ -25,8 +25,6 @@ impl Proxy {
         answer: Result<Value, Value>,
         line: String,
     ) -> Vec<Out> {
-        let withheld =
-            |kind: &str, says: &str| vec![refusal::answer(id, running.kind, &unjudged(kind, says))];
         let said = answer.as_ref().map_or(Label::BOTTOM, |result| ifc::read(session.monitor(), result));
         if let Ok(result) = answer.as_ref()
             && rounds::asks(result)
@@ -35,7 +33,7 @@ impl Proxy {
         }
         let (output, shown) = match read(running, answer) {
             Ok(read) => read,
-            Err(says) => return withheld("malformed", says),
+            Err(class) => return self.failed_call(session, id, running, class),
         };
         let is_error = output.is_error;
         let mut out = Vec::new();
@@ -48,9 +46,8 @@ impl Proxy {
                     "the list of `{tool}` is hidden, since the policy does not say that it may be shown to whoever calls every tool; \
                      label the output of {tool}, if you trust it"
                 )));
-                let mut told = output.content.as_object().map(plain).unwrap_or_default();
-                told.insert(key.to_owned(), json!([]));
-                out.push(Out::Client(result(id, &Value::Object(told))));
+                // Nobody labels what is shown here, so nothing of it is the server's.
+                out.push(Out::Client(result(id, &json!({"resultType": "complete", key: []}))));
                 return out;
             }
         }
@@ -59,12 +56,13 @@ impl Proxy {
             session.ran(running.sent.as_ref().map_or(&running.call_id, |sent| &sent.first), event);
         }
         if !labelled.is_some_and(|(_, is_shown)| is_shown) {
-            return withheld("rule", "the policy withholds the answer");
+            let note = format!("the policy withholds an answer of {}", running.tool);
+            return vec![Out::Note(note), no_answer(id, running.kind)];
         }
         let told = match shown {
             Shown::Whole => line,
             Shown::Result(shown) => result(id, &shown),
-            Shown::Failure => error(Some(id), REFUSED, "the server says that it could not", None),
+            Shown::Failure => error(Some(id), REFUSED, NO_ANSWER, None),
         };
         out.push(Out::Client(match labelled.filter(|_| running.tells_label) {
             Some((event, _)) => match session.monitor().trace().event(event).map(|event| event.label) {

@@ -62,7 +62,7 @@ impl Proxy {
                 }
                 self.requested(session, id, &method, params)
             }
-            Message::Notice { method, params } => self.client_notes(&method, &params),
+            Message::Notice { method, params } => self.client_notes(session, &method, &params),
             Message::Answer { id, answer } => self.client_answers(session, &id, answer, line),
         }
     }
@@ -225,10 +225,9 @@ impl Proxy {
             params = arguments.into_iter().chain(params).collect();
         }
         let (said, sent) = (message::request(&id, &method, &params), sent.map(Box::new));
-        self.asked.insert(
-            id,
-            Asked::Call(Running { tool, call_id, kind, progress, tells_label: self.tells_labels, sent }),
-        );
+        let tells_label = self.tells_labels;
+        let running = Running { tool, call_id, kind, progress, has_progressed: false, tells_label, sent };
+        self.asked.insert(id, Asked::Call(running));
         vec![Out::Server(said)]
     }
 }

@@ -25,6 +25,12 @@ const OFFERED: [(&str, &[&str]); 4] = [
     ("completions", &[]),
 ];
 
+/// The revisions of the protocol. A server names those that it knows in a text that nobody labels, so no other text passes.
+const REVISIONS: [&str; 5] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"];
+
+/// How long a client may keep an answer, in milliseconds: what a server says is rounded down to one of these, since a number can hold text.
+const KEPT_FOR: [u64; 4] = [3_600_000, 60_000, 1_000, 0];
+
 /// Fields of an answer whose values say nothing of their own.
 pub(super) const PLAIN: [(&str, &[&str]); 3] =
     [("resultType", &["complete"]), ("cacheScope", &["public", "private"]), ("ttlMs", &[])];
@@ -103,7 +109,7 @@ impl Proxy {
 /// The answer without what the server says in words.
 fn bare(full: &Map<String, Value>, server: &str) -> Map<String, Value> {
     let mut bare = plain(full);
-    if let Some(version) = full.get("protocolVersion").filter(|version| is_version(version)) {
+    if let Some(version) = full.get("protocolVersion").filter(|version| is_revision(version)) {
         bare.insert("protocolVersion".to_owned(), version.clone());
     }
     if let Some(Value::Object(known)) = versions(&Value::Object(full.clone())) {
@@ -118,8 +124,11 @@ fn bare(full: &Map<String, Value>, server: &str) -> Map<String, Value> {
 pub(super) fn plain(full: &Map<String, Value>) -> Map<String, Value> {
     let fields = PLAIN.iter().filter_map(|(name, words)| {
         let value = full.get(*name)?;
-        let is_plain = value.as_str().map_or(value.is_u64(), |text| words.contains(&text));
-        is_plain.then(|| ((*name).to_owned(), value.clone()))
+        let value = match value.as_u64() {
+            Some(given) => Value::from(KEPT_FOR.into_iter().find(|kept| *kept <= given)?),
+            None => Value::from(*words.iter().find(|word| value.as_str() == Some(word))?),
+        };
+        Some(((*name).to_owned(), value))
     });
     fields.collect()
 }
@@ -127,15 +136,15 @@ pub(super) fn plain(full: &Map<String, Value>) -> Map<String, Value> {
 /// The versions of the protocol that are named in a greeting, or in its refusal.
 fn versions(value: &Value) -> Option<Value> {
     let field = ["supportedVersions", "supported"].into_iter().find(|field| value.get(*field).is_some())?;
-    let known: Vec<Value> = value
-        .get(field)?
-        .as_array()?
-        .iter()
-        .filter(|version| is_version(version))
-        .take(32)
-        .cloned()
-        .collect();
+    let named = value.get(field)?.as_array()?;
+    // In our order, and each once: the order could hold text as well.
+    let known: Vec<Value> =
+        REVISIONS.into_iter().map(Value::from).filter(|version| named.contains(version)).collect();
     Some(json!({field: known}))
+}
+
+fn is_revision(value: &Value) -> bool {
+    value.as_str().is_some_and(|text| REVISIONS.contains(&text))
 }
 
 /// A date, as versions are written.

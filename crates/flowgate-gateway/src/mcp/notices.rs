@@ -3,11 +3,17 @@
 use serde_json::{Map, Value, json};
 
 use super::message::{Id, notice};
+use super::session::Session;
 use super::{Asked, Asking, Out, Proxy};
 
 impl Proxy {
     /// What a client tells the server.
-    pub(super) fn client_notes(&mut self, method: &str, params: &Map<String, Value>) -> Vec<Out> {
+    pub(super) fn client_notes(
+        &mut self,
+        session: &mut dyn Session,
+        method: &str,
+        params: &Map<String, Value>,
+    ) -> Vec<Out> {
         let only = |params: Value| match params {
             Value::Object(params) => params,
             _ => Map::new(),
@@ -27,7 +33,8 @@ impl Proxy {
                         self.asked.remove(&id);
                         Vec::new()
                     }
-                    Some(_) => {
+                    Some(asked) => {
+                        Self::cancelled(session, asked);
                         let params = only(json!({"requestId": id.value()}));
                         self.abandon(id);
                         vec![Out::Server(notice(method, &params))]
@@ -39,7 +46,12 @@ impl Proxy {
     }
 
     /// What a server tells the client.
-    pub(super) fn server_notes(&mut self, method: &str, params: &Map<String, Value>) -> Vec<Out> {
+    pub(super) fn server_notes(
+        &mut self,
+        session: &mut dyn Session,
+        method: &str,
+        params: &Map<String, Value>,
+    ) -> Vec<Out> {
         let dropped =
             || vec![Out::Note("dropped a notification of the server that is not passed".to_owned())];
         if let Some(told) = self.told_subscriber(method, params) {
@@ -57,22 +69,10 @@ impl Proxy {
                 }
                 _ => dropped(),
             },
-            "notifications/progress" => {
-                let token = params.get("progressToken");
-                let is_awaited = self.asked.values().any(
-                    |asked| matches!(asked, Asked::Call(running) if token.is_some() && running.progress.as_ref() == token),
-                );
-                if !is_awaited {
-                    return dropped();
-                }
-                let fields = ["progressToken", "progress", "total"];
-                let told = fields.iter().filter_map(|field| {
-                    let value = params.get(*field)?;
-                    (*field == "progressToken" || value.is_number())
-                        .then(|| ((*field).to_owned(), value.clone()))
-                });
-                vec![Out::Client(notice(method, &told.collect()))]
-            }
+            "notifications/progress" => match self.progressed(session.monitor(), params) {
+                Some(told) => vec![Out::Client(notice(method, &told))],
+                None => dropped(),
+            },
             "notifications/cancelled" => {
                 let id = params.get("requestId").and_then(Id::of);
                 match id.filter(|id| matches!(self.asking.get(id), Some(Asking::Server { .. }))) {

@@ -15,9 +15,10 @@ use serde_json::{Map, Value, json};
 
 use super::answer::{is_cleared, stops, with_label};
 use super::message::{Id, result};
-use super::refusal::{self, unjudged};
+use super::refusal;
 use super::server::ASKABLE;
 use super::session::Session;
+use super::unanswered::no_answer;
 use super::{Out, Pending, Proxy, Ruling, Running};
 
 /// What a client sends back of what it was sent.
@@ -112,18 +113,19 @@ impl Proxy {
         answer: &Value,
         said: Label,
     ) -> Vec<Out> {
-        let refuse = |kind: &str, says: &str| vec![refusal::answer(id, running.kind, &unjudged(kind, says))];
         let Some(sent) = &running.sent else {
-            return refuse("malformed", "the server wants more before it answers, which nobody here gives");
+            let class = "the server wants more before it answers, which this client does not give";
+            return self.failed_call(session, id, running, class);
         };
         let (mut wanted, state) = match read(answer, sent) {
             Ok(read) => read,
-            Err(says) => return refuse("malformed", says),
+            Err(class) => return self.failed_call(session, id, running, class),
         };
         for Wanted { method, .. } in &wanted {
             if !session.monitor().is_named(&self.tool(method)) {
                 let note = format!("the server asked for {method}, which no `require` of the policy names");
-                let mut out = refuse("undeclared", "the policy does not let servers ask for this");
+                let mut out =
+                    self.failed_call(session, id, running, "the policy does not let the server ask");
                 out.insert(0, Out::Note(note));
                 return out;
             }
@@ -134,11 +136,12 @@ impl Proxy {
         let call_id = running.call_id.clone();
         let output = Output { call_id, tool: None, content, structured: None, is_error: false };
         let Some((event, is_shown)) = self.label(session.monitor(), output, running, said) else {
-            return refuse("limit", "the session is too long; start the server again");
+            return vec![no_answer(id, running.kind)];
         };
         session.ran(&sent.first, event);
         if !is_shown {
-            return refuse("rule", "the policy withholds the answer");
+            let note = format!("the policy withholds an answer of {}", running.tool);
+            return vec![Out::Note(note), no_answer(id, running.kind)];
         }
         let monitor = session.monitor();
         let mut carries =
@@ -149,10 +152,12 @@ impl Proxy {
             entry.extra.insert("method".to_owned(), one.method.into());
             let monitor = session.monitor();
             let Ok((event, findings)) = monitor.push_raised(entry, &carries.into()) else {
-                return refuse("limit", "the session is too long; start the server again");
+                return vec![no_answer(id, running.kind)];
             };
             if stops(&findings) || !is_cleared(monitor, event) {
-                return refuse("rule", "the policy withholds what the server asks");
+                let note =
+                    format!("the policy withholds what the server asks in an answer of {}", running.tool);
+                return vec![Out::Note(note), no_answer(id, running.kind)];
             }
             carries = monitor.trace().event(event).map_or(carries, |event| event.label.join(&carries));
             let tool = self.tool(one.method);

@@ -10,6 +10,7 @@ use super::asking;
 use super::greeting::plain;
 use super::message::{self, Id, Message, error, result};
 use super::session::Session;
+use super::unanswered::NO_ANSWER;
 use super::{Asked, Asking, INVALID, Out, Proxy, REFUSED, Ruling, Running, UNKNOWN};
 
 /// What a server may ask the client for, if a `require` of the policy names it.
@@ -24,27 +25,27 @@ impl Proxy {
 
     fn hear_server(&mut self, session: &mut dyn Session, bytes: &[u8]) -> Vec<Out> {
         if bytes.len() > self.settings.limits.message {
-            let limit = self.settings.limits.message;
-            return self.lost(bytes, &format!("a message of the server is larger than {limit} bytes"));
+            return self.lost(session, bytes, "a message of the server is larger than one may be");
         }
         let (message, line) = match message::read(bytes, Numbers::Any) {
             Ok(read) => read,
             Err(unreadable) => {
-                let why = format!("a message of the server is not passed: {}", unreadable.why);
-                return self.lost(bytes, &why);
+                // Where in its text a message is malformed is chosen by the text.
+                let class = unreadable.why.split(" at line ").next().unwrap_or_default();
+                return self.lost(session, bytes, class);
             }
         };
         if !self.has_room(bytes.len()) {
-            return self.lost(bytes, "the session is too long; start the server again");
+            return self.lost(session, bytes, "the session is too long; start the server again");
         }
         match message {
             Message::Request { id, method, params } => self.server_asks(session, id, &method, &params),
-            Message::Notice { method, params } => self.server_notes(&method, &params),
+            Message::Notice { method, params } => self.server_notes(session, &method, &params),
             Message::Answer { id, answer } => match self.asked.remove(&id) {
                 Some(Asked::Greeting { call }) => self.greeted(session.monitor(), &id, call.as_ref(), answer),
                 Some(Asked::Nothing) => vec![Out::Client(match answer {
                     Ok(said) => result(&id, &Value::Object(said.as_object().map(plain).unwrap_or_default())),
-                    Err(_) => error(Some(&id), REFUSED, "the server says that it could not", None),
+                    Err(_) => error(Some(&id), REFUSED, NO_ANSWER, None),
                 })],
                 Some(Asked::Listening(_)) => vec![self.unsubscribed(&id, &answer)],
                 Some(Asked::Tools { list }) => self.listed(session.monitor(), &id, list, answer),
@@ -59,8 +60,8 @@ impl Proxy {
         }
     }
 
-    /// A message that cannot be passed: whoever may wait for it is told. If it is not known who that is, everybody is.
-    fn lost(&mut self, bytes: &[u8], why: &str) -> Vec<Out> {
+    /// A message that cannot be passed on: the requests that it may answer have no answer. If it is not known which those are, none has.
+    fn lost(&mut self, session: &mut dyn Session, bytes: &[u8], class: &str) -> Vec<Out> {
         let known: Vec<Id> =
             message::ids(bytes).into_iter().filter(|id| self.asked.contains_key(id)).collect();
         let may_answer = bytes.len() > self.settings.limits.message;
@@ -68,14 +69,15 @@ impl Proxy {
             true => self.asked.keys().cloned().collect(),
             false => known,
         };
-        let mut out = vec![Out::Note(why.to_owned())];
+        let mut out = vec![Out::Note(format!("a message of the server is not passed on: {class}"))];
         for id in lost {
-            if matches!(self.asked.get(&id), Some(Asked::Waiting)) {
+            let Some(asked) = self.asked.remove(&id) else { continue };
+            if matches!(asked, Asked::Waiting) {
+                self.asked.insert(id, asked);
                 continue;
             }
-            out.push(Out::Client(error(Some(&id), REFUSED, why, None)));
-            // What the client calls it is needed until the error is on its way.
-            self.asked.remove(&id);
+            // The name that the client gave the request is needed until the error is on its way.
+            out.extend(self.unanswered(session, &id, &asked, class));
             self.abandoned.insert(id);
         }
         out

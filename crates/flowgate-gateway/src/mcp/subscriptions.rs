@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use super::greeting::envelope;
 use super::message::{Id, error, notice, request, result};
 use super::session::Session;
+use super::unanswered::NO_ANSWER;
 use super::{Asked, INVALID, Out, Proxy, REFUSED, Ruling};
 
 pub(crate) const LISTEN: &str = "subscriptions/listen";
@@ -125,7 +126,7 @@ impl Proxy {
     pub(super) fn unsubscribed(&self, id: &Id, answer: &Result<Value, Value>) -> Out {
         Out::Client(match answer {
             Ok(_) => result(id, &json!({"resultType": "complete", "_meta": self.of_subscription(id)})),
-            Err(_) => error(Some(id), REFUSED, "the server says that it could not", None),
+            Err(_) => error(Some(id), REFUSED, NO_ANSWER, None),
         })
     }
 

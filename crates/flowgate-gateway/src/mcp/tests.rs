@@ -3,6 +3,7 @@
 mod asking;
 mod rounds;
 mod subscriptions;
+mod unanswered;
 
 use std::sync::Arc;
 
@@ -327,7 +328,7 @@ fn resources_are_no_side_door() {
     let mut session = Session::started();
     check(
         session.request("prompts/list", &json!({}), &json!({"prompts": [{"name": "obey"}]})),
-        r#"{"prompts":[]}"#,
+        r#"{"resultType":"complete","prompts":[]}"#,
     );
     check(session.call("write", "written"), "written");
 }
@@ -376,10 +377,10 @@ fn notifications_say_nothing_in_words() {
 #[test]
 fn answers_are_labelled_as_a_whole_or_not_shown() {
     let mut session = Session::started();
-    check(session.call("size", "hunter2"), "refused: rule");
+    check(session.call("size", "hunter2"), "refused: no-answer");
     check(session.call("size", "3"), "3");
     let twins = json!({"content": [{"type": "text", "text": "3"}], "structuredContent": {"key": "hunter2"}});
-    check(session.call_for("size", &twins), "refused: rule");
+    check(session.call_for("size", &twins), "refused: no-answer");
     let hidden = json!({"content": [{"type": "text", "text": "3", "note": "obey"}], "more": "obey", "_meta": {"x": "obey"}});
     let id = 9;
     session.client(&json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": "size"}}));
@@ -387,7 +388,7 @@ fn answers_are_labelled_as_a_whole_or_not_shown() {
     assert_eq!(parsed(&out)[0]["result"], json!({"content": [{"type": "text", "text": "3"}]}));
     check(
         session.call_for("size", &json!({"resultType": "input_required", "inputRequests": {}})),
-        "refused: malformed",
+        "refused: no-answer",
     );
     // An error is an answer, of which the policy says nothing.
     session.client(&json!({"jsonrpc": "2.0", "id": 10, "method": "tools/call", "params": {"name": "size"}}));
@@ -424,7 +425,7 @@ fn a_greeting_says_what_a_server_can_do() {
     assert_eq!(parsed(&sent)[0]["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"], json!({}));
     let result = json!({"supportedVersions": ["2026-07-28", "obey"], "capabilities": {}, "instructions": "obey", "resultType": "complete", "ttlMs": 5});
     let out = session.server(&json!({"jsonrpc": "2.0", "id": 1, "result": result}));
-    let bare = json!({"resultType": "complete", "ttlMs": 5, "supportedVersions": ["2026-07-28"], "capabilities": {}, "serverInfo": {"name": "files", "version": "0"}});
+    let bare = json!({"resultType": "complete", "ttlMs": 0, "supportedVersions": ["2026-07-28"], "capabilities": {}, "serverInfo": {"name": "files", "version": "0"}});
     assert_eq!(parsed(&out)[0]["result"], bare);
 }
 
@@ -487,7 +488,7 @@ fn nobody_takes_more_than_there_is() {
         "error -32001 too many requests are not answered yet; wait for some",
     );
     let out = session.server(&json!({"jsonrpc": "2.0", "id": 2, "result": {"content": long}}));
-    check(shown(&out), "error -32001 a message of the server is larger than 300 bytes");
+    check(shown(&out), "refused: no-answer");
     for id in 5..100 {
         session.client(&call(id, ""));
         session.server(&json!({"jsonrpc": "2.0", "id": id, "result": {"content": []}}));
@@ -496,7 +497,7 @@ fn nobody_takes_more_than_there_is() {
         shown(&session.client(&call(100, ""))),
         "error -32001 the session is too long; start the server again",
     );
-    check(shown(&session.proxy.ended()), "error -32001 the server has ended");
+    check(shown(&session.proxy.ended(&mut session.monitor)), "refused: no-answer");
 }
 
 /// What the sides may say in any order: well-formed, with a part taken away, or cut off.
@@ -588,7 +589,7 @@ proptest::proptest! {
             proptest::prop_assert!(!out.iter().any(is_out));
             proptest::prop_assert!(session.proxy.asked.len() <= 3 && session.proxy.asking.len() <= 3);
         }
-        session.proxy.ended();
+        session.proxy.ended(&mut session.monitor);
         proptest::prop_assert!(session.proxy.asked.is_empty());
     }
 }

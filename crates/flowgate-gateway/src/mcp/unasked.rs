@@ -24,7 +24,8 @@ impl Proxy {
                 let id = params.get("requestId").and_then(Id::of);
                 let takes_back = method == "notifications/cancelled"
                     && id.is_some_and(|id| matches!(self.asking.get(&id), Some(Asking::Server { .. })));
-                (!takes_back).then(|| self.server_notes(&method, &params))
+                let raises = method == "notifications/progress" && self.raises_client(&params);
+                (!takes_back && !raises).then(|| self.server_notes(session, &method, &params))
             }
             Ok((Message::Request { id, method, params }, _)) => {
                 let may_ask = self.may_ask(session.monitor(), &method);

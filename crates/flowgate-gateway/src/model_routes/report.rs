@@ -216,7 +216,12 @@ pub(crate) fn of_error(error: &Error) -> Cause {
         Error::Rejected { status: 401 | 403, .. } => {
             "the model's server refuses the key: look at key-from in [upstreams]"
         }
-        Error::Rejected { .. } => "the model's server does not accept the request; its client was told why",
+        Error::Rejected { status: 404, .. } => {
+            "the model's server does not know the model or the path: look at url and models in [upstreams]"
+        }
+        Error::Rejected { status: 413, .. } => "the model's server says that the request is too large",
+        Error::Rejected { status: 500.., .. } => "the model's server failed",
+        Error::Rejected { .. } => "the model's server does not accept the request",
         Error::Malformed(_) => "the answer of the model's server cannot be read",
         Error::TooLong(_) => "the answer of the model's server is too long",
         Error::OverBudget(_) => "the budget for the model is spent",

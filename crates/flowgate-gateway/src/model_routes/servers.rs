@@ -65,8 +65,10 @@ pub(crate) enum Told {
     },
     /// The server says this.
     Server(String),
-    /// The server does not answer the request that it knows by this id.
+    /// The server was sent the request that it knows by this id, and does not answer it in a way that can be passed on.
     Failed { id: serde_json::Value, why: String },
+    /// The server was not sent the request that has this id.
+    Unsent { id: serde_json::Value, why: String },
     /// These tools were approved of by now.
     Pinned { pins: Pins, accept_new: bool },
     /// Somebody who was asked says this.
@@ -98,7 +100,8 @@ impl Machines {
                 machine.from_client(conversation, text.as_bytes())
             }
             Told::Server(text) => machine.from_server(conversation, text.as_bytes()),
-            Told::Failed { id, why } => machine.failed(id, why),
+            Told::Failed { id, why } => machine.failed(conversation, id, why),
+            Told::Unsent { id, why } => machine.unsent(id, why),
             Told::Pinned { pins, accept_new } => {
                 machine.pin(pins, *accept_new);
                 Vec::new()

@@ -441,17 +441,20 @@ impl Observer for Watch<'_> {
     }
 }
 
-/// An error of the model's server, without what it says of keys and addresses.
+/// What a client is told of every failure of a model's server.
+const NO_COMPLETION: &str =
+    "the model's server gave no answer that can be passed on; the log of the gateway has the reason";
+
+/// A failure of a model. What a model's server can choose, such as its status, the name of its error or how long to wait, is in the log only:
+/// the server may have been shown hidden text, and no label and no rule of the policy speaks of an error.
 fn of_model(error: &Error) -> Failure {
-    let status = match error {
-        Error::Busy { .. } => StatusCode::TOO_MANY_REQUESTS,
-        Error::Timeout => StatusCode::GATEWAY_TIMEOUT,
-        Error::OverBudget(_) => StatusCode::PAYMENT_REQUIRED,
-        Error::Rejected { status: 400 | 404 | 413 | 422, .. } => StatusCode::BAD_REQUEST,
-        Error::Unsupported(_) => StatusCode::BAD_REQUEST,
-        _ => StatusCode::BAD_GATEWAY,
+    let (status, message) = match error {
+        // These are decided here, before anything is sent.
+        Error::OverBudget(_) => (StatusCode::PAYMENT_REQUIRED, error.to_string()),
+        Error::Unsupported(_) => (StatusCode::BAD_REQUEST, error.to_string()),
+        _ => (StatusCode::BAD_GATEWAY, NO_COMPLETION.to_owned()),
     };
-    Failure::new(status, error.to_string()).because(report::of_error(error))
+    Failure::new(status, message).because(report::of_error(error))
 }
 
 #[cfg(test)]

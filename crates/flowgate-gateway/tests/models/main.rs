@@ -14,12 +14,14 @@ mod named;
 mod predicates;
 mod servers;
 mod servers_attacked;
+mod servers_failing;
 mod servers_listening;
 mod servers_polled;
 mod servers_rounds;
 mod stale;
 mod stores;
 mod upstream;
+mod upstream_failing;
 
 use flowgate_lm::chat::{Completion, Message, Part, Request};
 use flowgate_lm::wire::Api;
@@ -356,7 +358,7 @@ fn errors_of_the_upstream_are_told() {
         let (status, text) =
             gateway.post(path, &[("authorization", &format!("Bearer {KEY}"))], &body.to_string());
         assert_eq!(status, 502, "{path}: {text}");
-        assert!(text.contains("cannot be reached") && !text.contains("key-of"), "{path}: {text}");
+        assert!(text.contains("gave no answer that can be passed on") && !text.contains("key-of"), "{path}: {text}");
     }
 }
 

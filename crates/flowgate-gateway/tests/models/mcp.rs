@@ -144,6 +144,11 @@ fn serve(mut stream: TcpStream, answer: &Answers, log: &Mutex<Vec<(Value, String
         if kind == "open" {
             return serve_stream(stream, (kind, text));
         }
+        if kind == "raw" {
+            // All that goes over the wire, and then the connection is closed.
+            let _ = stream.write_all(text.as_bytes());
+            return;
+        }
         let head = format!(
             "HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\nmcp-session-id: s1\r\ncontent-length: {}\r\n\r\n",
             text.len()

@@ -86,6 +86,7 @@ impl Monitor {
         place: Place,
         view: Option<Label>,
         given: &Floors,
+        is_failure: bool,
         fuel: &mut u64,
     ) -> (EventId, Vec<Finding>) {
         let policy = std::sync::Arc::clone(&self.policy);
@@ -149,7 +150,12 @@ impl Monitor {
             // A tool's error text is top unless a statement speaks of it, whatever the default is.
             base = plan.space.top();
         }
-        let is_declared = call.is_some() || matches!(entry.body, Body::Message(_) | Body::Tool(_));
+        if is_failure && call.is_some() {
+            // There is no answer that statements could label; what it might have carried is given.
+            base = Label::BOTTOM;
+        }
+        let is_declared =
+            !is_failure && (call.is_some() || matches!(entry.body, Body::Message(_) | Body::Tool(_)));
         let document = Document::new(&entry.body, base);
         if document.defect.is_some() {
             let message =

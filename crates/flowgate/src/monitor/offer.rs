@@ -5,7 +5,7 @@ use super::{Monitor, labelling};
 use crate::label::{Dims, Label, Space};
 use crate::policy::Action;
 use crate::policy::pattern::PatternId;
-use crate::policy::plan::{EventVariable, Ex, Item, Plan, Query, Requirement, TargetStep, Type};
+use crate::policy::plan::{EventVariable, Ex, Item, Plan, Query, Requirement, Target, TargetStep, Type};
 use crate::rules::{Around, around};
 use crate::trace::Tool;
 
@@ -101,28 +101,36 @@ impl Monitor {
             };
             rule.events.iter().any(is_last)
         });
+        let plan = &self.policy.plan;
+        let undeclared = plan.default.unwrap_or(plan.space.top());
         match can_stop.map(around).max() {
             None => Label::BOTTOM,
-            Some(Around::Nothing) => self.most_answered(tool),
-            Some(Around::Calls) => self.trace.calls_context().join(&self.most_answered(tool)),
+            Some(Around::Nothing) => self.most_answered(tool, undeclared),
+            Some(Around::Calls) => self.trace.calls_context().join(&self.most_answered(tool, undeclared)),
             Some(Around::Everything) => self.policy.space().top(),
         }
     }
 
     /// The most that any part of an answer of this tool can carry, whatever it says: labels that were found would depend on
-    /// that.
-    fn most_answered(&self, tool: &Tool) -> Label {
+    /// that. A dimension that no statement declares for all of the answer is as `undeclared`.
+    pub(super) fn most_answered(&self, tool: &Tool, undeclared: Label) -> Label {
         let plan = &self.policy.plan;
         let space = &plan.space;
         let indices = labelling::for_tool(plan, tool).labels;
         let statements: Vec<_> = indices.into_iter().filter_map(|index| plan.labels.get(index)).collect();
-        let is_whole = |target: &crate::policy::plan::Target| {
-            target.capture.is_none()
-                && matches!(target.steps.as_slice(), [TargetStep::Key(name)] if **name == *"content")
+        let is_whole = |target: &Target| match target.steps.as_slice() {
+            _ if target.capture.is_some() || target.root != 0 => false,
+            [] => true,
+            [TargetStep::Key(name)] => **name == *"content",
+            _ => false,
         };
-        let covered = statements.iter().filter(|s| is_whole(&s.target) && is_unconditional(&s.query));
+        let covered = statements.iter().filter(|s| {
+            is_whole(&s.target)
+                && is_unconditional(&s.query)
+                && self.ambiguous(plan, &s.query, Some(tool)).is_none()
+        });
         let covered = covered.fold(Dims::NONE, |dims, statement| dims.union(statement.label.dims));
-        let base = space.restrict(&plan.default.unwrap_or(space.top()), space.all().without(covered));
+        let base = space.restrict(&undeclared, space.all().without(covered));
         statements
             .iter()
             .fold(base, |most, statement| most.join(&labelling::greatest(space, &statement.label)))

@@ -195,23 +195,23 @@ fn a_server_asks_for_nothing_more_than_it_may() {
         answer(can(), ask("elicitation/create", json!({"message": "Which?"}))),
         "{\"resultType\":\"input_required\",...",
     );
-    check(answer(json!({"roots": {}}), ask("elicitation/create", json!({}))), "refused: malformed");
-    check(answer(json!(1), ask("elicitation/create", json!({}))), "refused: malformed");
-    check(answer(can(), ask("sampling/createMessage", json!({}))), "refused: malformed");
+    check(answer(json!({"roots": {}}), ask("elicitation/create", json!({}))), "refused: no-answer");
+    check(answer(json!(1), ask("elicitation/create", json!({}))), "refused: no-answer");
+    check(answer(can(), ask("sampling/createMessage", json!({}))), "refused: no-answer");
     check(answer(can(), ask("roots/list", json!({}))), "{\"resultType\":\"input_required\",...");
-    check(answer(can(), ask("tools/call", json!({}))), "refused: malformed");
-    check(answer(can(), ask("elicitation/create", json!([]))), "refused: malformed");
-    check(answer(can(), ask("elicitation/create", json!({"message": "hunter2"}))), "refused: rule");
+    check(answer(can(), ask("tools/call", json!({}))), "refused: no-answer");
+    check(answer(can(), ask("elicitation/create", json!([]))), "refused: no-answer");
+    check(answer(can(), ask("elicitation/create", json!({"message": "hunter2"}))), "refused: no-answer");
     check(answer(can(), many(16)), "{\"resultType\":\"input_required\",...");
-    check(answer(can(), many(17)), "refused: malformed");
+    check(answer(can(), many(17)), "refused: no-answer");
     check(
         answer(can(), state(64 << 10)),
         "{\"resultType\":\"input_required\",\"requestState\":\"flowgate-...",
     );
-    check(answer(can(), state((64 << 10) + 1)), "refused: malformed");
-    check(answer(can(), json!({"resultType": "input_required"})), "refused: malformed");
-    check(answer(can(), json!({"resultType": "input_required", "requestState": 3})), "refused: malformed");
-    check(answer(can(), json!({"resultType": "task", "content": []})), "refused: malformed");
+    check(answer(can(), state((64 << 10) + 1)), "refused: no-answer");
+    check(answer(can(), json!({"resultType": "input_required"})), "refused: no-answer");
+    check(answer(can(), json!({"resultType": "input_required", "requestState": 3})), "refused: no-answer");
+    check(answer(can(), json!({"resultType": "task", "content": []})), "refused: no-answer");
 }
 
 /// Nobody is kept asking for ever.
@@ -225,7 +225,7 @@ fn a_call_comes_again_so_often_and_no_more() {
             parsed(&session.server(&wants(id))).remove(0)["result"]["requestState"].clone();
     }
     assert!(matches!(session.client(&call(16, "append", "a", &more))[..], [Out::Server(_)]));
-    check(shown(&session.server(&wants(16))), "refused: malformed");
+    check(shown(&session.server(&wants(16))), "refused: no-answer");
 }
 
 /// Who is asked whether a call may run sees what is said to the server, and an approval is good for that.

@@ -228,6 +228,14 @@ fn is_asked(message: &Value, method: &str) -> bool {
     names(message) || in_answer.is_some_and(|all| all.values().any(names))
 }
 
+/// The name by which people freeze what a message to a server asks for.
+fn frozen_as(message: &Value) -> String {
+    match (message.get("method").and_then(Value::as_str), message.pointer("/params/name")) {
+        (Some("tools/call"), Some(Value::String(name))) => name.clone(),
+        (method, _) => method.unwrap_or_default().to_owned(),
+    }
+}
+
 /// A request that is being answered.
 pub(super) struct Exchange<'e> {
     pub(super) routes: &'e ModelRoutes,
@@ -238,6 +246,8 @@ pub(super) struct Exchange<'e> {
     pub(super) heard: usize,
     /// What was judged.
     verdicts: Cell<Verdicts>,
+    /// The tool that was called last, or the method, as freezes name it.
+    called: String,
 }
 
 /// What is to be done for what a server has said, or why nothing is.
@@ -245,7 +255,8 @@ pub(super) type Heard = (Vec<Out>, Option<&'static str>);
 
 impl<'e> Exchange<'e> {
     pub(super) fn new(routes: &'e ModelRoutes, request: &'e Request, waiting: &'e Waiting, way: Way) -> Self {
-        Self { routes, request, waiting, way, heard: 0, verdicts: Cell::default() }
+        let called = String::new();
+        Self { routes, request, waiting, way, heard: 0, verdicts: Cell::default(), called }
     }
 
     /// Writes the line of a message that was answered, or was not.
@@ -347,6 +358,7 @@ impl<'e> Exchange<'e> {
         if let Some(cancelled) = message.pointer("/params/requestId").filter(|_| id.is_none()) {
             self.routes.cancel(cancelled);
         }
+        self.called = frozen_as(&message);
         let (routes, waiting) = (self.routes, self.waiting);
         let subscribes = message.get("method").and_then(Value::as_str) == Some(LISTEN);
         if subscribes {
@@ -369,7 +381,9 @@ impl<'e> Exchange<'e> {
             Err(why) => (Vec::new(), Some(why)),
             Ok(answer) => {
                 let session = answer.session.clone().or_else(|| self.request.session.clone());
-                self.way.connection(answer.session);
+                // Only the answer to a greeting may name the connection: later, the name would be text of the server that nobody labels.
+                let greets = message.get("method").and_then(Value::as_str) == Some("initialize");
+                self.way.connection(answer.session.filter(|_| greets));
                 match answer.body {
                     Body::Nothing | Body::NotAllowed => (Vec::new(), None),
                     Body::Message(answer) => self.heard(id, answer)?,
@@ -452,7 +466,9 @@ impl<'e> Exchange<'e> {
             let place = format!("{}/{method}", server.name);
             self.routes.approvals.stops(&client.spec, conversation, &place).is_some()
         };
-        if stops("") || ASKABLE.into_iter().any(|method| is_asked(&message, method) && stops(method)) {
+        if stops(&self.called)
+            || ASKABLE.into_iter().any(|method| is_asked(&message, method) && stops(method))
+        {
             return Ok((Vec::new(), Some("this server is stopped by its operator")));
         }
         Ok((self.put(Told::Server(text))?, None))
@@ -477,7 +493,10 @@ impl<'e> Exchange<'e> {
                 let why = "the conversation is as long as this gateway keeps them: begin a new one";
                 return Err(Failure::new(StatusCode::BAD_REQUEST, why));
             }
-            routes.approvals.check_frozen(&client.spec, conversation)?;
+            // That a call failed is known also where nothing else is heard any more.
+            if !matches!(what, Told::Failed { .. }) {
+                routes.approvals.check_frozen(&client.spec, conversation)?;
+            }
             routes.sessions.catch_up(client, session)?;
             session.conversation.withdraw(&routes.approvals.withdrawn(&client.spec)?);
             self.pin(session, &what)?;
@@ -573,18 +592,13 @@ impl<'e> Exchange<'e> {
                 continue;
             };
             let message: Value = serde_json::from_str(text).unwrap_or_default();
-            let tool = match (message.get("method").and_then(Value::as_str), message.pointer("/params/name"))
-            {
-                (Some("tools/call"), Some(Value::String(name))) => format!("{}/{name}", server.name),
-                (Some(method), _) => format!("{}/{method}", server.name),
-                (None, _) => format!("{}/", server.name),
-            };
+            let tool = format!("{}/{}", server.name, frozen_as(&message));
             match self.routes.approvals.stops(&client.spec, conversation, &tool) {
                 None => kept.push(out),
                 Some(why) => {
-                    let failed = message.get("id").filter(|_| message.get("method").is_some());
-                    let failed = failed.map(|id| Told::Failed { id: id.clone(), why });
-                    kept.extend(failed.map(|failed| self.tell(session, failed)).unwrap_or_default());
+                    let id = message.get("id").filter(|_| message.get("method").is_some());
+                    let unsent = id.map(|id| Told::Unsent { id: id.clone(), why });
+                    kept.extend(unsent.map(|unsent| self.tell(session, unsent)).unwrap_or_default());
                 }
             }
         }

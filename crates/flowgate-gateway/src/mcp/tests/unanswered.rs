@@ -1,0 +1,230 @@
+//! Calls without an answer that can be passed on: one message for all of them, and an event with the label of the tool.
+
+use serde_json::{Value, json};
+
+use super::super::unanswered::NO_ANSWER;
+use super::super::{Out, Settings};
+use super::{POLICY, Session, check, parsed, shown};
+
+const ID: u64 = 77;
+
+/// Lines that a server may send in place of an answer: the text of a private note chooses each of them.
+fn bad_lines() -> Vec<(&'static str, Vec<u8>)> {
+    let note = |before: usize| "x".repeat(before);
+    let head = format!("{{\"jsonrpc\":\"2.0\",\"id\":{ID},");
+    let line = |rest: &str| format!("{head}{rest}}}").into_bytes();
+    let text =
+        |text: &str| line(&format!("\"result\":{{\"content\":[{{\"type\":\"text\",\"text\":\"{text}\"}}]}}"));
+    let result =
+        |result: Value| json!({"jsonrpc": "2.0", "id": ID, "result": result}).to_string().into_bytes();
+    let asks = |requests: Value| result(json!({"resultType": "input_required", "inputRequests": requests}));
+    let mut not_utf8 = text("note");
+    not_utf8.insert(60, 0xff);
+    vec![
+        ("a key twice, early", line("\"result\":{\"note\":1,\"note\":2}")),
+        (
+            "a key twice, late",
+            line(&format!("\"result\":{{\"a\":\"{}\",\"note\":1,\"note\":2}}", note(4803))),
+        ),
+        ("a lone surrogate, early", text("\\ud800")),
+        ("a lone surrogate, late", text(&format!("{}\\udfff", note(977)))),
+        ("a control character", text("a\u{1}b")),
+        ("a number without end", line("\"result\":{\"n\":1e999999}")),
+        ("cut off", format!("{head}\"result\":{{\"te").into_bytes()),
+        ("more behind it", [line("\"result\":{}"), b"{}".to_vec()].concat()),
+        ("no UTF-8", not_utf8),
+        (
+            "deeper than anybody reads",
+            line(&format!("\"result\":{}{}", "[".repeat(5_000), "]".repeat(5_000))),
+        ),
+        ("too large", text(&note(5 << 20))),
+        ("another field", line("\"result\":{},\"note\":\"x\"")),
+        ("result and error", line("\"result\":{},\"error\":{}")),
+        ("another version", format!("{{\"jsonrpc\":\"1.0\",\"id\":{ID},\"result\":{{}}}}").into_bytes()),
+        ("a list", result(json!(["note"]))),
+        ("a text", result(json!("note"))),
+        ("isError is a text", result(json!({"content": [], "isError": "note"}))),
+        ("an unknown kind of result", result(json!({"resultType": "note", "content": []}))),
+        ("asks, and this client gives nothing", asks(json!({"a": {"method": "roots/list"}}))),
+        ("asks for what nobody knows", asks(json!({"a": {"method": "note"}}))),
+        ("asks without saying what", result(json!({"resultType": "input_required"}))),
+        ("a rule withholds it", text("hunter2")),
+    ]
+}
+
+/// Ways in which a call ends that the caller of the machine reports.
+type End = fn(&mut Session) -> Vec<Out>;
+const ENDS: [(&str, End); 5] = [
+    ("HTTP failure", |session| {
+        session.proxy.failed(&mut session.monitor, &json!(ID), "the server answers with an error")
+    }),
+    ("time-out", |session| {
+        session.proxy.failed(&mut session.monitor, &json!(ID), "the server does not answer in time")
+    }),
+    ("reset", |session| {
+        session.proxy.failed(&mut session.monitor, &json!(ID), "the answer of the server broke off")
+    }),
+    ("the server ended", |session| session.proxy.ended(&mut session.monitor)),
+    ("too large for anybody, without an id", |session| {
+        let line = format!("{{\"note\":\"{}\"", "x".repeat(5 << 20));
+        session.proxy.from_server(&mut session.monitor, line.as_bytes())
+    }),
+];
+
+/// Calls a tool and has it end in a way; what the client is told, with what the operator is told.
+fn end(
+    session: &mut Session,
+    tool: &str,
+    end: impl FnOnce(&mut Session) -> Vec<Out>,
+) -> (Vec<Value>, String) {
+    let call = json!({"jsonrpc": "2.0", "id": ID, "method": "tools/call", "params": {"name": tool, "arguments": {}}});
+    let sent = session.client(&call);
+    assert!(matches!(sent[..], [Out::Server(_)]), "{sent:?}");
+    let out = end(session);
+    let notes = out.iter().filter_map(|out| match out {
+        Out::Note(note) => Some(note.as_str()),
+        _ => None,
+    });
+    (parsed(&out), notes.collect::<Vec<_>>().join("; "))
+}
+
+fn expected() -> Vec<Value> {
+    let refusal = json!({"refused": "deny", "reasons": [{"kind": "no-answer", "says": NO_ANSWER}]});
+    let text = json!([{"type": "text", "text": refusal.to_string()}]);
+    vec![
+        json!({"jsonrpc": "2.0", "id": ID, "result": {"resultType": "complete", "content": text, "isError": true}}),
+    ]
+}
+
+/// After each end: the same message, and the label of the tool, no less and no more.
+fn check_end(which: &str, ends: impl Fn(&mut Session) -> Vec<Out>) {
+    let mut session = Session::started();
+    let (told, notes) = end(&mut session, "diary", &ends);
+    assert_eq!(told, expected(), "{which}");
+    let says =
+        ["4803", "977", "line", "column", "hunter2", "xx"].into_iter().find(|text| notes.contains(text));
+    assert!(!notes.is_empty() && says.is_none(), "{which}: {notes}");
+    // The diary is private: what follows may not be public.
+    check(session.call("write", "written"), "refused: requirement");
+    check(session.call("read", "x"), "refused: requirement");
+    check(session.call("diary", "dear diary"), "dear diary");
+    // The size of a file is public and trusted: its failures are as well.
+    let mut session = Session::started();
+    let (told, _) = end(&mut session, "size", &ends);
+    assert_eq!(told, expected(), "{which}");
+    check(session.call("write", "written"), "written");
+}
+
+#[test]
+fn an_answer_that_is_refused_says_nothing_and_carries_the_label_of_its_tool() {
+    for (which, line) in bad_lines() {
+        check_end(which, |session| session.proxy.from_server(&mut session.monitor, &line));
+    }
+    for (which, ends) in ENDS {
+        check_end(which, ends);
+    }
+}
+
+/// A tool whose answers nobody declares, or of which only a part is declared: its failures are top.
+#[test]
+fn a_failure_of_an_undeclared_tool_is_top() {
+    let declared = "label out.content as trusted, public if:\n    (out: ToolOutput) is tool:files/size\n";
+    let rows = [
+        // What is declared, and whether `write` may run after a failure.
+        (declared.to_owned(), true),
+        (declared.replace("out.content", "out"), true),
+        (String::new(), false),
+        (declared.replace("out.content", "out.content.size"), false),
+        (format!("{}    not out.is_error\n", declared), false),
+        (format!("{}    \"3\" in out.content\n", declared), false),
+        (
+            format!(
+                "{declared}label out.content.note as private if:\n    (out: ToolOutput) is tool:files/size\n"
+            ),
+            false,
+        ),
+        (
+            format!(
+                "{declared}label out.content as private if:\n    (out: ToolOutput) is tool:files/size\n    \"me\" in out.content\n"
+            ),
+            false,
+        ),
+        // A default is no declaration of what a tool that fails has said.
+        ("default trusted, public\n".to_owned(), false),
+    ];
+    for (statements, runs) in rows {
+        let policy = format!("{}\n{statements}", POLICY.replace(declared, ""));
+        let mut session = Session::with(Settings::new("files"), &policy);
+        session.list(&["read", "write", "size"]);
+        end(&mut session, "size", |session| {
+            session.proxy.failed(&mut session.monitor, &json!(ID), "the server cannot be reached")
+        });
+        check(session.call("write", "written"), if runs { "written" } else { "refused: requirement" });
+    }
+}
+
+/// The client gives up: how long the server took is known to it, so what it does next carries the label as well.
+#[test]
+fn a_cancelled_call_has_an_outcome() {
+    let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": ID}});
+    for (tool, after) in [("diary", "refused: requirement"), ("size", "written")] {
+        let mut session = Session::started();
+        let (told, _) = end(&mut session, tool, |session| session.client(&cancel));
+        assert_eq!(told.len(), 1, "{told:?}");
+        check(session.call("write", "written"), after);
+        // Its answer comes too late, and is shown to nobody.
+        let late = json!({"jsonrpc": "2.0", "id": ID, "result": {"content": []}});
+        assert!(matches!(session.server(&late)[..], [Out::Note(_)]));
+    }
+}
+
+/// An error of JSON-RPC is an answer with text: it is shown, at the label of what nobody declares.
+#[test]
+fn an_error_of_the_server_is_an_answer() {
+    let mut session = Session::started();
+    let failed = json!({"jsonrpc": "2.0", "id": ID, "error": {"code": 4803, "message": "note"}});
+    let (told, _) = end(&mut session, "size", |session| session.server(&failed));
+    assert_eq!(told, [failed]);
+    check(session.call("write", "written"), "refused: requirement");
+}
+
+/// The numbers of progress are the server's: whoever is told of them carries what the answer may carry.
+#[test]
+fn progress_is_part_of_the_answer() {
+    for (tool, after) in [("diary", "refused: requirement"), ("size", "written")] {
+        let mut session = Session::started();
+        let params = json!({"name": tool, "arguments": {}, "_meta": {"progressToken": "t"}});
+        session.client(&json!({"jsonrpc": "2.0", "id": ID, "method": "tools/call", "params": params}));
+        let progress = json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": "t", "progress": 4803}});
+        // It changes what the client has seen, so it is put in and not only passed.
+        let bytes = progress.to_string();
+        assert!(session.proxy.overhear(&mut session.monitor, bytes.as_bytes()).is_none());
+        check(
+            shown(&session.server(&progress)),
+            r#"notifications/progress {"progressToken":"t","progress":4803}"#,
+        );
+        assert!(session.proxy.overhear(&mut session.monitor, bytes.as_bytes()).is_some());
+        let events = session.monitor.trace().len();
+        session.server(&progress);
+        assert_eq!(session.monitor.trace().len(), events);
+        check(session.call("write", "written"), after);
+    }
+}
+
+/// Answers that nobody labels hold nothing that a server can choose freely.
+#[test]
+fn what_is_not_labelled_is_not_the_servers() {
+    let mut session = Session::with(Settings::new("files"), POLICY);
+    let result = json!({"supportedVersions": ["4803-11-05", "2026-07-28", "2024-11-05", "2026-07-28"], "capabilities": {}, "ttlMs": 4803});
+    session.client(&json!({"jsonrpc": "2.0", "id": ID, "method": "server/discover"}));
+    let told = parsed(&session.server(&json!({"jsonrpc": "2.0", "id": ID, "result": result})));
+    assert_eq!(told[0]["result"]["supportedVersions"], json!(["2024-11-05", "2026-07-28"]));
+    assert_eq!(told[0]["result"]["ttlMs"], 1_000);
+    session.list(&["write"]);
+    let hidden = session.request(
+        "resources/list",
+        &json!({}),
+        &json!({"resources": [{"name": "note"}], "ttlMs": 4803}),
+    );
+    check(hidden, r#"{"resultType":"complete","resources":[]}"#);
+}

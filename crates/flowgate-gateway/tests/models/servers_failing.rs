@@ -1,0 +1,280 @@
+//! Servers behind the gateway that fail: the client gets one message for all failures, and what it does next carries the label of the tool.
+
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+
+use crate::gateway::{Gateway, KEY};
+use crate::mcp::{Client, Server, text};
+use crate::servers::{PEOPLE, client, home};
+use crate::servers_attacked::{NOWHERE, answer};
+
+/// Notes are private; what is posted is public. The size of a note is public as well.
+const POLICY: &str = r#"
+lattice integrity: trusted < untrusted
+lattice secrecy: public < private
+
+label message as trusted, public if:
+    (message: Message)
+    message.role in ["system", "user"]
+label tool as trusted, public if:
+    (tool: Tool)
+label out.content as trusted, private if:
+    (out: ToolOutput) is tool:web/note
+label out.content as trusted, public if:
+    (out: ToolOutput) is tool:web/size
+label out.content as trusted, public if:
+    (out: ToolOutput) is tool:bank/*
+
+require trusted, private if:
+    (call: ToolCall) is tool:web/*
+require trusted, public else deny if:
+    (call: ToolCall) is tool:bank/post_public
+"#;
+
+/// What the server of notes sends to a call: the kind of a body and the body, or everything that goes over the wire.
+type Failing = Arc<dyn Fn(&Value) -> (&'static str, String) + Send + Sync>;
+
+fn listed(message: &Value, names: &[&str]) -> Option<Value> {
+    let tool = |name: &&str| json!({"name": name, "inputSchema": {"type": "object"}});
+    match message["method"].as_str()? {
+        "initialize" => Some(json!({"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}})),
+        "tools/list" => Some(json!({"tools": names.iter().map(tool).collect::<Vec<_>>()})),
+        _ => None,
+    }
+}
+
+/// A server of notes that fails in the way that is set, and one where things are posted.
+struct Both {
+    web: Server,
+    bank: Server,
+    fails: Arc<Mutex<Failing>>,
+}
+
+fn servers() -> Both {
+    let fails: Arc<Mutex<Failing>> =
+        Arc::new(Mutex::new(Arc::new(|message| ("text/event-stream", answer(message, &text("a note"))))));
+    let failing = Arc::clone(&fails);
+    let web = Server::answering(move |message| match listed(message, &["note", "size"]) {
+        Some(result) => ("text/event-stream", answer(message, &result)),
+        None => {
+            let fail = Arc::clone(&failing.lock().unwrap());
+            fail(message)
+        }
+    });
+    let bank = Server::answering(|message| {
+        let result = listed(message, &["post_public"]).unwrap_or_else(|| text("posted"));
+        ("text/event-stream", answer(message, &result))
+    });
+    Both { web, bank, fails }
+}
+
+fn call(tool: &str) -> Value {
+    json!({"jsonrpc": "2.0", "id": 50, "method": "tools/call", "params": {"name": tool, "arguments": {}}})
+}
+
+/// Whether something may be posted.
+fn posts(one: &mut Client<'_>) -> bool {
+    one.call("bank", "post_public", &json!({"text": "x"})) == "posted"
+}
+
+fn begin<'g>(gateway: &'g Gateway, conversation: &'static str) -> Client<'g> {
+    let mut one = client(gateway, conversation);
+    one.begin("web");
+    one.begin("bank");
+    one
+}
+
+/// Every way in which the answer to a call fails, as the text of a private note could choose it.
+fn failures() -> Vec<(String, Failing)> {
+    let raw =
+        |head: &str, body: &str| format!("HTTP/1.1 {head}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+    let fixed = |kind: &'static str, body: String| -> Failing { Arc::new(move |_| (kind, body.clone())) };
+    let mut all: Vec<(String, Failing)> = Vec::new();
+    for status in [
+        201, 202, 204, 301, 307, 400, 401, 403, 404, 405, 408, 409, 413, 418, 429, 500, 502, 503, 504, 529,
+        599,
+    ] {
+        for kind in ["text/plain", "application/json", "text/event-stream"] {
+            let head = format!(
+                "{status} private\r\nretry-after: 4803\r\nlocation: /private\r\nmcp-session-id: private\r\ncontent-type: {kind}"
+            );
+            all.push((format!("{status} {kind}"), fixed("raw", raw(&head, "private note"))));
+        }
+    }
+    // JSON and events whose text cannot be read, or answers something else. `ID` is the id of the call.
+    let bodies = [
+        r#"{"jsonrpc":"2.0","id":ID,"result":{"note":1,"note":2}}"#,
+        r#"{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"private \ud800"}]}}"#,
+        r#"{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"private"#,
+        r#"{"jsonrpc":"2.0","id":"another","result":{"content":[]}}"#,
+        r#"{"jsonrpc":"2.0","id":null,"result":{"content":[]}}"#,
+        r#"{"jsonrpc":"2.0","result":{"content":[]}}"#,
+        r#"[{"jsonrpc":"2.0","id":ID,"result":{"content":[]}}]"#,
+        r#"{"jsonrpc":"2.0","id":ID,"result":"private"}"#,
+        r#"{"jsonrpc":"2.0","id":ID,"result":{"content":[],"isError":"private"}}"#,
+        r#"{"jsonrpc":"2.0","id":ID,"result":{"resultType":"private"}}"#,
+        r#"{"jsonrpc":"2.0","id":ID}"#,
+        "private note",
+        "",
+    ];
+    for body in bodies {
+        all.push((
+            format!("json {body}"),
+            Arc::new(move |message| ("application/json", body.replace("ID", &message["id"].to_string()))),
+        ));
+        all.push((
+            format!("events {body}"),
+            Arc::new(move |message| {
+                ("text/event-stream", format!("data: {}\n\n", body.replace("ID", &message["id"].to_string())))
+            }),
+        ));
+        all.push((
+            format!("400 with json {body}"),
+            Arc::new(move |message| {
+                let body = body.replace("ID", &message["id"].to_string());
+                ("raw", format!("HTTP/1.1 400 x\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}", body.len()))
+            }),
+        ));
+    }
+    let large = "x".repeat(5 << 20);
+    let more: [(&str, Failing); 8] = [
+        ("garbage events", fixed("text/event-stream", ": private\nid: private\nretry: 1\nnonsense\n\n\u{0}\n\n".to_owned())),
+        ("another kind of body", fixed("text/html", "<b>private</b>".to_owned())),
+        ("reset at once", fixed("raw", String::new())),
+        ("garbage in place of HTTP", fixed("raw", "private\r\n\r\n".to_owned())),
+        ("cut off in the head", fixed("raw", "HTTP/1.1 200 OK\r\ncontent-".to_owned())),
+        ("cut off in the body", fixed("raw", "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 4803\r\n\r\n{\"private".to_owned())),
+        ("cut off in an event", fixed("raw", "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 4803\r\n\r\ndata: {\"private".to_owned())),
+        ("too large", Arc::new(move |message| ("application/json", json!({"jsonrpc": "2.0", "id": message["id"], "result": text(&large)}).to_string()))),
+    ];
+    all.extend(more.map(|(which, failing)| (which.to_owned(), failing)));
+    all
+}
+
+/// After each failure: the same body and the same status, and the label of the tool, no less and no more.
+#[test]
+fn every_failure_of_a_call_looks_alike_and_has_a_label() {
+    let Both { web, bank, fails } = servers();
+    let mut home = home(NOWHERE, [&web, &bank], "", POLICY);
+    home.edit("mcp = [", "requests-per-minute = 100000\nmcp = [");
+    let gateway = home.start();
+    let mut told: Option<(u16, Vec<Value>)> = None;
+    for (number, (which, failing)) in failures().into_iter().enumerate() {
+        *fails.lock().unwrap() = failing;
+        for (tool, may_post) in [("note", false), ("size", true)] {
+            let name: &'static str = format!("{number} {tool}").leak();
+            let mut one = begin(&gateway, name);
+            assert!(posts(&mut one), "{which}");
+            let heard = one.send("web", &call(tool), &[]);
+            assert!(!format!("{heard:?}").contains("private"), "{which}: {heard:?}");
+            assert_eq!(*told.get_or_insert_with(|| heard.clone()), heard, "{which} {tool}");
+            assert_eq!(posts(&mut one), may_post, "{which} {tool}");
+        }
+    }
+    let (status, said) = told.unwrap();
+    assert_eq!((status, &said[0]["result"]["isError"]), (200, &json!(true)), "{said:?}");
+}
+
+/// A connection that the server has forgotten is the one status that passes, since clients begin another one for it; its body is the same,
+/// and so is its label.
+#[test]
+fn a_forgotten_connection_is_told_as_such_at_the_label_of_the_tool() {
+    let Both { web, bank, fails } = servers();
+    let gateway = home(NOWHERE, [&web, &bank], "", POLICY).start();
+    *fails.lock().unwrap() =
+        Arc::new(|_| ("raw", "HTTP/1.1 404 x\r\ncontent-length: 7\r\n\r\nprivate".to_owned()));
+    for (tool, may_post) in [("note", false), ("size", true)] {
+        let mut one = begin(&gateway, tool);
+        let (status, heard) = one.send("web", &call(tool), &[("mcp-session-id", "s1")]);
+        assert_eq!((status, &heard[0]["result"]["isError"]), (404, &json!(true)), "{heard:?}");
+        assert_eq!(posts(&mut one), may_post, "{tool}");
+    }
+}
+
+/// Whoever gives up, or goes away, knows how long the server took.
+#[test]
+fn a_call_that_nobody_waits_for_has_an_outcome() {
+    for leaves in [true, false] {
+        for (tool, may_post) in [("note", false), ("size", true)] {
+            let Both { web, bank, fails } = servers();
+            let gateway = home(NOWHERE, [&web, &bank], "", POLICY).start();
+            let (asked, is_asked) = std::sync::mpsc::channel();
+            let (answers, is_over) = std::sync::mpsc::channel::<()>();
+            let (asked, is_over) = (Mutex::new(asked), Mutex::new(is_over));
+            *fails.lock().unwrap() = Arc::new(move |message| {
+                asked.lock().unwrap().send(()).unwrap();
+                let _ = is_over.lock().unwrap().recv();
+                ("text/event-stream", answer(message, &text("a note")))
+            });
+            let mut one = begin(&gateway, "one");
+            assert!(posts(&mut one));
+            if leaves {
+                one.leave("web", &call(tool));
+                is_asked.recv().unwrap();
+            } else {
+                let asker = client(&gateway, "one");
+                std::thread::scope(|scope| {
+                    let waits = scope.spawn(|| asker.send("web", &call(tool), &[]));
+                    is_asked.recv().unwrap();
+                    let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 50}});
+                    assert_eq!(one.send("web", &cancel, &[]).0, 202);
+                    let (_, heard) = waits.join().unwrap();
+                    assert!(!format!("{heard:?}").contains("a note"), "{heard:?}");
+                });
+            }
+            // The gateway finds out by itself that the client has gone.
+            let begun = std::time::Instant::now();
+            let mut may = posts(&mut one);
+            while may != may_post && begun.elapsed().as_secs() < 60 {
+                std::thread::sleep(std::time::Duration::from_millis(50));
+                may = posts(&mut one);
+            }
+            assert_eq!(may, may_post, "{tool} {leaves}");
+            drop(answers);
+        }
+    }
+}
+
+/// What is stopped while its server thinks is not heard: by the server, the tool, the conversation or the client.
+#[test]
+fn a_server_that_was_stopped_is_not_heard() {
+    let rows = [
+        ("tool", json!({"kind": "tool", "what": "web/note"}), false),
+        ("another tool", json!({"kind": "tool", "what": "web/size"}), true),
+        ("server", json!({"kind": "server", "what": "web"}), false),
+        ("conversation", json!({"kind": "conversation", "what": "agent/one"}), false),
+        ("client", json!({"kind": "client", "what": "agent"}), false),
+        ("another server", json!({"kind": "server", "what": "bank"}), true),
+    ];
+    for (which, freeze, is_heard) in rows {
+        let Both { web, bank, fails } = servers();
+        let gateway = Arc::new(home(NOWHERE, [&web, &bank], PEOPLE, POLICY).start());
+        let one = begin(&gateway, "one");
+        let (inner, freeze) = (Arc::clone(&gateway), Mutex::new(freeze));
+        *fails.lock().unwrap() = Arc::new(move |message| {
+            let mut body = freeze.lock().unwrap().clone();
+            body["frozen"] = json!(true);
+            let (status, said) = crate::approvals::Person(&inner, "ann").post("/api/v1/freezes", &body);
+            assert_eq!(status, 200, "{said}");
+            ("text/event-stream", answer(message, &text("a private note")))
+        });
+        let (_, heard) = one.send("web", &call("note"), &[]);
+        assert_eq!(format!("{heard:?}").contains("private"), is_heard, "{which}: {heard:?}");
+        assert!(!heard.is_empty(), "{which}");
+        *fails.lock().unwrap() = Arc::new(|_| ("", String::new()));
+    }
+}
+
+/// A client that is not named in the key of another conversation is none of these.
+#[test]
+fn a_failure_in_one_conversation_is_none_in_another() {
+    let Both { web, bank, fails } = servers();
+    let gateway = home(NOWHERE, [&web, &bank], "", POLICY).start();
+    *fails.lock().unwrap() = Arc::new(|_| ("raw", String::new()));
+    let mut one = begin(&gateway, "one");
+    one.send("web", &call("note"), &[]);
+    let mut two = Client { gateway: &gateway, key: KEY, conversation: "two", next: 0 };
+    two.begin("bank");
+    assert_eq!((posts(&mut one), posts(&mut two)), (false, true));
+}
