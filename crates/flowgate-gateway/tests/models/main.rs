@@ -358,7 +358,10 @@ fn errors_of_the_upstream_are_told() {
         let (status, text) =
             gateway.post(path, &[("authorization", &format!("Bearer {KEY}"))], &body.to_string());
         assert_eq!(status, 502, "{path}: {text}");
-        assert!(text.contains("gave no answer that can be passed on") && !text.contains("key-of"), "{path}: {text}");
+        assert!(
+            text.contains("gave no answer that can be passed on") && !text.contains("key-of"),
+            "{path}: {text}"
+        );
     }
 }
 

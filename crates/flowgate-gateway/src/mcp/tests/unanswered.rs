@@ -135,8 +135,8 @@ fn a_failure_of_an_undeclared_tool_is_top() {
         (declared.replace("out.content", "out"), true),
         (String::new(), false),
         (declared.replace("out.content", "out.content.size"), false),
-        (format!("{}    not out.is_error\n", declared), false),
-        (format!("{}    \"3\" in out.content\n", declared), false),
+        (format!("{declared}    not out.is_error\n"), false),
+        (format!("{declared}    \"3\" in out.content\n"), false),
         (
             format!(
                 "{declared}label out.content.note as private if:\n    (out: ToolOutput) is tool:files/size\n"

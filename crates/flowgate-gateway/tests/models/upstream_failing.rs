@@ -1,0 +1,157 @@
+//! Servers of models that fail: what a client is told is a constant, whatever the server says of the failure.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+
+use serde_json::json;
+
+use crate::gateway::{Gateway, Home, KEY, POLICY, config};
+use crate::requests;
+
+/// What a server sends to its requests, the last one again and again.
+struct Scripted {
+    url: String,
+    script: Arc<Mutex<Vec<String>>>,
+}
+
+impl Scripted {
+    fn new() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/v1", listener.local_addr().unwrap());
+        let script: Arc<Mutex<Vec<String>>> = Arc::default();
+        let scripted = Arc::clone(&script);
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let script = Arc::clone(&scripted);
+                std::thread::spawn(move || answer(&mut stream.unwrap(), &script));
+            }
+        });
+        Self { url, script }
+    }
+
+    fn sends(&self, script: &[&str]) {
+        *self.script.lock().unwrap() = script.iter().map(|text| (*text).to_owned()).collect();
+    }
+}
+
+fn answer(stream: &mut TcpStream, script: &Mutex<Vec<String>>) {
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let (mut length, mut line) = (0, String::new());
+    while reader.read_line(&mut line).unwrap_or(0) > 0 && !line.trim().is_empty() {
+        if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+            length = value.trim().parse().unwrap();
+        }
+        line.clear();
+    }
+    reader.read_exact(&mut vec![0; length]).unwrap();
+    let text = {
+        let mut script = script.lock().unwrap();
+        if script.len() > 1 { script.remove(0) } else { script.first().cloned().unwrap_or_default() }
+    };
+    let _ = stream.write_all(text.as_bytes());
+}
+
+fn http(head: &str, kind: &str, body: &str) -> String {
+    format!(
+        "HTTP/1.1 {head}\r\ncontent-type: {kind}\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+fn failures() -> Vec<String> {
+    let mut all = Vec::new();
+    for status in [201, 204, 301, 400, 401, 403, 404, 408, 409, 413, 418, 422, 429, 500, 503, 504, 529, 599] {
+        let body = json!({"error": {"code": "private_word", "type": "private", "message": "private text"}});
+        let head = format!("{status} private\r\nretry-after: 4803\r\nretry-after-ms: 4803000");
+        all.push(http(&head, "application/json", &body.to_string()));
+    }
+    for body in [
+        "",
+        "private",
+        "[]",
+        "{\"private\": 1}",
+        "{\"choices\": \"private\"}",
+        "{\"choices\": [{\"private\": \"\\ud800\"}]}",
+    ] {
+        all.push(http("200 OK", "application/json", body));
+    }
+    for events in [
+        "data: private\n\n",
+        "data: {\"error\": {\"code\": \"private_word\"}}\n\n",
+        "event: private\n\n",
+        ": private\n\n",
+    ] {
+        all.push(http("200 OK", "text/event-stream", events));
+    }
+    all.extend([
+        String::new(),
+        "private\r\n\r\n".to_owned(),
+        "HTTP/1.1 200 OK\r\ncontent-length: 4803\r\n\r\n{\"pri".to_owned(),
+    ]);
+    all
+}
+
+/// The same status and the same body for every failure; the log has a reason, and nothing that the server has said.
+#[test]
+fn every_failure_of_a_model_looks_alike() {
+    let upstream = Scripted::new();
+    let more = "interactive = true\nrequests-per-minute = 100000";
+    let (gateway, lines) =
+        Home::new(&config(&upstream.url, "chat-completions", more), POLICY).start_with_log();
+    let key = format!("Bearer {KEY}");
+    for (path, mut body) in requests("x") {
+        for streams in [false, true] {
+            body["stream"] = json!(streams);
+            let mut told: Option<(u16, String)> = None;
+            for failure in failures() {
+                upstream.sends(&[&failure]);
+                let heard = gateway.post(path, &[("authorization", &key)], &body.to_string());
+                assert_eq!(*told.get_or_insert_with(|| heard.clone()), heard, "{path} {failure}");
+            }
+            let (status, said) = told.unwrap();
+            assert!(status == 502 && said.contains("gave no answer that can be passed on"), "{said}");
+        }
+    }
+    gateway.stop();
+    let log = lines.rest();
+    assert!(log.contains("\"upstream\"") && log.contains("busy"), "{log}");
+    assert!(["private", "4803"].iter().all(|text| !log.contains(text)), "{log}");
+}
+
+/// What went out of an answer that broke off stands, and no other attempt is put behind it. An attempt of which nothing went out is
+/// made again without a trace.
+#[test]
+fn no_other_attempt_follows_text_that_went_out() {
+    let policy = POLICY.split("raise ").next().unwrap();
+    let chunk = |text: &str| {
+        format!(
+            "data: {}\n\n",
+            json!({"id": "1", "object": "chat.completion.chunk", "created": 0, "model": "double", "choices": [{"index": 0, "delta": {"role": "assistant", "content": text}}]})
+        )
+    };
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
+    let end = format!(
+        "data: {}\n\ndata: [DONE]\n\n",
+        json!({"id": "1", "object": "chat.completion.chunk", "created": 0, "model": "double", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+    );
+    let first = "Once upon a time there was an otter, and nobody had seen it for forty years. ";
+    let broken = format!("{head}{}", chunk(first));
+    let second = format!("{head}{}{end}", chunk("Mallory wants to be paid."));
+    let key = format!("Bearer {KEY}");
+    for (path, mut body) in requests("x") {
+        body["stream"] = json!(true);
+        for (script, is_whole) in [([broken.as_str(), second.as_str()], false), (["", second.as_str()], true)]
+        {
+            let upstream = Scripted::new();
+            upstream.sends(&script);
+            let text = config(&upstream.url, "chat-completions", "interactive = true");
+            let gateway = Gateway::configured(&text, policy);
+            let (_, heard) = gateway.post(path, &[("authorization", &key)], &body.to_string());
+            // Of an answer that broke off, what went out stands, and an error follows.
+            assert_eq!(heard.contains("Mallory wants"), is_whole, "{path}: {heard}");
+            assert_eq!(heard.contains("Once upon a time"), !is_whole, "{path}: {heard}");
+            assert_eq!(heard.contains("gave no answer"), !is_whole, "{path}: {heard}");
+        }
+    }
+}
