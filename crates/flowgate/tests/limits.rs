@@ -2,25 +2,35 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use std::time::{Duration, Instant};
-
+use allocation_counter::AllocationInfo;
 use flowgate::analysis::{FailureKind, Options, analyze};
 use flowgate::policy::Policy;
 use flowgate::trace::read;
 use serde_json::{Value, json};
 
-/// Far more than each row takes on a slow machine, and far less than it would without limits.
-const LONGEST: Duration = Duration::from_secs(120);
+/// The steps of one row, and the most allocations that it may make: work that makes something is charged for.
+const FUEL: u64 = 20_000_000;
+/// The most bytes that a row may hold at a time. An evaluation may make half as much; the rest is what it is made from.
+const MEMORY: u64 = 1 << 30;
+
+/// Runs `what` on this thread, and says how many allocations it made and how many bytes it held at most.
+///
+/// Limits are tested by work done, never by the clock: steps (spent fuel is a failure that rows expect), allocations and memory.
+/// A row whose work is not bounded by these does not end.
+fn measured<T>(what: impl FnOnce() -> T) -> (T, AllocationInfo) {
+    let mut result = None;
+    let work = allocation_counter::measure(|| result = Some(what()));
+    (result.unwrap(), work)
+}
 
 /// The kinds of failures of a rule with these lines over one message, with steps for a fraction of a second.
 fn check(lines: &[&str], content: &Value, expected: &[FailureKind]) {
     let source = format!("raise \"x\" if:\n    (m: Message)\n    {}\n", lines.join("\n    "));
     let policy = Policy::parse(&source).map_err(|problems| format!("{source}\n{problems:?}")).unwrap();
     let entries = read::list(&[json!({"role": "user", "content": content})]).unwrap();
-    let options = Options { fuel: 20_000_000, ..Options::default() };
-    let begun = Instant::now();
-    let analysis = analyze(&policy, entries, &options).unwrap();
-    assert!(begun.elapsed() < LONGEST, "{source} takes {:?}", begun.elapsed());
+    let options = Options { fuel: FUEL, ..Options::default() };
+    let (analysis, work) = measured(|| analyze(&policy, entries, &options).unwrap());
+    assert!(work.bytes_max < MEMORY && work.count_total < FUEL, "{source} takes {work:?}");
     let kinds: Vec<FailureKind> = analysis.failures.iter().map(|failure| failure.kind).collect();
     assert_eq!(kinds, expected, "{source} says {:?}", analysis.failures);
 }
@@ -111,9 +121,8 @@ fn what_is_said_is_bounded() {
 #[test]
 fn compiling_is_bounded() {
     let check = |source: String, code: Option<&str>| {
-        let begun = Instant::now();
-        let problems = Policy::parse(&source).err().unwrap_or_default();
-        assert!(begun.elapsed() < LONGEST, "{:?}", begun.elapsed());
+        let (problems, work) = measured(|| Policy::parse(&source).err().unwrap_or_default());
+        assert!(work.bytes_max < MEMORY / 4 && work.count_total < FUEL / 2, "{work:?}");
         let has = |code| problems.iter().any(|problem| problem.code == code);
         assert_eq!(code.is_some(), !problems.is_empty(), "{:?}", problems.first());
         assert!(code.is_none_or(has), "{:?}", problems.last());

@@ -163,44 +163,27 @@ fn is_unprintable(c: char) -> bool {
     c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// The known name nearest to `name`, if one is near enough to be a slip of the pen.
+/// Names longer than this are not slips of the pen.
 const MAX_LENGTH: usize = 40;
+/// How many known names one unknown name is compared with.
 const MAX_COMPARED: usize = 2_000;
 
+/// The known name nearest to `name`, if one is near enough to be a slip of the pen: insertions, deletions, substitutions and
+/// swaps of neighbours count.
 pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let length = name.chars().count();
+    if length > MAX_LENGTH {
+        return None;
+    }
     let limit = (length / 3).max(1);
-    let distance = |other: &str| edit_distance(&name.to_lowercase(), &other.to_lowercase());
+    let lower = name.to_lowercase();
     // A slip of the pen changes the length little. Names that a program made up are not compared one with another.
     let known =
         known.into_iter().filter(|other| other.chars().count().abs_diff(length) <= limit).take(MAX_COMPARED);
-    let near = known
-        .filter(|_| length <= MAX_LENGTH)
-        .map(|other| (distance(other), other))
-        .filter(|(d, _)| *d <= limit);
-    near.min_by_key(|(d, _)| *d).map(|(_, other)| other)
-}
-
-/// Insertions, deletions, substitutions and swaps of neighbours that turn one name into the other.
-fn edit_distance(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    let mut before_last: Vec<usize> = Vec::new();
-    let mut last: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.iter().enumerate() {
-        let mut row = vec![i + 1];
-        for (j, y) in b.iter().enumerate() {
-            let at = |row: &[usize], index: usize| row.get(index).copied().unwrap_or(usize::MAX / 2);
-            let mut best =
-                (at(&last, j) + usize::from(x != y)).min(at(&last, j + 1) + 1).min(at(&row, j) + 1);
-            let swapped = i > 0 && j > 0 && a.get(i - 1) == Some(y) && b.get(j - 1) == Some(x);
-            if swapped {
-                best = best.min(at(&before_last, j - 1) + 1);
-            }
-            row.push(best);
-        }
-        before_last = std::mem::replace(&mut last, row);
-    }
-    last.last().copied().unwrap_or(0)
+    let near = known.map(|other| (strsim::osa_distance(&lower, &other.to_lowercase()), other));
+    near.filter(|(distance, _)| *distance <= limit)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, other)| other)
 }
 
 #[cfg(test)]
