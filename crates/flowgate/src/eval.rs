@@ -8,6 +8,7 @@ mod block;
 mod compare;
 mod expression;
 mod member;
+mod missing;
 mod pieces;
 mod value;
 
@@ -92,7 +93,7 @@ pub(crate) struct Read {
 /// What a missing value means in a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Missing {
-    /// As in Python, it is `None`: for rules, which then rather match.
+    /// It is `None`, which equals nothing else; what needs a value, such as an order, has no result. For rules.
     IsNone,
     /// The condition does not hold, whichever way it is put: for statements that grant something.
     FailsAll,
@@ -138,6 +139,8 @@ pub(crate) struct Evaluator<'a> {
     is_quiet: bool,
     /// Whether a comparison has failed because a value was missing.
     pub(crate) missed: bool,
+    /// Whether a condition that a missing value leaves undecided counts as met: where a statement can only restrict.
+    pub(crate) doubt_restricts: bool,
     /// What a match speaks of, while that is being noted.
     pub(crate) marks: Option<Vec<Mark>>,
     /// Why assignments that satisfy everything else could not be decided; equal reasons once.
@@ -190,6 +193,7 @@ impl<'a> Evaluator<'a> {
             quiet: false,
             is_quiet: false,
             missed: false,
+            doubt_restricts: false,
             marks: None,
             failures: Vec::new(),
             undecided: 0,
@@ -343,6 +347,7 @@ impl<'a> Evaluator<'a> {
             Op::Test(ex) => match self.holds(ex, frame) {
                 Ok(true) => self.descend(rest, frame, found),
                 Ok(false) => Ok(false),
+                Err(EvalError::Missing) if self.gives_doubt() => self.descend(rest, frame, found),
                 Err(error) => self.in_trouble(error, 1, rest, frame, found),
             },
             Op::Let(slot, ex) => match self.evaluate(ex, frame) {
@@ -352,7 +357,10 @@ impl<'a> Evaluator<'a> {
                 }
                 Err(error) => {
                     set(frame, *slot, Value::Failed(Arc::new(error.clone())));
-                    self.in_trouble(error, 1, rest, frame, found)
+                    match error {
+                        EvalError::Missing if self.gives_doubt() => self.descend(rest, frame, found),
+                        error => self.in_trouble(error, 1, rest, frame, found),
+                    }
                 }
             },
             Op::Events(slot, ty) => {
@@ -376,6 +384,12 @@ impl<'a> Evaluator<'a> {
             self.forget(noted);
         }
         result
+    }
+
+    /// Whether a condition that a missing value leaves undecided is taken as met. Within a predicate it is not, since
+    /// the predicate may be asked either way.
+    fn gives_doubt(&self) -> bool {
+        self.doubt_restricts && self.depth == 0
     }
 
     /// Goes on with an assignment of which one condition cannot be evaluated.
@@ -466,7 +480,7 @@ impl<'a> Evaluator<'a> {
     /// The items of a list or the values of a map; nothing for what is not there.
     pub(crate) fn items(&mut self, value: &Value) -> Result<Vec<Value>> {
         match value {
-            Value::Absent | Value::None => self.items_of_none(value),
+            Value::Absent | Value::None | Value::Silent => self.items_of_none(value),
             Value::List(items) | Value::Texts(items) => Ok(items.to_vec()),
             Value::Answers(answers) => Ok(answers.iter().copied().map(Value::Bool).collect()),
             Value::Dict(entries) => Ok(entries.iter().map(|(_, value)| value.clone()).collect()),
@@ -509,7 +523,7 @@ impl<'a> Evaluator<'a> {
     /// nor be granted what holds of all items.
     fn items_of_none(&self, value: &Value) -> Result<Vec<Value>> {
         match (value, self.missing) {
-            (Value::Absent | Value::None, Missing::IsNone) => Ok(Vec::new()),
+            (Value::Absent | Value::None, Missing::IsNone) | (Value::Silent, _) => Ok(Vec::new()),
             (Value::Absent | Value::None, Missing::FailsAll) => Err(EvalError::Missing),
             (other, _) => Err(EvalError::Type(format!("{} has no items", other.type_name()))),
         }

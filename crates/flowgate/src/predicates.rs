@@ -220,6 +220,11 @@ raise \"not a customer\" if:
             "the rule cannot be evaluated: `email` of `is_customer` is str, not int"
         );
         let verdict = monitor.judge(call("{}"));
-        assert_eq!(message(verdict), "not a customer", "of what is not there nothing holds");
+        assert_eq!(
+            message(verdict),
+            "the rule cannot be evaluated: `is_customer` needs a value, and it is missing or null; ask first whether it \
+             `is None`",
+            "nobody is asked about what is not there"
+        );
     }
 }

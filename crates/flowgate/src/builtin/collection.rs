@@ -36,11 +36,11 @@ pub(super) const TABLE: &[Spec] = &[
     method("keys", (1, 1), "The keys of a map.", |e, a| {
         Ok(match structure(e, a)? {
             Value::Dict(entries) => Value::list(entries.iter().map(|(key, _)| Value::text(key))),
-            _ => Value::Absent,
+            other => e.needed(other, "`keys`").map(|_| Value::Absent)?,
         })
     }),
     method("values", (1, 1), "The values of a map.", |e, a| {
-        let value = a.first().cloned().unwrap_or(Value::Absent);
+        let value = argument(e, a, "`values`")?;
         Ok(Value::list(e.items(&value)?))
     }),
     method("items", (1, 1), "The pairs of key and value of a map.", |e, a| {
@@ -48,7 +48,7 @@ pub(super) const TABLE: &[Spec] = &[
             Value::Dict(entries) => {
                 Value::list(entries.iter().map(|(key, value)| Value::list([Value::text(key), value.clone()])))
             }
-            _ => Value::Absent,
+            other => e.needed(other, "`items`").map(|_| Value::Absent)?,
         })
     }),
     method("get", (2, 3), "The value under a key, or the third argument.", |e, a| {
@@ -80,9 +80,15 @@ fn structure(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
     a.first().map_or(Ok(Value::Absent), |value| e.resolve_structure(value))
 }
 
+/// The first argument, which must be there.
+fn argument(e: &mut Evaluator<'_>, a: &[Value], what: &str) -> Result<Value> {
+    e.needed_part(a.first().unwrap_or(&Value::Absent), what)?;
+    Ok(a.first().cloned().unwrap_or(Value::Absent))
+}
+
 /// The items of the first argument, parts of events resolved.
 fn items(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Vec<Value>> {
-    let list = a.first().cloned().unwrap_or(Value::Absent);
+    let list = argument(e, a, "a function over a list")?;
     if let Value::Bool(_) = list {
         // One answer where there could have been a list of them: `any(x in list)`.
         return Ok(vec![list]);

@@ -15,6 +15,7 @@ pub(super) const TABLE: &[Spec] = &[
     }),
     row("sorted", (1, 1), "The items in order: numbers by size, texts by their letters.", |e, a| {
         let list = a.first().cloned().unwrap_or(Value::Absent);
+        e.needed_part(&list, "`sorted`")?;
         let items = e.items(&list)?;
         let mut items = items.iter().map(|item| e.resolve(item)).collect::<Result<Vec<_>>>()?;
         e.spend(items.len())?;
@@ -65,7 +66,7 @@ pub(super) const TABLE: &[Spec] = &[
         Ok(match plain(e, a, 0)? {
             Value::Int(n) => n.checked_abs().map_or(Value::Float((n as f64).abs()), Value::Int),
             Value::Float(x) => Value::Float(x.abs()),
-            Value::Absent | Value::None => Value::Absent,
+            value @ (Value::Absent | Value::None) => e.needed(value, "`abs`").map(|_| Value::Absent)?,
             other => return type_error(format!("{} is no number", other.type_name())),
         })
     }),
@@ -73,7 +74,7 @@ pub(super) const TABLE: &[Spec] = &[
         Ok(match plain(e, a, 0)? {
             Value::Int(n) => Value::Int(n),
             Value::Float(x) if x.abs() < 9e15 => Value::Int(x.round_ties_even() as i64),
-            Value::Absent | Value::None => Value::Absent,
+            value @ (Value::Absent | Value::None) => e.needed(value, "`round`").map(|_| Value::Absent)?,
             other => return type_error(format!("{} is no number", other.type_name())),
         })
     }),

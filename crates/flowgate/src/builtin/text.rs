@@ -11,7 +11,8 @@ pub(super) const TABLE: &[Spec] = &[
             return Ok(count(e.items(schema)?.len()));
         }
         Ok(match plain(e, a, 0)? {
-            Value::Absent | Value::None => Value::Absent,
+            value @ (Value::Absent | Value::None) => e.needed(value, "`len`").map(|_| Value::Absent)?,
+            Value::Silent => Value::Int(0),
             Value::Str(text) => {
                 e.spend(text.len() / 64)?;
                 count(text.chars().count())
@@ -108,7 +109,7 @@ pub(super) const TABLE: &[Spec] = &[
             Value::Int(n) => Value::Int(n),
             Value::Float(x) if x.abs() < 9e15 => Value::Int(x as i64),
             Value::Str(text) => text.trim().parse().map_or(Value::Absent, Value::Int),
-            _ => Value::Absent,
+            other => e.needed(other, "`int`").map(|_| Value::Absent)?,
         })
     }),
     row("float", (1, 1), "The number that a text spells, or missing.", |e, a| {
@@ -116,7 +117,11 @@ pub(super) const TABLE: &[Spec] = &[
             Value::Str(text) => {
                 text.trim().parse().ok().filter(|x: &f64| x.is_finite()).map_or(Value::Absent, Value::Float)
             }
-            value => value.as_number().map_or(Value::Absent, Value::Float),
+            value => {
+                let number = value.as_number();
+                e.needed(value, "`float`")?;
+                number.map_or(Value::Absent, Value::Float)
+            }
         })
     }),
 ];
@@ -172,13 +177,16 @@ mod tests {
         check("len", r#""é!""#, "2");
         check("len", "[1,2]", "absent".replace("absent", "2").as_str());
         check("len", "3", "int has no length");
-        check("len", "null", "absent");
+        let missing = "needs a value, and it is missing or null; ask first whether it `is None`";
+        check("len", "null", &format!("`len` {missing}"));
         check("lower", r#""Ab""#, r#""ab""#);
         check("lower", "3", "`lower` needs text, not int");
         check("split", r#""a b,c", ",""#, r#"["a b", "c"]"#);
         check("split", r#"" a  b ""#, r#"["a", "b"]"#);
         check("startswith", r#""abc", "ab""#, "true");
-        check("startswith", r#"null, "ab""#, "absent");
+        check("startswith", r#"null, "ab""#, &format!("`startswith` {missing}"));
+        check("int", "null", &format!("`int` {missing}"));
+        check("float", "null", &format!("`float` {missing}"));
         check("endswith", r#""abc", "ab""#, "false");
         check("replace", r#""aba", "a", "x""#, r#""xbx""#);
         check("join", r#"", ", ["a", "b"]"#, r#""a, b""#);

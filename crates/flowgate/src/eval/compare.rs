@@ -19,8 +19,10 @@ impl Evaluator<'_> {
         }
         // Whether a field is there is asked by `x.field is None`.
         let is_none = |ex: &Ex| matches!(ex, Ex::Constant(Value::None));
-        let asks =
-            matches!(operator, Comparison::Is | Comparison::IsNot) && (is_none(left) || is_none(right));
+        let is_equality =
+            matches!(operator, Comparison::Is | Comparison::IsNot | Comparison::Equal | Comparison::NotEqual);
+        let asks = is_equality && (is_none(left) || is_none(right));
+        let sides = (left, right);
         let (left, container) = match asks {
             true => (self.present(left, frame)?, self.present(right, frame)?),
             false => (self.evaluate(left, frame)?, self.evaluate(right, frame)?),
@@ -37,8 +39,11 @@ impl Evaluator<'_> {
             }
             _ => self.resolve(right)?,
         };
-        let is_none = |value: &Value| matches!(value, Value::None | Value::Absent);
         self.spend(alike(&left, &right) / 64)?;
+        if !is_equality && self.needs_values() {
+            self.decidable(operator, (&left, sides.0), (&right, sides.1))?;
+        }
+        let is_none = |value: &Value| value.is_nothing();
         match operator {
             Comparison::Is => return Ok(Value::Bool(left.equals(&right))),
             Comparison::IsNot => return Ok(Value::Bool(!left.equals(&right))),
@@ -90,6 +95,7 @@ impl Evaluator<'_> {
                     arguments.iter().map(|ex| self.evaluate(ex, frame)).collect::<Result<_>>()?;
                 builtin.call(self, &arguments)
             }
+            Ex::Constant(value) => Ok(value.clone()),
             ex => self.evaluate(ex, frame),
         };
         Ok(match value? {
@@ -107,7 +113,8 @@ impl Evaluator<'_> {
 
     pub(super) fn contains(&mut self, item: &Value, container: &Value) -> Result<bool> {
         match (item, container) {
-            (_, Value::Absent | Value::None) | (Value::Absent | Value::None, Value::Str(_)) => Ok(false),
+            (_, Value::Absent | Value::None | Value::Silent)
+            | (Value::Absent | Value::None | Value::Silent, Value::Str(_)) => Ok(false),
             (_, Value::Texts(texts)) => {
                 for text in texts.iter() {
                     if self.contains(item, text)? {
@@ -276,6 +283,8 @@ fn block_text(block: &Value) -> Option<&str> {
 fn order(left: &Value, right: &Value) -> Result<std::cmp::Ordering> {
     let ordering = match (left, right) {
         (Value::Str(a), Value::Str(b)) => Some(a.cmp(b)),
+        // As numbers with a fraction, large whole numbers next to each other would be the same.
+        (Value::Int(a), Value::Int(b)) => Some(a.cmp(b)),
         _ => match (left.as_number(), right.as_number()) {
             (Some(a), Some(b)) => a.partial_cmp(&b),
             _ => None,

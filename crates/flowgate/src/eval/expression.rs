@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::compare::{arithmetic, times};
+use super::missing::lacks;
 use super::{EvalError, Evaluator, Frame, ITEM, MAX_DEPTH, Missing, Read, Result, Value, set};
 use crate::builtin::Builtin;
 use crate::policy::plan::{Ex, RegexUse, Type};
@@ -21,10 +22,11 @@ impl Evaluator<'_> {
     /// left out can grant; see [`Missing::FailsAll`].
     pub(crate) fn evaluate(&mut self, ex: &Ex, frame: &mut Frame) -> Result<Value> {
         self.spend(1)?;
-        match self.value_of(ex, frame)? {
-            Value::Absent if self.missing == Missing::FailsAll => Err(EvalError::Missing),
-            value => Ok(value),
+        let value = self.value_of(ex, frame)?;
+        if self.missing == Missing::FailsAll && !matches!(ex, Ex::Constant(_)) && self.is_null(&value) {
+            return Err(EvalError::Missing);
         }
+        Ok(value)
     }
 
     fn value_of(&mut self, ex: &Ex, frame: &mut Frame) -> Result<Value> {
@@ -121,6 +123,7 @@ impl Evaluator<'_> {
             Ex::Negate(inner) => match self.plain(inner, frame)? {
                 Value::Int(n) => Ok(n.checked_neg().map_or(Value::Float(-(n as f64)), Value::Int)),
                 Value::Float(x) => Ok(Value::Float(-x)),
+                value if value.is_nothing() && self.needs_values() => Err(self.lacking(|| lacks("`-`"))),
                 Value::Absent => Ok(Value::Absent),
                 other => Err(EvalError::Type(format!("{} has no negative", other.type_name()))),
             },
@@ -170,6 +173,9 @@ impl Evaluator<'_> {
             }
             Ex::Arithmetic(operator, left, right) => {
                 let (left, right) = (self.plain(left, frame)?, self.plain(right, frame)?);
+                if self.needs_values() && (left.is_nothing() || right.is_nothing()) {
+                    return Err(self.lacking(|| lacks("arithmetic")));
+                }
                 let grows = |value: &Value| match value {
                     Value::Str(text) => text.len(),
                     Value::List(items) => items.len().saturating_mul(ITEM),
@@ -270,7 +276,13 @@ impl Evaluator<'_> {
         let mut asked = Vec::with_capacity(arguments.len());
         for ((parameter, ty), value) in declared.parameters.iter().zip(arguments) {
             let value = self.resolve(value)?;
-            if matches!(value, Value::Absent | Value::None) && *ty != Type::Any {
+            if value.is_nothing() && *ty != Type::Any {
+                if self.needs_values() {
+                    return Err(self.lacking(|| lacks(&format!("`{name}`"))));
+                }
+                return Ok(Value::Absent);
+            }
+            if value == Value::Silent && *ty != Type::Any {
                 return Ok(Value::Absent);
             }
             if !self.has_type(&value, *ty) {
@@ -393,6 +405,8 @@ impl Evaluator<'_> {
     /// What asking for text gives where there is none.
     pub(crate) fn not_text(&self, value: &Value, what: &str) -> Result<Value> {
         match value {
+            Value::Silent => Ok(Value::Silent),
+            value if value.is_nothing() && self.needs_values() => Err(self.lacking(|| lacks(what))),
             Value::Absent | Value::None => Ok(Value::Absent),
             other => Err(EvalError::Type(format!("{what} needs text, not {}", other.type_name()))),
         }

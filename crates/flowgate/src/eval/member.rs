@@ -9,6 +9,7 @@ impl Evaluator<'_> {
     pub(super) fn member(&mut self, object: &Value, name: &str) -> Result<Value> {
         match object {
             Value::Absent | Value::None => Ok(Value::Absent),
+            Value::Silent => Ok(Value::Silent),
             Value::Dict(entries) => {
                 self.spend(entries.len() / 64)?;
                 let found = entries.iter().find(|(key, _)| **key == *name);
@@ -164,9 +165,10 @@ impl Evaluator<'_> {
             (Body::Output(_), "name" | "tool" | "server") => named(tool(self.tool_of(id))),
             (Body::Output(output), "tool_call_id") => Value::text(&output.call_id),
             (Body::Output(_), "role") => Value::text("tool"),
-            (Body::Output(_), "content" | "is_error")
-            | (Body::Message(_), "content" | "role")
-            | (Body::Call(_), "arguments") => self.child(id, 0, name),
+            (Body::Output(_) | Body::Message(_), "content") => self.content(id),
+            (Body::Output(_), "is_error") | (Body::Message(_), "role") | (Body::Call(_), "arguments") => {
+                self.child(id, 0, name)
+            }
             (Body::Output(_), "structured") => self.child(id, 0, name),
             _ => match event.extra.get(name) {
                 Some(extra) => {
@@ -178,6 +180,28 @@ impl Evaluator<'_> {
                 None => Value::Absent,
             },
         })
+    }
+
+    /// What a message or an answer says. To a rule, one that says nothing is no missing value: a model's message beside
+    /// its calls often has no text, and there is nothing in it to look for.
+    fn content(&mut self, id: EventId) -> Value {
+        let content = self.child(id, 0, "content");
+        let is_silent = match &content {
+            Value::Node(event, node) => {
+                let document = self.trace.event(*event).map(|event| &event.document);
+                document
+                    .and_then(|document| document.node(*node))
+                    .is_some_and(|found| matches!(&found.content, Content::Scalar(value) if value.is_null()))
+            }
+            content => content.is_nothing(),
+        };
+        if !is_silent || self.missing == Missing::FailsAll || !self.needs_values() {
+            return content;
+        }
+        if let Value::Node(event, node) = content {
+            self.reads.push(Read { event, node, deep: false });
+        }
+        Value::Silent
     }
 
     /// The arguments of a call.
@@ -265,7 +289,8 @@ impl Evaluator<'_> {
 
     pub(super) fn index(&mut self, object: &Value, index: &Value) -> Result<Value> {
         match (object, index) {
-            (Value::Absent | Value::None, _) | (_, Value::Absent) => Ok(Value::Absent),
+            (Value::Silent, _) => Ok(Value::Silent),
+            (Value::Absent | Value::None, _) | (_, Value::Absent | Value::None) => Ok(Value::Absent),
             (_, Value::Str(key)) => self.member(object, key),
             (Value::Node(event, node), Value::Int(0 | -1)) if self.is_sole_block(*event, *node) => {
                 // One block of text stands as its text.
@@ -336,7 +361,8 @@ impl Evaluator<'_> {
             (from, to.saturating_sub(from))
         };
         match object {
-            Value::Absent | Value::None => Ok(Value::Absent),
+            Value::Silent => Ok(Value::Silent),
+            value if value.is_nothing() => self.needed(value, "a slice").map(|_| Value::Absent),
             Value::Str(text) => {
                 self.spend(text.len() / 64)?;
                 let (from, count) = range(text.chars().count());

@@ -17,6 +17,8 @@ pub(crate) enum Value {
     Absent,
     /// `None`.
     None,
+    /// The content of a message or an answer that says nothing: `None`, and at the same time a text without anything in it.
+    Silent,
     /// A truth value.
     Bool(bool),
     /// A whole number.
@@ -118,7 +120,7 @@ impl Value {
     pub(crate) fn print(&self, out: &mut String) {
         match self {
             Self::Str(text) => out.push_str(text),
-            Self::Absent | Self::None => out.push_str("None"),
+            Self::Absent | Self::None | Self::Silent => out.push_str("None"),
             Self::Bool(b) => out.push_str(if *b { "True" } else { "False" }),
             Self::Int(n) => out.push_str(&n.to_string()),
             Self::Float(x) => out.push_str(&x.to_string()),
@@ -129,7 +131,7 @@ impl Value {
     /// The value as JSON, all parts resolved; what is no JSON is named.
     pub(crate) fn to_json(&self) -> Json {
         match self {
-            Self::Absent | Self::None => Json::Null,
+            Self::Absent | Self::None | Self::Silent => Json::Null,
             Self::Bool(b) => Json::Bool(*b),
             Self::Int(n) => (*n).into(),
             Self::Float(x) => serde_json::Number::from_f64(*x).map_or(Json::Null, Json::Number),
@@ -143,11 +145,16 @@ impl Value {
         }
     }
 
+    /// Whether there is no value, be it that a key is missing or that it is null.
+    pub(crate) fn is_nothing(&self) -> bool {
+        matches!(self, Self::Absent | Self::None)
+    }
+
     /// What the language calls its type.
     pub(crate) fn type_name(&self) -> &'static str {
         match self {
             Self::Absent => "a missing value",
-            Self::None => "None",
+            Self::None | Self::Silent => "None",
             Self::Bool(_) => "bool",
             Self::Int(_) => "int",
             Self::Float(_) => "float",
@@ -167,7 +174,7 @@ impl Value {
     /// Whether the value, all parts resolved, counts as true.
     pub(crate) fn is_true(&self) -> bool {
         match self {
-            Self::Absent | Self::None => false,
+            Self::Absent | Self::None | Self::Silent => false,
             Self::Bool(b) => *b,
             Self::Int(n) => *n != 0,
             Self::Float(x) => *x != 0.0,
@@ -184,7 +191,9 @@ impl Value {
     /// Whether two values, all parts resolved, are equal; `1` and `1.0` are.
     pub(crate) fn equals(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Absent | Self::None, Self::Absent | Self::None) => true,
+            (Self::Absent | Self::None | Self::Silent, Self::Absent | Self::None | Self::Silent) => true,
+            // As numbers with a fraction, large whole numbers next to each other would be the same.
+            (Self::Int(a), Self::Int(b)) => a == b,
             (Self::List(a), Self::List(b)) => {
                 a.len() == b.len() && a.iter().zip(b.iter()).all(|(a, b)| a.equals(b))
             }

@@ -362,6 +362,7 @@ impl Monitor {
     ) -> Result<Vec<NodeId>, EvalError> {
         let mut evaluator =
             Evaluator::new(plan, &self.trace, fuel, Missing::IsNone).given(&self.parameters, &self.answers);
+        evaluator.doubt_restricts = true;
         // A value that is given a name matters only if it says where to look.
         let domains = statement.query.ops.iter().fold(0, |needs, op| match op {
             Op::Each(_, _, domain) => needs | domain.needs(),
@@ -414,6 +415,7 @@ impl Monitor {
     ) -> Result<(Found, Looked), EvalError> {
         let Self { trace, roster, parameters, answers, .. } = self;
         let mut evaluator = Evaluator::new(plan, trace, fuel, missing).given(parameters, answers);
+        evaluator.doubt_restricts = missing == Missing::IsNone;
         evaluator.touched = Some(Label::BOTTOM);
         evaluator.quiet = statement.query.is_quiet;
         let mut grants = Vec::new();

@@ -84,9 +84,14 @@ impl Report for Reasons<'_> {
 
     fn failed(&mut self, index: usize, error: EvalError) {
         let Some(rule) = self.plan.rules.get(index) else { return };
-        let kind = if error == EvalError::Fuel { ReasonKind::Limit } else { ReasonKind::RuleError };
+        // A rule that only records stops nothing, also when it fails; spent fuel leaves the other rules unevaluated too.
+        let (kind, action) = match (error == EvalError::Fuel, rule.action) {
+            (true, _) => (ReasonKind::Limit, Action::Deny),
+            (false, Action::Log) => (ReasonKind::RuleError, Action::Log),
+            (false, _) => (ReasonKind::RuleError, Action::Deny),
+        };
         let message = format!("the rule cannot be evaluated: {error}");
-        let mut reason = Reason::new(kind, Action::Deny, message);
+        let mut reason = Reason::new(kind, action, message);
         reason.statement = Some(rule.span.clone());
         reason.events.push(self.id);
         self.reasons.push(reason);

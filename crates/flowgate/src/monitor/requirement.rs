@@ -155,7 +155,7 @@ impl Monitor {
                 required.reasons.push(reason);
                 continue;
             }
-            // What applies only if a missing value is taken for `None` may restrict, and grants nothing.
+            // What may apply, depending on a value that is missing, restricts and grants nothing.
             let mut missed = false;
             for missing in [Missing::FailsAll, Missing::IsNone] {
                 if missing == Missing::IsNone && !missed {
@@ -164,6 +164,7 @@ impl Monitor {
                 let grants = missing == Missing::FailsAll;
                 let Self { trace, roster, parameters, answers, .. } = self;
                 let mut evaluator = Evaluator::new(plan, trace, fuel, missing).given(parameters, answers);
+                evaluator.doubt_restricts = !grants;
                 let result = each_match(&mut evaluator, &statement.query, event, |evaluator, frame| {
                     let conditions = evaluator.reads.len();
                     let mut label =

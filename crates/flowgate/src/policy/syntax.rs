@@ -277,3 +277,25 @@ pub(crate) enum Comparison {
     /// `=>`
     Influences,
 }
+
+impl Comparison {
+    /// How a policy writes it.
+    pub(crate) fn symbol(self) -> &'static str {
+        match self {
+            Self::Equal => "==",
+            Self::NotEqual => "!=",
+            Self::Less => "<",
+            Self::LessEqual => "<=",
+            Self::Greater => ">",
+            Self::GreaterEqual => ">=",
+            Self::In => "in",
+            Self::NotIn => "not in",
+            Self::ContainsOnly => "contains_only",
+            Self::Is => "is",
+            Self::IsNot => "is not",
+            Self::Before => "->",
+            Self::RightBefore => "~>",
+            Self::Influences => "=>",
+        }
+    }
+}
