@@ -12,6 +12,8 @@
 //! * [`audit`]: a log that cannot be changed unseen; [`recorder`]: what is written to it.
 //! * [`openapi`]: the description that is served, and that the tests hold against what is served.
 //!
+//! * [`visibility`]: what is hidden from models, and which line would show it.
+//!
 //! The routes of the policy API are those of Invariant's policy service, so that its clients work unchanged. A policy is judged by
 //! [`flowgate::analysis`], a step by [`flowgate_guard::conversation`]; nothing here decides anything.
 
@@ -34,4 +36,5 @@ pub mod server;
 mod service;
 mod stalled;
 pub mod store;
+pub mod visibility;
 mod workers;

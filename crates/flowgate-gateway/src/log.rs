@@ -42,6 +42,7 @@ use serde_json::Value;
 use crate::audit::Time;
 use crate::model_routes::Secret;
 use line::Line;
+pub(crate) use line::ascii;
 pub use line::{Format, Level};
 use rate::{Admitted, Rates, WINDOW};
 
@@ -55,8 +56,10 @@ pub enum Event {
     Turn,
     /// One message of an agent to a server.
     Exchange,
-    /// Something is hidden from a model.
+    /// Something is hidden from a model, and a line of the policy or the configuration would show it.
     Hidden,
+    /// Something is hidden from a model, as the policy means it.
+    HiddenAsMeant,
     /// A request was refused.
     Refused,
     /// A model's server, or another one behind the gateway, failed.
@@ -75,7 +78,7 @@ impl Event {
         match self {
             Self::Turn => "turn",
             Self::Exchange => "exchange",
-            Self::Hidden => "hidden",
+            Self::Hidden | Self::HiddenAsMeant => "hidden",
             Self::Refused => "refused",
             Self::Upstream => "upstream",
             Self::Limit => "limit",
@@ -86,7 +89,7 @@ impl Event {
 
     fn level(self) -> Level {
         match self {
-            Self::Turn | Self::Exchange => Level::Info,
+            Self::Turn | Self::Exchange | Self::HiddenAsMeant => Level::Info,
             Self::Hidden | Self::Refused | Self::Upstream | Self::Limit | Self::Remark => Level::Warn,
             Self::Failure => Level::Error,
         }
@@ -96,7 +99,7 @@ impl Event {
     fn burst(self) -> u32 {
         match self {
             Self::Turn | Self::Exchange => 5000,
-            Self::Hidden => 100,
+            Self::Hidden | Self::HiddenAsMeant => 100,
             Self::Refused | Self::Upstream | Self::Limit | Self::Remark | Self::Failure => 20,
         }
     }

@@ -44,6 +44,7 @@ use crate::log::{Event, Limit, Log};
 use crate::recorder::{Note, Recorder};
 use crate::reply::Reply;
 use crate::store::{Store, StoreError};
+use crate::visibility::{self, ANSWER, EXPLAIN, HIDDEN};
 use clients::{AtWork, Clients, Known};
 use config::Config;
 pub use config::{Client, Secret};
@@ -119,6 +120,8 @@ pub(crate) struct Received {
     pub(crate) key: Option<String>,
     /// The conversation, if the client names it.
     pub(crate) conversation: Option<String>,
+    /// Whether the client wants to know what is hidden from the model.
+    explains: bool,
     _at_work: AtWork,
 }
 
@@ -130,6 +133,12 @@ impl ModelRoutes {
     pub(crate) async fn open(config: Config, log: Log) -> Result<Self, StoreError> {
         let Config { clients, store, people, asking, webhook, audit, log_format: _, keys } = config;
         log.hide(&keys);
+        for client in &clients {
+            for advice in visibility::of_client(client) {
+                let event = if advice.is_meant { Event::HiddenAsMeant } else { Event::Hidden };
+                log.write(event, &client.name, vec![("advice", advice.id.into())], &advice.text);
+            }
+        }
         let recorder = Recorder::open(audit.as_ref(), &clients, keys)?;
         let open = Arc::new(Store::open(&store.place).await?);
         let webhook = webhook.map(|(url, secret)| Webhook::new(url, secret.into_bytes())).transpose();
@@ -213,7 +222,8 @@ impl ModelRoutes {
             return Err(refuse(StatusCode::TOO_MANY_REQUESTS, message).logged());
         };
         let conversation = named.map_err(|why| refusal(api, StatusCode::BAD_REQUEST, &why))?;
-        Ok(Received { api, client, key, conversation, _at_work: at_work })
+        let explains = headers.get_all(EXPLAIN).iter().any(|value| value.as_bytes() == HIDDEN.as_bytes());
+        Ok(Received { api, client, key, conversation, explains, _at_work: at_work })
     }
 
     /// Answers a request; waits for models, and so runs beside the sockets. What is streamed before the
@@ -310,7 +320,11 @@ impl ModelRoutes {
             (Ok(completion), Some(mut stream)) => Ok(stream.finish(&completion)),
             (Ok(completion), None) => {
                 let body = received.api.encode_response(&completion, head);
-                Ok(Some(Reply::json(StatusCode::OK, &body).named(CONVERSATION, found.name())))
+                let reply = Reply::json(StatusCode::OK, &body).named(CONVERSATION, found.name());
+                Ok(Some(match &report.explained {
+                    Some(told) => reply.named(ANSWER, told),
+                    None => reply,
+                }))
             }
             (Err(failure), Some(mut stream)) if stream.has_begun() => {
                 report.failed(&failure);
@@ -354,7 +368,17 @@ impl ModelRoutes {
         self.sessions.catch_up(&received.client, session)?;
         let (client, key) = (&received.client, received.key.as_deref());
         turn::run(
-            Turn { client, name, asked, chat, key, waiting, approvals: &self.approvals },
+            Turn {
+                client,
+                name,
+                asked,
+                chat,
+                key,
+                waiting,
+                approvals: &self.approvals,
+                log: &self.log,
+                explains: received.explains,
+            },
             session,
             stream,
             report,

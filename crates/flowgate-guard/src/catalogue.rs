@@ -122,6 +122,15 @@ impl Catalogue {
         self.entries.iter().filter(move |known| known.is_at(monitor, label))
     }
 
+    /// The tools that are described by others, with what their descriptions carry.
+    pub(crate) fn labels<'c>(&'c self, monitor: &'c Monitor) -> impl Iterator<Item = (&'c Tool, Label)> {
+        let label = |known: &'c Known| {
+            let described = monitor.trace().event(known.event?)?;
+            Some((&known.offered.tool, described.label))
+        };
+        self.entries.iter().filter_map(label)
+    }
+
     /// All tools.
     pub(crate) fn tools(&self) -> impl Iterator<Item = &Tool> {
         self.entries.iter().map(|known| &known.offered.tool)

@@ -12,6 +12,7 @@
 mod again;
 mod beside;
 mod calls;
+mod concealed;
 mod draft;
 mod handed;
 mod later;
@@ -32,6 +33,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use again::Diverged;
+pub use concealed::{Cause, Concealed, Subject};
 pub use handed::Handed;
 pub use later::CONTINUE;
 pub use settings::{Method, Settings};

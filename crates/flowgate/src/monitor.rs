@@ -182,6 +182,11 @@ impl Monitor {
         &self.policy
     }
 
+    /// The policy, to be shared with another session.
+    pub fn shared_policy(&self) -> Arc<Policy> {
+        Arc::clone(&self.policy)
+    }
+
     /// What has happened so far.
     pub fn trace(&self) -> &Trace {
         &self.trace

@@ -20,6 +20,8 @@ pub use parser::MAX_SOURCE;
 pub use syntax::Action;
 
 use crate::label::Space;
+use crate::trace::Tool;
+use pattern::ToolPattern;
 use plan::Plan;
 
 /// How a policy is read.
@@ -109,6 +111,28 @@ impl Policy {
     /// The dimensions that it declares.
     pub fn space(&self) -> &Space {
         &self.plan.space
+    }
+
+    /// The tools that it speaks of by one name each, in the order of their first mention. Patterns that speak of many are left out.
+    pub fn named_tools(&self) -> Vec<Tool> {
+        let mut named: Vec<Tool> = Vec::new();
+        for tool in self.plan.patterns.iter().filter_map(ToolPattern::tool) {
+            if !named.contains(&tool) && tool.server.as_deref() != Some(Tool::OWN) {
+                named.push(tool);
+            }
+        }
+        named
+    }
+
+    /// Tools of which it speaks: for each pattern one, if one is easily found.
+    pub fn example_tools(&self) -> Vec<Tool> {
+        let mut examples: Vec<Tool> = Vec::new();
+        for tool in self.plan.patterns.iter().filter_map(ToolPattern::example) {
+            if !examples.contains(&tool) && tool.server.as_deref() != Some(Tool::OWN) {
+                examples.push(tool);
+            }
+        }
+        examples
     }
 
     /// The predicates that it declares `extern`, for others to answer.

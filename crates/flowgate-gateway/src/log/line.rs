@@ -138,7 +138,7 @@ fn visible(text: &str, is_quoted: bool) -> String {
 }
 
 /// JSON of ASCII alone: the same value.
-fn ascii(json: &str) -> String {
+pub(crate) fn ascii(json: &str) -> String {
     let mut shown = String::with_capacity(json.len());
     for c in json.chars() {
         if matches!(c, ' '..='~') {

@@ -112,6 +112,8 @@ pub struct Client {
     pub tenant: String,
     /// The policy that it is held to.
     pub policy: Arc<Policy>,
+    /// The file of the policy, as the configuration calls it.
+    pub policy_file: String,
     /// Who answers the predicates that the policy declares `extern`.
     pub predicates: Asker,
     /// Stands for the policy and all else that decides what becomes of what is put into a conversation.
@@ -482,6 +484,7 @@ impl Reader<'_> {
             key: Secret::new(key),
             tenant: spec.tenant.unwrap_or_else(|| name.to_owned()),
             policy: Arc::new(policy),
+            policy_file: spec.policy.display().to_string(),
             predicates: Asker::default(),
             upstream,
             servers,

@@ -29,6 +29,8 @@ pub(crate) struct Report {
     ended: Option<Ended>,
     upstream: Duration,
     failure: Option<(StatusCode, Cause)>,
+    /// What the client is told of what is hidden, if it asks.
+    pub(crate) explained: Option<String>,
 }
 
 /// How many calls were judged, by the verdict.
@@ -89,6 +91,7 @@ impl Report {
             ended: None,
             upstream: Duration::ZERO,
             failure: None,
+            explained: None,
         }
     }
 

@@ -32,6 +32,7 @@ use crate::log::{Limit, Log};
 use crate::random;
 use crate::recorder::Note;
 use crate::store::{self, Kept, Opened, Seen, Store, StoreError, Transaction, wait};
+use crate::visibility::Explained;
 
 /// How long a request waits for another one that goes on with the same conversation in another gateway.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -72,6 +73,8 @@ pub(crate) struct Session {
     pub(crate) used: Vec<Asked>,
     /// Questions that were answered by a yes, and whose calls do not run.
     pub(crate) void: Vec<Asked>,
+    /// What the log says of it already.
+    pub(crate) explained: Explained,
 }
 
 type Slot = Arc<Mutex<Option<Session>>>;
@@ -532,6 +535,7 @@ fn new(client: &Known, id: i64, key: &str) -> Result<Session, Failure> {
         events: Vec::new(),
         used: Vec::new(),
         void: Vec::new(),
+        explained: Explained::default(),
     })
 }
 

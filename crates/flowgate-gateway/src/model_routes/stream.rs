@@ -41,6 +41,8 @@ pub(crate) fn way() -> (Sender<Part>, Receiver<Part>) {
 pub(crate) struct Outgoing {
     api: Api,
     conversation: String,
+    /// More headers of the answer.
+    headers: Vec<(&'static str, String)>,
     writer: Option<Writer>,
     parts: Sender<Part>,
     begun: bool,
@@ -59,7 +61,13 @@ impl Outgoing {
         parts: Sender<Part>,
     ) -> Self {
         let (writer, conversation) = (Some(Writer::new(api, head, usage)), conversation.to_owned());
-        Self { api, conversation, writer, parts, begun: false, sent: String::new(), is_lost: false }
+        let headers = Vec::new();
+        Self { api, conversation, headers, writer, parts, begun: false, sent: String::new(), is_lost: false }
+    }
+
+    /// The answer has this header as well, if it has not begun.
+    pub(crate) fn header(&mut self, name: &'static str, value: String) {
+        self.headers.push((name, value));
     }
 
     /// Whether the client has been sent something: then there is no other answer any more.
@@ -86,7 +94,8 @@ impl Outgoing {
             self.send(&events);
             return None;
         }
-        Some(Reply::document(EVENTS, encoded(&events)).named(CONVERSATION, &self.conversation))
+        let reply = Reply::document(EVENTS, encoded(&events)).named(CONVERSATION, &self.conversation);
+        Some(self.headers.iter().fold(reply, |reply, (name, value)| reply.named(name, value)))
     }
 
     /// Breaks the answer off with an error.
@@ -99,7 +108,9 @@ impl Outgoing {
             return;
         }
         if !std::mem::replace(&mut self.begun, true) {
-            self.put(Part::Begin(vec![(CONVERSATION, self.conversation.clone())]));
+            let mut headers = vec![(CONVERSATION, self.conversation.clone())];
+            headers.append(&mut self.headers);
+            self.put(Part::Begin(headers));
         }
         self.put(Part::Bytes(encoded(events)));
     }

@@ -26,8 +26,10 @@ use super::stream::Outgoing;
 use crate::approvals::{Answered, Approvals, Asked, Asker};
 use crate::ask::journal::Journal;
 use crate::audit::Event;
+use crate::log::Log;
 use crate::recorder::{self, Note};
 use crate::store::StoreError;
+use crate::visibility;
 
 /// Why a request is not answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,6 +103,9 @@ pub(crate) struct Turn<'t> {
     pub(crate) key: Option<&'t str>,
     pub(crate) waiting: &'t Waiting,
     pub(crate) approvals: &'t Approvals,
+    pub(crate) log: &'t Log,
+    /// Whether the client wants to know what is hidden from the model.
+    pub(crate) explains: bool,
 }
 
 /// Refuses what no model is asked for, before anything is known of it.
@@ -129,7 +134,7 @@ pub(crate) fn run(
     stream: &mut Option<Outgoing>,
     report: &mut Report,
 ) -> Result<Completion, Failure> {
-    let Turn { client, name, asked, chat, key, waiting, approvals } = turn;
+    let Turn { client, name, asked, chat, key, waiting, approvals, log, explains } = turn;
     let upstream = upstream(client)?;
     let request = &asked.request;
     let mut remote = upstream.remote.asked_for(&asked.model);
@@ -177,6 +182,17 @@ pub(crate) fn run(
             Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "the beginning of the chat is not known")
         })?;
     }
+    let known = client.history.lock().unwrap_or_else(PoisonError::into_inner);
+    let Session { conversation, explained, .. } = session;
+    visibility::log(log, &client.spec, &known.client, name, conversation, explained);
+    if explains {
+        let told = visibility::header(&client.spec, &known.client, conversation);
+        if let Some(stream) = stream.as_mut() {
+            stream.header(visibility::ANSWER, told.clone());
+        }
+        report.explained = Some(told);
+    }
+    drop(known);
     let micros = AtomicU64::new(0);
     let model = Chosen { model: &remote, choice: &request.choice, is_first: AtomicBool::new(true) };
     let begun = Instant::now();

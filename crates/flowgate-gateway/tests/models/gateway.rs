@@ -279,6 +279,23 @@ impl Gateway {
         Self { address: is_ready.recv().unwrap(), stop: None, thread: None }
     }
 
+    /// A request as it stands: the status, a header of the answer, and the body.
+    pub(crate) fn post_for(
+        &self,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+        header: &str,
+    ) -> (u16, Option<String>, String) {
+        let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
+        let request =
+            agent.post(format!("http://{}{path}", self.address)).header("content-type", "application/json");
+        let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+        let mut response = request.send(body).unwrap();
+        let told = response.headers().get(header).map(|value| value.to_str().unwrap().to_owned());
+        (response.status().as_u16(), told, response.body_mut().read_to_string().unwrap())
+    }
+
     /// A request as it stands: the status, and the body.
     pub(crate) fn post(&self, path: &str, headers: &[(&str, &str)], body: &str) -> (u16, String) {
         let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();

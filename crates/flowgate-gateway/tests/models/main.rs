@@ -22,6 +22,7 @@ mod stale;
 mod stores;
 mod upstream;
 mod upstream_failing;
+mod visibility;
 
 use flowgate_lm::chat::{Completion, Message, Part, Request};
 use flowgate_lm::wire::Api;

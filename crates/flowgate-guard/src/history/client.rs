@@ -27,6 +27,11 @@ impl Template {
         Self { parts: text.split("{}").map(str::to_owned).collect() }
     }
 
+    /// The text of this form with all holes filled by `hole`.
+    pub fn filled(&self, hole: &str) -> String {
+        self.parts.join(hole)
+    }
+
     /// What fills the holes of a text that has this form; `None` if it has another.
     ///
     /// Each part is looked for where it stands first, so that what fills a hole may not choose another reading than we.

@@ -46,6 +46,36 @@ impl Monitor {
         requirements(plan, tool).into_iter().any(|requirement| requirement.query.tools.iter().any(names))
     }
 
+    /// Whether a statement of the policy may label what a tool answers. What no statement labels is top, unless the policy says
+    /// otherwise by its default.
+    pub fn labels_answers(&self, tool: &Tool) -> bool {
+        !labelling::for_tool(&self.policy.plan, tool).labels.is_empty()
+    }
+
+    /// Whether a statement of the policy may label what is said of a tool.
+    pub fn labels_description(&self, tool: &Tool) -> bool {
+        let plan = &self.policy.plan;
+        let matches = |id: &PatternId| plan.patterns.get(id.0).is_some_and(|pattern| pattern.matches(tool));
+        let labels = labelling::for_kind(plan, Type::Tool).labels;
+        labels.iter().filter_map(|index| plan.labels.get(*index)).any(|s| s.query.tools.iter().all(matches))
+    }
+
+    /// Whether a statement of the policy may label messages.
+    pub fn labels_messages(&self) -> bool {
+        !labelling::for_kind(&self.policy.plan, Type::Message).labels.is_empty()
+    }
+
+    /// Whether a `require` speaks of this tool. A tool of which none does may be called only by what is at the bottom.
+    pub fn requires_of(&self, tool: &Tool) -> bool {
+        !requirements(&self.policy.plan, tool).is_empty()
+    }
+
+    /// In which dimensions a label exceeds another one, as phrases.
+    pub fn excess(&self, label: &Label, upper: &Label) -> Vec<String> {
+        let space = self.policy.space();
+        space.describe(label, space.exceeds(label, upper, space.all()), &self.roster)
+    }
+
     /// The arguments that the policy declares payload of this tool, whatever else the call holds.
     pub fn payload_arguments(&self, tool: &Tool) -> Vec<String> {
         let plan = &self.policy.plan;

@@ -71,6 +71,30 @@ impl ToolPattern {
         }
     }
 
+    /// A tool that the pattern speaks of, if it is easily found: of a pattern with `*`, one of many.
+    pub(crate) fn example(&self) -> Option<Tool> {
+        let name = match &self.name {
+            Name::Exact(name) => name.to_string(),
+            Name::Regex(_) if self.source.starts_with("r\"") => return None,
+            Name::Regex(_) => self.source.replace('*', "example"),
+        };
+        Some(match name.split_once('/').filter(|_| self.qualified) {
+            Some((server, name)) if !server.is_empty() => Tool::of(server, name),
+            Some((_, name)) => Tool::local(name),
+            None => Tool::local(&name),
+        })
+    }
+
+    /// The tool that the pattern speaks of, if it is one tool.
+    pub(crate) fn tool(&self) -> Option<Tool> {
+        let Name::Exact(name) = &self.name else { return None };
+        if !self.qualified {
+            return Some(Tool::local(name));
+        }
+        let (server, name) = name.split_once('/')?;
+        Some(if server.is_empty() { Tool::local(name) } else { Tool::of(server, name) })
+    }
+
     /// Whether the pattern names this server, and is not one that happens to match its tools.
     pub(crate) fn names_server(&self, server: &str) -> bool {
         self.qualified && self.source.split_once('/').is_some_and(|(named, _)| named == server)

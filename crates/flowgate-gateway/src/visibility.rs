@@ -1,0 +1,320 @@
+//! What is hidden from the models of clients, why, and which line of the configuration or of the policy would show it.
+//!
+//! It is said at start, by `flowgate serve --check`, once for each conversation in the [log](crate::log), and to clients that ask for it in
+//! an answer's header. Advice that would make somebody else's words trusted says what is risked.
+//!
+//! The log is the operator's, and tells all of it. The header is the client's: it tells what follows from the configuration, the policy and
+//! the client's own request (the roles of its messages, the names of its tools) and from nothing else, so that it tells nothing of what other
+//! conversations hold, of what stores carry, or of what labels say of an answer. See `SECURITY.md`.
+
+use std::collections::{BTreeSet, HashSet};
+
+use flowgate::monitor::Monitor;
+use flowgate::trace::Tool;
+use flowgate_guard::approve::DigestKey;
+use flowgate_guard::conversation::{Cause, Concealed, Conversation, Settings, Subject};
+use flowgate_guard::history::{self, History};
+use flowgate_guard::{Offered, Words};
+use flowgate_lm::chat::{Message, Part};
+use serde_json::{Map, Value, json};
+
+use crate::log::{Event, Log, ascii};
+use crate::model_routes::Client;
+
+/// The header by which a client asks what is hidden from its model, and its value.
+pub(crate) const EXPLAIN: &str = "x-flowgate-explain";
+pub(crate) const HIDDEN: &str = "hidden";
+/// The header of the answer.
+pub(crate) const ANSWER: &str = "x-flowgate-hidden";
+/// How many names of tools are told in one header, and how long they may be together.
+const MOST_NAMED: usize = 20;
+const MOST_LETTERS: usize = 1024;
+
+/// What somebody may do to have something shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Advice {
+    /// A stable name.
+    pub id: &'static str,
+    /// Whether it is hidden on purpose, so that there is nothing to do.
+    pub is_meant: bool,
+    /// What is hidden and why, and the line that would show it.
+    pub text: String,
+}
+
+/// What of a conversation was explained already.
+#[derive(Debug, Default)]
+pub(crate) struct Explained {
+    items: usize,
+    known: HashSet<(Subject, Cause)>,
+}
+
+/// Says what is hidden for sure from the model of a client, whatever it sends.
+pub fn of_client(client: &Client) -> Vec<Advice> {
+    let policy = &client.policy;
+    if policy.is_rules_only() || client.upstream.is_none() {
+        return Vec::new();
+    }
+    let mut conversation = match probe(client) {
+        Some(conversation) => conversation,
+        None => return Vec::new(),
+    };
+    let mut sender = history::Client {
+        is_interactive: client.interactive,
+        pinned: client.pinned.clone(),
+        ..history::Client::default()
+    };
+    let text = client.pinned.first().map_or_else(|| "A message.".to_owned(), |form| form.filled("something"));
+    let said =
+        [Message::System(vec![Part::Text(text)]), Message::User(vec![Part::Text("A message.".to_owned())])];
+    if conversation.sent(&mut sender, &mut History::new(), &said).is_err() {
+        return Vec::new();
+    }
+    let mut concealed = conversation.concealed(&sender, 0);
+    // A hole is hidden on purpose, and the form that it stands in is shown.
+    concealed.retain(|one| one.cause != Cause::Hole);
+    // A client that pins forms fills them in, and need not say anything else as the user.
+    concealed.retain(|one| one.cause != Cause::NotInteractive || client.pinned.len() < 2);
+    let unlabelled = unlabelled(conversation.monitor(), policy.named_tools());
+    let tools = concealed.iter().filter_map(|one| match (&one.what, one.cause) {
+        (Subject::Tool(tool), Cause::Unlabelled) => Some(tool.to_string()),
+        _ => None,
+    });
+    let tools: Vec<String> = tools.collect();
+    let mut all: Vec<Advice> = Vec::new();
+    for one in &concealed {
+        let is_tool = matches!((&one.what, one.cause), (Subject::Tool(_), Cause::Unlabelled));
+        let advice = advice(one, client);
+        if !is_tool && all.iter().all(|known| known.id != advice.id) {
+            all.push(advice);
+        }
+    }
+    if !tools.is_empty() {
+        all.push(unlabelled_tools(client, &tools));
+    }
+    if !unlabelled.is_empty() {
+        all.push(unlabelled_answers(client, &unlabelled));
+    }
+    all
+}
+
+/// A conversation of a client in which the tools are on offer of which its policy speaks.
+fn probe(client: &Client) -> Option<Conversation> {
+    let offered = |tool: Tool| Offered {
+        tool,
+        description: "A tool.".to_owned(),
+        parameters: json!({"type": "object"}),
+        output: None,
+        words: Words::Server,
+    };
+    let mut tools: Vec<Offered> = client.policy.example_tools().into_iter().map(offered).collect();
+    if tools.is_empty() {
+        tools.push(offered(Tool::local("example")));
+    }
+    let settings = Settings::new(client.method, DigestKey::new([0; 32]));
+    Conversation::new(Monitor::new(client.policy.clone()), tools, settings).ok()
+}
+
+/// The tools whose answers no statement labels.
+fn unlabelled(monitor: &Monitor, tools: Vec<Tool>) -> Vec<String> {
+    if monitor.policy().has_permissive_default() {
+        return Vec::new();
+    }
+    let is_unlabelled = |tool: &Tool| !monitor.labels_answers(tool);
+    tools.into_iter().filter(is_unlabelled).map(|tool| tool.to_string()).collect()
+}
+
+/// What is new of what the lowest steps of a conversation are not shown goes to the log.
+pub(crate) fn log(
+    log: &Log,
+    client: &Client,
+    sender: &history::Client,
+    name: &str,
+    conversation: &Conversation,
+    explained: &mut Explained,
+) {
+    // A chat that was rewritten is looked at from its beginning; answers come to the last item.
+    let from = if conversation.length() < explained.items { 0 } else { explained.items.saturating_sub(1) };
+    explained.items = conversation.length();
+    for one in conversation.concealed(sender, from) {
+        if !explained.known.insert((one.what.clone(), one.cause)) {
+            continue;
+        }
+        let Advice { id, is_meant, text } = advice(&one, client);
+        let mut fields = vec![("conversation", name.into()), ("what", kind(&one.what).into())];
+        fields.extend(tool_of(&one.what).map(|tool| ("tool", client.name_of(tool).into())));
+        fields.push(("all", one.is_whole.into()));
+        fields.push(("carries", one.carries.join(", ").into()));
+        fields.extend(one.because_of.as_ref().map(|tool| ("because_of", client.name_of(tool).into())));
+        fields.push(("advice", id.into()));
+        log.write(if is_meant { Event::HiddenAsMeant } else { Event::Hidden }, &client.name, fields, &text);
+    }
+}
+
+/// What a client is told of what the lowest steps are not shown, in JSON of ASCII: what follows from the configuration, the policy and its
+/// own request alone.
+pub(crate) fn header(client: &Client, sender: &history::Client, conversation: &Conversation) -> String {
+    let mut told: Map<String, Value> = Map::new();
+    let (mut tools, mut answers) = (BTreeSet::new(), BTreeSet::new());
+    for one in conversation.concealed(sender, 0) {
+        let follows = match (&one.what, one.cause) {
+            (Subject::Tool(_), _) => true,
+            (_, Cause::NotPinned | Cause::NotInteractive | Cause::Hole | Cause::Unlabelled) => true,
+            (_, Cause::Labelled | Cause::Repeated | Cause::Unknown) => false,
+        };
+        if !follows {
+            continue;
+        }
+        let Advice { id, .. } = advice(&one, client);
+        match &one.what {
+            Subject::Tool(tool) => drop(tools.insert(client.name_of(tool))),
+            Subject::Answer(tool) => drop(answers.insert(client.name_of(tool))),
+            what => {
+                let list = told.entry(kind(what)).or_insert_with(|| json!([]));
+                if let Some(list) = list.as_array_mut() {
+                    list.push(json!({"count": one.count, "advice": id}));
+                }
+            }
+        }
+    }
+    for (what, names, advice) in [("tools", tools, "label-tool"), ("answers", answers, "label-answer")] {
+        if !names.is_empty() {
+            let (count, mut letters) = (names.len(), 0);
+            let is_short = |name: &String| {
+                letters += name.len();
+                letters <= MOST_LETTERS
+            };
+            let named: Vec<String> = names.into_iter().take(MOST_NAMED).take_while(is_short).collect();
+            told.insert(what.to_owned(), json!({"count": count, "names": named, "advice": advice}));
+        }
+    }
+    ascii(&Value::Object(told).to_string())
+}
+
+fn kind(what: &Subject) -> &'static str {
+    match what {
+        Subject::System => "system",
+        Subject::User => "user",
+        Subject::Past => "past",
+        Subject::Tool(_) => "tool",
+        Subject::Answer(_) => "answer",
+    }
+}
+
+fn tool_of(what: &Subject) -> Option<&Tool> {
+    match what {
+        Subject::Tool(tool) | Subject::Answer(tool) => Some(tool),
+        _ => None,
+    }
+}
+
+/// What somebody may do to have this shown.
+fn advice(one: &Concealed, client: &Client) -> Advice {
+    let (name, file) = (&client.name, &client.policy_file);
+    let carries = one.carries.join(", ");
+    let whom = match &one.because_of {
+        Some(tool) => format!("the tool `{tool}`"),
+        None => "the server of the model".to_owned(),
+    };
+    let advice = |id, is_meant, text| Advice { id, is_meant, text };
+    if !one.is_required
+        && let (Some(tool), Cause::Labelled) = (&one.because_of, one.cause)
+        && !matches!(one.what, Subject::Answer(_))
+    {
+        let text = format!(
+            "{} is hidden: it carries {carries}, and {file} does not say what the tool `{tool}` requires, so that while it is on offer the \
+             lowest steps may depend on nothing but the bottom of every dimension; add `require ... if: (call: ToolCall) is tool:{tool}`",
+            subject(&one.what)
+        );
+        return advice("require-tool", false, text);
+    }
+    match (&one.what, one.cause) {
+        (Subject::Tool(tool), Cause::Unlabelled) => unlabelled_tools(client, &[tool.to_string()]),
+        (Subject::Answer(tool), Cause::Unlabelled) => unlabelled_answers(client, &[tool.to_string()]),
+        (Subject::Answer(tool), _) => {
+            let text = format!(
+                "answers of `{tool}` are hidden from the lowest steps as {file} labels them: they carry {carries}, which {whom} does not take; \
+                 the model can look at them, and asks a person for what depends on them"
+            );
+            advice("as-labelled", true, text)
+        }
+        (_, Cause::NotPinned) => {
+            let text = format!(
+                "system messages that are not pinned are hidden: add the text that you gave the agent to `pinned` in [clients.{name}], with {{}} \
+                 where a program fills something in; what fills it stays hidden"
+            );
+            advice("pin", false, text)
+        }
+        (_, Cause::NotInteractive) => {
+            let text = format!(
+                "user messages are hidden, since nobody is known to type them: set `interactive = true` in [clients.{name}] if a person types all \
+                 that this client sends as the user's, and not if it puts pages, files or mails there; or pin the form that it fills in"
+            );
+            advice("interactive", false, text)
+        }
+        (_, Cause::Hole) => {
+            let text = "a part of a message is hidden that fills a hole of a pinned one: what fills a hole is not trusted";
+            advice("hole", true, text.to_owned())
+        }
+        (_, Cause::Repeated) => {
+            let text = format!(
+                "words of a message are hidden that repeat what this client was shown before, where they carried {carries}"
+            );
+            advice("repeated", true, text)
+        }
+        (_, Cause::Unknown) => {
+            let text = "messages are hidden that stand in a chat whose beginning this gateway does not know: let the agent name its conversations \
+                        in the header `x-flowgate-conversation`, or begin a new chat";
+            advice("name-conversation", false, text.to_owned())
+        }
+        (_, Cause::Unlabelled) => {
+            let text = format!(
+                "messages of all roles are hidden: no statement of {file} labels them; add `label message as LABEL if: (message: Message) and \
+                 message.role in [\"system\", \"user\"]`, one condition a line, where LABEL is what the operator and the user are trusted with"
+            );
+            advice("label-message", false, text)
+        }
+        (what, Cause::Labelled) => {
+            let text = format!(
+                "{} is hidden: by {file} it carries {carries}, which {whom} does not take; let its `label` name every dimension",
+                subject(what)
+            );
+            advice("label-lower", false, text)
+        }
+    }
+}
+
+fn subject(what: &Subject) -> String {
+    match what {
+        Subject::System => "a system message".to_owned(),
+        Subject::User => "a user message".to_owned(),
+        Subject::Past => "a message of another role".to_owned(),
+        Subject::Tool(tool) => format!("the tool `{tool}`"),
+        Subject::Answer(tool) => format!("an answer of `{tool}`"),
+    }
+}
+
+fn list(names: &[String]) -> String {
+    let shown: Vec<String> = names.iter().take(MOST_NAMED).map(|name| format!("`{name}`")).collect();
+    let rest = names.len().saturating_sub(MOST_NAMED);
+    format!("{}{}", shown.join(", "), if rest > 0 { format!(" and {rest} more") } else { String::new() })
+}
+
+fn unlabelled_tools(client: &Client, tools: &[String]) -> Advice {
+    let (many, file) = (list(tools), &client.policy_file);
+    let one = tools.first().map(String::as_str).unwrap_or_default();
+    let text = format!(
+        "not on offer, since no statement of {file} labels what is said of them: {many}; read the descriptions of the tools, and if you trust \
+         these words, add `label tool as LABEL if: (tool: Tool) is tool:{one}`"
+    );
+    Advice { id: "label-tool", is_meant: false, text }
+}
+
+fn unlabelled_answers(client: &Client, tools: &[String]) -> Advice {
+    let (many, file) = (list(tools), &client.policy_file);
+    let one = tools.first().map(String::as_str).unwrap_or_default();
+    let text = format!(
+        "answers are hidden, since no statement of {file} labels them: {many}; add `label out.content as LABEL if: (out: ToolOutput) is \
+         tool:{one}`, where LABEL says who can write such an answer and who may read it"
+    );
+    Advice { id: "label-answer", is_meant: false, text }
+}
