@@ -4,8 +4,9 @@
 //! call with exactly its arguments, and no answer is a no. The request waits a while; then its turn ends, and goes on when the
 //! agent asks again.
 //!
-//! * `people`: who may see, decide and stop. * `routes`: how they do it. * `webhook`: how they hear of it.
+//! * `people`: who may see, decide and stop. * `known`: what can be stopped. * `routes`: how they do it. * `webhook`: how they hear of it.
 
+pub(crate) mod known;
 pub(crate) mod people;
 pub(crate) mod routes;
 pub(crate) mod webhook;
@@ -30,6 +31,7 @@ use crate::store::{
     Freeze, MOST_OFFERED, Most, NewQuestion, OFFERED, OWN, Offer, Posed, Question, State, Store, StoreError,
     wait,
 };
+use known::Names;
 use people::People;
 use routes::Kind;
 use webhook::Webhook;
@@ -67,8 +69,8 @@ pub(crate) struct Approvals {
     recorder: Recorder,
     asking: Asking,
     webhook: Option<Webhook>,
-    /// What the consents of all policies are called.
-    consents: Vec<String>,
+    /// What can be stopped.
+    pub(crate) names: Names,
     pub(crate) log: Log,
     /// Rings when something happened to a question here.
     bell: watch::Sender<()>,
@@ -117,10 +119,10 @@ impl Approvals {
         recorder: Recorder,
         asking: Asking,
         webhook: Option<Webhook>,
-        consents: Vec<String>,
+        names: Names,
         log: Log,
     ) -> Self {
-        Self { store, people, recorder, asking, webhook, consents, log, bell: watch::Sender::new(()) }
+        Self { store, people, recorder, asking, webhook, names, log, bell: watch::Sender::new(()) }
     }
 
     /// Asks whether a call may run, and waits a while for the answer. Where nobody may decide, the answer is no. What was allowed in

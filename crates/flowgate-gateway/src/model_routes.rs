@@ -37,9 +37,10 @@ use flowgate_lm::wire::{Api, Asked, Head};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::Sender;
 
+use crate::approvals::Approvals;
+use crate::approvals::known::Names;
 use crate::approvals::people::People;
 use crate::approvals::webhook::Webhook;
-use crate::approvals::{self, Approvals};
 use crate::log::{Event, Limit, Log};
 use crate::recorder::{Note, Recorder};
 use crate::reply::Reply;
@@ -131,7 +132,7 @@ impl ModelRoutes {
     /// # Errors
     /// If the store cannot be opened.
     pub(crate) async fn open(config: Config, log: Log) -> Result<Self, StoreError> {
-        let Config { clients, store, people, asking, webhook, audit, log_format: _, keys } = config;
+        let Config { clients, store, people, asking, webhook, audit, keys, .. } = config;
         log.hide(&keys);
         for client in &clients {
             for advice in visibility::of_client(client) {
@@ -144,14 +145,13 @@ impl ModelRoutes {
         let webhook = webhook.map(|(url, secret)| Webhook::new(url, secret.into_bytes())).transpose();
         let webhook = webhook.map_err(|_| StoreError::Damaged("no thread can be started for the webhook"))?;
         let people = People::new(people, &clients);
-        let consents = clients.iter().flat_map(approvals::consents_of).map(|(name, _)| name);
         let approvals = Approvals::new(
             Arc::clone(&open),
             people,
             recorder.clone(),
             asking,
             webhook,
-            consents.collect(),
+            Names::of(&clients),
             log.clone(),
         );
         let approvals = Arc::new(approvals);

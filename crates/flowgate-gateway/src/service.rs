@@ -129,6 +129,8 @@ pub(crate) struct Service {
     limits: Limits,
     log: Log,
     api: Arc<PolicyApi>,
+    /// Whether the policy API is there for those who may ask.
+    has_policy_api: bool,
     workers: Workers,
     /// Not there without a configuration.
     models: Option<Arc<ModelRoutes>>,
@@ -153,12 +155,17 @@ impl Service {
         limits: Limits,
         log: Log,
     ) -> Result<Self, StoreError> {
+        // Who has clients and no token knows its callers by their keys, and the policy API has none.
+        let is_closed =
+            |config: &config::Config| !matches!(access, Access::Token(_)) && !config.policy_api_anonymous;
+        let has_policy_api = !models.as_ref().is_some_and(is_closed);
         let models = match models {
             Some(config) => Some(Arc::new(ModelRoutes::open(config, log.clone()).await?)),
             None => None,
         };
         Ok(Self {
             access,
+            has_policy_api,
             api: Arc::new(PolicyApi::new(dialect, asker, &limits)),
             workers: Workers::new(limits.workers, limits.queue),
             models,
@@ -237,6 +244,11 @@ impl Service {
         // That the server is there, and how it is spoken to, is no secret. Clients and people have keys of their own.
         if !route.has_own_access() {
             self.access.check(request.headers())?;
+        }
+        if !self.has_policy_api && matches!(route, Route::Load | Route::Check | Route::Batch) {
+            let message = "a gateway with clients serves the policy API to holders of its token: start it with --token-file, \
+                           or write [policy-api] allow-anonymous = true in its configuration";
+            return Err(Reply::detail(StatusCode::FORBIDDEN, message).close());
         }
         let reply = match route {
             Route::Model(api) => return self.turn(api, request).await,

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::Approvals;
+use super::known::Match;
 use super::people::{Person, Role};
 use crate::audit::{self, Answer, Event, Forget};
 use crate::model_routes::Waiting;
@@ -52,6 +53,9 @@ pub(crate) struct Switch {
     /// The client, the conversation as `CLIENT/NAME`, the tool, the server, or the consent as it is listed where there is no such.
     what: String,
     frozen: bool,
+    /// Whether to stop it though there is no such thing yet.
+    #[serde(default)]
+    in_advance: bool,
 }
 
 /// Whose content is deleted from beside the audit log: all has to apply that is said.
@@ -246,15 +250,20 @@ impl Approvals {
             let message = "what is stopped is stopped for all tenants, and you are there for some";
             return Err(Reply::detail(StatusCode::FORBIDDEN, message));
         }
-        let form = "`{\"kind\": \"client\", \"conversation\", \"tool\", \"server\" or \"consent\", \"what\": \"...\", \"frozen\": true or false}`";
+        let form = "`{\"kind\": \"client\", \"conversation\", \"tool\", \"server\" or \"consent\", \"what\": \"...\", \"frozen\": true or false}`, with `\"in_advance\": true` for what there is not yet";
         let switch: Switch = read(body, form)?;
         let (kind, what) = (switch.kind.name(), switch.what.as_str());
-        if switch.kind == Kind::Consent && switch.frozen && !self.consents.iter().any(|known| known == what) {
-            let known = if self.consents.is_empty() { "none".to_owned() } else { self.consents.join(", ") };
-            let message =
-                format!("there is no such consent; there are, as CLIENT:LINE-DIGEST of its policy: {known}");
-            return Err(Reply::detail(StatusCode::NOT_FOUND, &message));
-        }
+        let refuse = |why: &str| Err(Reply::detail(StatusCode::NOT_FOUND, why));
+        let matched = match self.names.find(&self.store, switch.kind, what).await.map_err(failed)? {
+            Match::Known(matched) => matched,
+            Match::Unseen(_) if switch.in_advance => json!({}),
+            // What was stopped may be gone by now.
+            _ if !switch.frozen => json!({}),
+            Match::Unseen(why) => {
+                return refuse(&format!("{why}; to stop it all the same, send `\"in_advance\": true`"));
+            }
+            Match::Impossible(why) => return refuse(&why),
+        };
         let event = Event::KillSwitch {
             what: format!("{kind} {what}"),
             who: person.name.clone(),
@@ -266,7 +275,8 @@ impl Approvals {
         } else if !self.store.thaw(kind, what).await.map_err(failed)? {
             return Err(Reply::detail(StatusCode::NOT_FOUND, "this is not stopped"));
         }
-        Ok(Reply::json(StatusCode::OK, &json!({"kind": kind, "what": what, "frozen": switch.frozen})))
+        let done = json!({"kind": kind, "what": what, "frozen": switch.frozen, "matched": matched});
+        Ok(Reply::json(StatusCode::OK, &done))
     }
 
     /// Deletes what is kept beside the audit log of a tenant, a client or a conversation.

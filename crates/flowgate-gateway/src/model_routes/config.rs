@@ -60,6 +60,8 @@ pub struct Config {
     pub people: Vec<Person>,
     /// How they are asked.
     pub asking: Asking,
+    /// Whether callers without a token may use the policy API.
+    pub policy_api_anonymous: bool,
     /// Where is told that there is something to decide, and the secret that signs it.
     pub webhook: Option<(String, Secret)>,
     /// Where is recorded what was judged and decided.
@@ -306,7 +308,8 @@ pub fn read(
     let mut keys = reader.keys.into_inner();
     // A key that another one begins with is looked for after it, so that nothing of the longer one is left.
     keys.sort_by_key(|key| std::cmp::Reverse(key.0.len()));
-    Ok(Config { clients, store, people, asking, webhook, audit, log_format, keys })
+    let policy_api_anonymous = file.policy_api.allow_anonymous;
+    Ok(Config { clients, store, people, asking, policy_api_anonymous, webhook, audit, log_format, keys })
 }
 
 /// What is called so.

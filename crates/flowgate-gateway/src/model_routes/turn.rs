@@ -23,6 +23,7 @@ use super::config::{Client, Upstream};
 use super::report::{self, Report, Timed};
 use super::sessions::Session;
 use super::stream::Outgoing;
+use crate::approvals::known::Names;
 use crate::approvals::{Answered, Approvals, Asked, Asker};
 use crate::ask::journal::Journal;
 use crate::audit::Event;
@@ -174,7 +175,7 @@ pub(crate) fn run(
             let cause = "the conversation went on without the answer";
             given_up = session.conversation.give_up_approved(cause);
         }
-        session.offer(&client.spec, asked)?;
+        session.offer(&client.spec, asked, &approvals.names)?;
         session.conversation.set_sampling(request.sampling.clone());
         let mut known = client.history.lock().unwrap_or_else(PoisonError::into_inner);
         let sent = session.conversation.sent_chat(&mut known.client, &mut session.history, chat)?;
@@ -273,7 +274,7 @@ const KNOWN_OFFERS: usize = 4;
 
 impl Session {
     /// The tools that a client has are on offer.
-    fn offer(&mut self, client: &Client, asked: &Arc<wire::Asked>) -> Result<(), PushError> {
+    fn offer(&mut self, client: &Client, asked: &Arc<wire::Asked>, names: &Names) -> Result<(), PushError> {
         if self.offered.iter().any(|known| known.as_ptr() == Arc::as_ptr(asked)) {
             return Ok(());
         }
@@ -282,6 +283,7 @@ impl Session {
             tools().map(|tool| (client.tool_of(&tool.name), tool.description.as_str(), &tool.parameters));
         if !self.conversation.offers(said) {
             self.offered.clear();
+            names.note_tools(tools().map(|tool| client.tool_of(&tool.name).to_string()));
             self.conversation.offer(tools().map(|tool| offered(client, tool)).collect())?;
         }
         self.offered.truncate(KNOWN_OFFERS - 1);

@@ -180,6 +180,14 @@ impl Store {
         .await
     }
 
+    /// Whether a client has a conversation of this name.
+    pub(crate) async fn has_conversation(&self, client: &str, name: &str) -> Result<bool, StoreError> {
+        let query = sqlx::query("SELECT 1 FROM conversations WHERE client = $1 AND name = $2")
+            .bind(client)
+            .bind(name);
+        within(async { Ok(query.fetch_optional(&self.pool).await?.is_some()) }).await
+    }
+
     /// Lets others go on with a conversation that nothing was done in.
     pub(crate) async fn let_go(&self, client: &str, name: &str) -> Result<(), StoreError> {
         if !self.is_shared {

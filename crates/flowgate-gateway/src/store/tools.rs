@@ -31,6 +31,14 @@ impl Store {
             .collect::<Result<_, sqlx::Error>>()?)
     }
 
+    /// Whether a tool of a server was ever approved of, by any tenant.
+    pub(crate) async fn has_tool(&self, server: &str, tool: &str) -> Result<bool, StoreError> {
+        let query = sqlx::query("SELECT 1 FROM tools WHERE server = $1 AND tool = $2 LIMIT 1")
+            .bind(server)
+            .bind(tool);
+        within(async { Ok(query.fetch_optional(&self.pool).await?.is_some()) }).await
+    }
+
     /// Approves of tools that nobody has decided on: the first that a tenant is shown of a server.
     pub(crate) async fn approve_first(&self, tenant: &str, offers: &[Offer]) -> Result<(), StoreError> {
         within(async {

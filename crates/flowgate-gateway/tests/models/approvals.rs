@@ -224,7 +224,7 @@ fn a_kill_switch_stops_what_it_says() {
     };
     assert_eq!(ask(KEY, "one"), (200, true));
     let switch = |kind: &str, what: &str, frozen: bool| {
-        let body = json!({"kind": kind, "what": what, "frozen": frozen});
+        let body = json!({"kind": kind, "what": what, "frozen": frozen, "in_advance": what == "send"});
         assert_eq!(admin.post("/api/v1/freezes", &body).0, 200, "{kind} {what}");
     };
     for (kind, what, one, two, other) in [
@@ -239,6 +239,45 @@ fn a_kill_switch_stops_what_it_says() {
         assert_eq!(found, (one, two, other), "{kind} {what}");
         switch(kind, what, false);
         assert_eq!(ask(KEY, "one"), (200, true), "{kind} {what}");
+    }
+    let post = |body: Value| {
+        let (status, body) = admin.post("/api/v1/freezes", &body);
+        (status, serde_json::from_str::<Value>(&body).unwrap())
+    };
+    // What is stopped is said; what there is not cannot be stopped, unless somebody says that it comes later.
+    for (kind, what, matched) in [
+        ("client", "agent", json!({"clients": ["agent"]})),
+        ("conversation", "agent/one", json!({"conversations": ["agent/one"]})),
+        ("tool", "read", json!({"tools": ["read"], "clients": ["agent", "other"]})),
+    ] {
+        for frozen in [true, false] {
+            let (status, body) = post(json!({"kind": kind, "what": what, "frozen": frozen}));
+            assert_eq!((status, &body["matched"]), (200, &matched), "{kind} {what} {body}");
+        }
+    }
+    for (kind, what, can_come, why) in [
+        ("client", "agnet", false, "there is no such client; there are: agent, other"),
+        ("client", "Agent", false, "there is no such client; there are: agent, other"),
+        ("client", "", false, "there is no such client"),
+        ("conversation", "one", false, "a conversation is named CLIENT/NAME"),
+        ("conversation", "nobody/one", false, "a conversation is named CLIENT/NAME"),
+        ("conversation", "agent/three", true, "client agent has no conversation of this name"),
+        ("tool", "raed", true, "no agent has offered such a tool"),
+        ("tool", "Read", true, "no agent has offered such a tool"),
+        ("tool", "bank/pay", false, "there is no server `bank`"),
+        ("tool", "", false, "the tool has no name"),
+        ("server", "bank", false, "there is no such server; there are: none"),
+    ] {
+        let (status, body) = post(json!({"kind": kind, "what": what, "frozen": true}));
+        let says = body["detail"].as_str().unwrap();
+        assert_eq!((status, says.contains(why)), (404, true), "{kind} {what} {says}");
+        assert_eq!(says.contains("in_advance"), can_come, "{kind} {what} {says}");
+        let (status, body) = post(json!({"kind": kind, "what": what, "frozen": true, "in_advance": true}));
+        assert_eq!(status, if can_come { 200 } else { 404 }, "{kind} {what} {body}");
+        assert!(!can_come || body["matched"] == json!({}), "{kind} {what} {body}");
+        if can_come {
+            assert_eq!(post(json!({"kind": kind, "what": what, "frozen": false})).0, 200);
+        }
     }
     let body = json!({"kind": "tool", "what": "read", "frozen": true});
     assert_eq!(Person(&gateway, "ann").post("/api/v1/freezes", &body).0, 403);

@@ -11,6 +11,7 @@ mod kept;
 mod log;
 mod mcp;
 mod named;
+mod policy_api;
 mod predicates;
 mod servers;
 mod servers_attacked;

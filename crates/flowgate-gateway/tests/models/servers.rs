@@ -319,6 +319,23 @@ fn a_server_can_be_stopped() {
     let mut one = client(&gateway, "one");
     one.begin("bank");
     one.begin("web");
+    // A tool that is not listed yet is stopped in advance; one of no server, or by the agent's own name for it, never comes.
+    for (what, can_come, why) in [
+        ("bank/balanec", true, "no server has listed it"),
+        ("bnak/balance", false, "there is no server `bnak`; there are: bank, web"),
+        ("mcp__bank__balance", false, "this tool is called `bank/balance` here"),
+    ] {
+        for in_advance in [false, true] {
+            let body = json!({"kind": "tool", "what": what, "frozen": true, "in_advance": in_advance});
+            let (status, said) = ann.post("/api/v1/freezes", &body);
+            let is_done = in_advance && can_come;
+            assert_eq!(
+                (status, said.contains(why)),
+                if is_done { (200, false) } else { (404, true) },
+                "{what} {said}"
+            );
+        }
+    }
     let freeze = |kind: &str, what: &str, frozen: bool| {
         assert_eq!(
             ann.post("/api/v1/freezes", &json!({"kind": kind, "what": what, "frozen": frozen})).0,

@@ -22,6 +22,8 @@ pub(super) struct File {
     #[serde(default)]
     pub(super) approvals: ApprovalsTable,
     pub(super) audit: Option<AuditTable>,
+    #[serde(default, rename = "policy-api")]
+    pub(super) policy_api: PolicyApiTable,
     #[serde(default)]
     pub(super) log: LogTable,
     #[serde(default)]
@@ -39,6 +41,13 @@ pub(super) struct LogTable {
 pub(super) enum FormatSpec {
     Text,
     Json,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct PolicyApiTable {
+    #[serde(default)]
+    pub(super) allow_anonymous: bool,
 }
 
 #[derive(Debug, Deserialize)]

@@ -1,0 +1,186 @@
+//! What can be stopped: the clients and servers of the configuration, the consents of policies, and the tools and conversations that
+//! there have been. A name that is none of these stops nothing, and whoever gives it should hear that.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, PoisonError};
+
+use serde_json::{Value, json};
+
+use super::consents_of;
+use super::routes::Kind;
+use crate::model_routes::Client;
+use crate::store::{Store, StoreError};
+
+/// How many tools of agents are remembered; beyond that, a tool is stopped in advance.
+const MAX_TOOLS: usize = 10_000;
+/// How many names a refusal lists.
+const MAX_LISTED: usize = 20;
+
+/// What a server does or asks for besides calls of its tools.
+const METHODS: [&str; 11] = [
+    "sampling/createMessage",
+    "elicitation/create",
+    "roots/list",
+    "resources/read",
+    "resources/list",
+    "resources/templates/list",
+    "resources/subscribe",
+    "prompts/get",
+    "prompts/list",
+    "completion/complete",
+    "tools/list",
+];
+
+/// The names of what can be stopped.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    /// The servers of each client.
+    clients: BTreeMap<String, BTreeSet<String>>,
+    servers: BTreeSet<String>,
+    consents: BTreeSet<String>,
+    /// By which names agents call the tools of servers: a prefix, and the server.
+    prefixes: BTreeMap<String, String>,
+    /// Tools that agents have offered since the gateway began.
+    tools: Mutex<BTreeSet<String>>,
+}
+
+/// What a name stands for.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Match {
+    /// This, by kind.
+    Known(Value),
+    /// Nothing yet; something could have the name later.
+    Unseen(String),
+    /// Nothing, now and later.
+    Impossible(String),
+}
+
+impl Names {
+    pub(crate) fn of(clients: &[Client]) -> Self {
+        let mut names = Self::default();
+        for client in clients {
+            let servers: BTreeSet<String> = client.servers.iter().map(|server| server.name.clone()).collect();
+            names.servers.extend(servers.iter().cloned());
+            names.clients.insert(client.name.clone(), servers);
+            names.consents.extend(consents_of(client).map(|(name, _)| name));
+            let prefixes = client
+                .servers
+                .iter()
+                .filter_map(|server| Some((server.prefix.clone()?, server.name.clone())));
+            names.prefixes.extend(prefixes.filter(|(prefix, _)| !prefix.is_empty()));
+        }
+        names
+    }
+
+    /// An agent offers these tools.
+    pub(crate) fn note_tools(&self, tools: impl Iterator<Item = String>) {
+        let mut known = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
+        for tool in tools {
+            if known.len() < MAX_TOOLS {
+                known.insert(tool);
+            }
+        }
+    }
+
+    /// What would be stopped.
+    pub(crate) async fn find(&self, store: &Store, kind: Kind, what: &str) -> Result<Match, StoreError> {
+        Ok(match kind {
+            Kind::Client => self.client(what),
+            Kind::Server if self.servers.contains(what) => {
+                Match::Known(json!({"servers": [what], "clients": self.clients_of(what)}))
+            }
+            Kind::Server => Match::Impossible(no_such("server", &self.servers)),
+            Kind::Consent if self.consents.contains(what) => Match::Known(json!({"consents": [what]})),
+            Kind::Consent => {
+                let known = listed(&self.consents);
+                let why = format!(
+                    "there is no such consent; there are, as CLIENT:LINE-DIGEST of its policy: {known}"
+                );
+                Match::Impossible(why)
+            }
+            Kind::Conversation => self.conversation(store, what).await?,
+            Kind::Tool => self.tool(store, what).await?,
+        })
+    }
+
+    fn client(&self, what: &str) -> Match {
+        match self.clients.contains_key(what) {
+            true => Match::Known(json!({"clients": [what]})),
+            false => Match::Impossible(no_such("client", self.clients.keys())),
+        }
+    }
+
+    async fn conversation(&self, store: &Store, what: &str) -> Result<Match, StoreError> {
+        // A client's name may have a slash in it.
+        let of_client = |(client, _): &(&str, &str)| self.clients.contains_key(*client);
+        let mut places = what.match_indices('/').filter_map(|(at, _)| what.split_at_checked(at));
+        let Some((client, name)) = places.find(of_client) else {
+            let why =
+                format!("a conversation is named CLIENT/NAME; {}", no_such("client", self.clients.keys()));
+            return Ok(Match::Impossible(why));
+        };
+        let name = name.strip_prefix('/').unwrap_or(name);
+        Ok(match store.has_conversation(client, name).await? {
+            true => Match::Known(json!({"conversations": [what]})),
+            false => Match::Unseen(format!("client {client} has no conversation of this name")),
+        })
+    }
+
+    async fn tool(&self, store: &Store, what: &str) -> Result<Match, StoreError> {
+        if what.is_empty() {
+            return Ok(Match::Impossible("the tool has no name".to_owned()));
+        }
+        let alias = self.prefixes.iter().find_map(|(prefix, server)| {
+            let rest = what.strip_prefix(prefix.as_str()).filter(|rest| !rest.is_empty())?;
+            Some(format!("this tool is called `{server}/{rest}` here"))
+        });
+        let (server, name) = match what.split_once('/') {
+            Some((server, name)) => (Some(server), name),
+            None => (None, what),
+        };
+        if let Some(server) = server.filter(|server| !self.servers.contains(*server)) {
+            let why = format!("there is no server `{server}`; there are: {}", listed(&self.servers));
+            return Ok(Match::Impossible(why));
+        }
+        let is_offered = self.tools.lock().unwrap_or_else(PoisonError::into_inner).contains(what);
+        let is_listed = match server {
+            Some(server) => METHODS.contains(&name) || store.has_tool(server, name).await?,
+            None => false,
+        };
+        Ok(match (is_offered || is_listed, alias) {
+            (true, _) => {
+                let clients = server
+                    .map_or_else(|| self.clients.keys().cloned().collect(), |server| self.clients_of(server));
+                Match::Known(json!({"tools": [what], "clients": clients}))
+            }
+            (false, Some(alias)) => Match::Impossible(alias),
+            (false, None) => Match::Unseen(
+                "no agent has offered such a tool since the gateway began, and no server has listed it"
+                    .to_owned(),
+            ),
+        })
+    }
+
+    fn clients_of(&self, server: &str) -> Vec<String> {
+        self.clients
+            .iter()
+            .filter(|(_, servers)| servers.contains(server))
+            .map(|(name, _)| name.clone())
+            .collect()
+    }
+}
+
+fn no_such<'n>(kind: &str, known: impl IntoIterator<Item = &'n String>) -> String {
+    format!("there is no such {kind}; there are: {}", listed(known))
+}
+
+fn listed<'n>(names: impl IntoIterator<Item = &'n String>) -> String {
+    let names: Vec<&str> = names.into_iter().map(String::as_str).collect();
+    match names.get(..MAX_LISTED) {
+        Some(first) if names.len() > MAX_LISTED => {
+            format!("{}, and {} more", first.join(", "), names.len() - MAX_LISTED)
+        }
+        _ if names.is_empty() => "none".to_owned(),
+        _ => names.join(", "),
+    }
+}

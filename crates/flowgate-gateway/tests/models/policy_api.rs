@@ -1,0 +1,55 @@
+//! The policy API of a gateway that has clients: for holders of its token, and for others only if the configuration says so.
+
+use flowgate_gateway::access::{Access, Token};
+use serde_json::json;
+
+use crate::gateway::{Home, KEY, POLICY, config};
+
+const TOKEN: &str = "token-of-the-policy-api";
+
+#[test]
+fn anonymous_callers_use_the_policy_api_only_where_the_configuration_says_so() {
+    let token = || Access::Token(Token::new(TOKEN).unwrap());
+    let open = "[policy-api]\nallow-anonymous = true\n";
+    let policy = "raise \"no\" if:\n    (call: ToolCall)\n    call is tool:send\n";
+    let trace = json!([{"role": "user", "content": "hello"}]);
+    let routes = [
+        ("/api/v1/policy/load", json!({"policy": policy})),
+        ("/api/v1/policy/check", json!({"policy": policy, "messages": trace})),
+        ("/api/v1/policy/check/batch", json!({"policies": [policy], "messages": trace})),
+    ];
+    let bearer = |key: &str| format!("Bearer {key}");
+    // What the configuration says, who may ask, the key that is sent, and the status.
+    let rows = [
+        ("", Access::Local, "", 403),
+        ("", Access::Anonymous, "", 403),
+        // The key of a client or a person is no token.
+        ("", Access::Local, KEY, 403),
+        ("", Access::Anonymous, "key-of-the-person-ann", 403),
+        ("[policy-api]\n", Access::Local, "", 403),
+        (open, Access::Local, "", 200),
+        (open, Access::Anonymous, "", 200),
+        ("", token(), "", 401),
+        ("", token(), KEY, 401),
+        ("", token(), TOKEN, 200),
+        (open, token(), "", 401),
+    ];
+    for (number, (setting, access, key, expected)) in rows.into_iter().enumerate() {
+        let people = "[people.ann]\nkey-from = \"ann\"\nrole = \"admin\"\n";
+        let text =
+            config("http://127.0.0.1:1/v1", "chat-completions", "interactive = true") + people + setting;
+        let gateway = Home::new(&text, POLICY).start_with_access(access);
+        for (path, body) in &routes {
+            let bearer = bearer(key);
+            let headers = [("authorization", bearer.as_str())];
+            let headers = if key.is_empty() { &[][..] } else { &headers[..] };
+            let (status, said) = gateway.post(path, headers, &body.to_string());
+            assert_eq!(status, expected, "{number} {path}: {said}");
+            assert!(status != 403 || said.contains("[policy-api] allow-anonymous = true"), "{said}");
+        }
+        // Everything else is as it was.
+        assert_eq!(gateway.get("/health", KEY).0, 200, "{number}");
+        assert_eq!(gateway.get("/v1/models", KEY).0, 200, "{number}");
+        assert_eq!(gateway.get("/api/v1/approvals", "key-of-the-person-ann").0, 200, "{number}");
+    }
+}
