@@ -44,6 +44,13 @@ impl Output {
         let _ = writeln!(self.err, "{word}: {message}");
     }
 
+    /// Prints a warning.
+    #[cfg(feature = "gateway")]
+    pub(crate) fn warning(&mut self, message: &str) {
+        let word = paint(self.err_color, "1;33", "warning");
+        let _ = writeln!(self.err, "{word}: {message}");
+    }
+
     /// Prints a remark.
     pub(crate) fn note(&mut self, message: &str) {
         let word = paint(self.err_color, "1;36", "note");

@@ -65,7 +65,16 @@ impl fmt::Display for ServeError {
             Self::Listen(address, error) if error.kind() == io::ErrorKind::AddrInUse => {
                 write!(
                     f,
-                    "{address} is taken by another program: choose another port, or 0 for any that is free"
+                    "{address} is taken by another program: choose another port, or 0 for any that is free, with --listen"
+                )
+            }
+            Self::Listen(address, error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                write!(f, "{address} may not be listened on: choose a port above 1023 with --listen")
+            }
+            Self::Listen(address, error) if error.kind() == io::ErrorKind::AddrNotAvailable => {
+                write!(
+                    f,
+                    "{address} is no address of this machine: choose 127.0.0.1 for this machine alone, with --listen"
                 )
             }
             Self::Listen(address, error) => write!(f, "cannot listen on {address}: {error}"),

@@ -6,6 +6,7 @@ use crate::answering::Answering;
 
 pub(super) const SERVE_HELP: &str = "\
 Examples:
+  flowgate serve --config gateway.toml --check      says what would be hidden from models, and which line would show it
   flowgate serve --config gateway.toml              guards agents that ask for models here
   OPENAI_BASE_URL=http://127.0.0.1:8000/v1 OPENAI_API_KEY=$AGENT_KEY python agent.py
                                                     such an agent (ANTHROPIC_BASE_URL without /v1 does as well)
@@ -24,7 +25,12 @@ gateway.toml (docs/gateway.md says more):
   key-from = \"AGENT_KEY\"         # the variable that holds its key
   upstream = \"local\"
   policy = \"mail.flow\"
-  interactive = true             # a person types what it sends as the user's
+  interactive = true             # a person types all that it sends as the user's; else user messages are hidden
+  pinned = [\"You help.\"]         # its instructions, word for word; other system messages are hidden
+
+The log is on the standard error: one line for each turn, each refused request, each failure of a server, each limit that was
+reached, with the setting that raises it, and for what is hidden from a model; no line has content. It ends with 0 on Ctrl-C or
+SIGTERM, with 1 if --deny-warnings finds one, and with 2 if it cannot start: then it says what to do.
 
 GET /api/openapi.json describes the routes, GET /metrics is for Prometheus, GET /health for whoever restarts it.
 Connections are not encrypted: beyond this machine, put it behind a proxy that speaks TLS.";
@@ -38,6 +44,13 @@ pub(crate) struct ServeArgs {
     /// The upstreams and clients of the model routes, in TOML; without it there are none.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+    /// Read the configuration and its policies, say what would be hidden from models and which line would show it, and end. Nothing is
+    /// opened, asked or written.
+    #[arg(long, requires = "config")]
+    pub(crate) check: bool,
+    /// End with 1 if there is such a warning, instead of starting.
+    #[arg(long, requires = "config")]
+    pub(crate) deny_warnings: bool,
     /// Read policies as invariant-ai 0.3.5 did, and answer 400 or 500 if a rule cannot be evaluated.
     #[arg(long)]
     pub(crate) compat: bool,

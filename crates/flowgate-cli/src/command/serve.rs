@@ -9,6 +9,7 @@ use flowgate_gateway::limits::Limits;
 use flowgate_gateway::log::Log;
 use flowgate_gateway::model_routes;
 use flowgate_gateway::server::{Config, Ended, serve};
+use flowgate_gateway::visibility;
 
 use crate::args::ServeArgs;
 use crate::input::{InputError, policy_source};
@@ -27,7 +28,18 @@ pub(crate) fn run(options: &ServeArgs, output: &mut Output) -> Result<u8, InputE
     let models = options.config.as_deref().map(model_routes).transpose()?;
     let in_file = models.as_ref().and_then(|models| models.log_format);
     let log = Log::new(options.log_format.map(Into::into).or(in_file).unwrap_or_default(), std::io::stderr());
-    if let Some(models) = &models {
+    if let (Some(models), Some(path)) = (&models, options.config.as_deref()) {
+        let count = warn(models, options.check || options.deny_warnings, output);
+        if options.check {
+            let clients = counted(models.clients.len(), "client");
+            output.line(&format!("{}: {clients}, {}", path.display(), counted(count, "warning")));
+        }
+        if count > 0 && options.deny_warnings {
+            return Ok(1);
+        }
+        if options.check {
+            return Ok(0);
+        }
         output.note(&format!("conversations are kept in {}", models.store.place.name()));
     }
     let config =
@@ -38,6 +50,40 @@ pub(crate) fn run(options: &ServeArgs, output: &mut Output) -> Result<u8, InputE
         output.note("some connections were still open; they were cut");
     }
     Ok(0)
+}
+
+/// Prints what is odd about policies, and what is hidden from models for want of a line; gives how many lines these are. At start, the
+/// log says the latter.
+fn warn(models: &model_routes::config::Config, prints: bool, output: &mut Output) -> usize {
+    let mut count = 0;
+    for client in &models.clients {
+        let policy = &client.policy;
+        for warning in policy.warnings() {
+            let (line, column) = warning.position(policy.source());
+            let place = format!("{}:{line}:{column}", client.policy_file);
+            output.warning(&format!("clients.{}: {place}: {}", client.name, warning.message));
+            count += 1;
+        }
+        if policy.is_rules_only() {
+            let what = "declares no lattice: nothing is hidden from the model, and only its rules stop calls";
+            output.note(&format!("clients.{}: {} {what}", client.name, client.policy_file));
+        }
+        for advice in visibility::of_client(client).into_iter().filter(|advice| !advice.is_meant) {
+            if prints {
+                output.warning(&format!("clients.{}: {}", client.name, advice.text));
+            }
+            count += 1;
+        }
+    }
+    count
+}
+
+fn counted(number: usize, what: &str) -> String {
+    match number {
+        0 => format!("no {what}s"),
+        1 => format!("1 {what}"),
+        number => format!("{number} {what}s"),
+    }
 }
 
 /// The upstreams and clients of the model routes.

@@ -88,3 +88,85 @@ fn a_server_is_not_opened_by_accident() {
     check(&["serve", "--max-body", "0"], 2, "0 is not in 1..=512");
     check(&["serve", "--help"], 0, "INVARIANT_API_ENDPOINT=http://127.0.0.1:8000");
 }
+
+/// What `--check` and a start say of a configuration: what to do next, and the lines that would show what is hidden.
+#[test]
+fn a_configuration_is_checked_before_it_serves() {
+    let policy = "lattice integrity: trusted < untrusted\n\
+                  label message as trusted if:\n    (message: Message)\n\
+                  label tool as trusted if:\n    (tool: Tool)\n\
+                  label out.content as untrusted if:\n    (out: ToolOutput) is tool:read\n\
+                  require trusted if:\n    (call: ToolCall) is tool:send\n";
+    let labelled = format!("{policy}label out.content as trusted if:\n    (out: ToolOutput) is tool:send\n");
+    let bare = policy.replace("label tool as trusted if:\n    (tool: Tool)\n", "");
+    let config = |more: &str| {
+        format!(
+            "[upstreams.local]\nurl = \"http://localhost:1/v1\"\n[clients.assistant]\nkey-from = \"FLOWGATE_TEST_KEY\"\nupstream = \"local\"\n\
+             policy = \"checked.flow\"\n{more}\n"
+        )
+    };
+    let whole = config("interactive = true\npinned = [\"You help.\"]");
+    let run = |config: &str, policy: &str, more: &[&str], key: Option<&str>| {
+        file("checked.flow", policy.as_bytes());
+        let config = file("checked.toml", config.as_bytes());
+        let mut command = Command::new(env!("CARGO_BIN_EXE_flowgate"));
+        command.args(["serve", "--listen", "127.0.0.1:0", "--config", name(&config)]).args(more);
+        command.env_remove("FLOWGATE_TOKEN").env_remove("FLOWGATE_TEST_KEY");
+        if let Some(key) = key {
+            command.env("FLOWGATE_TEST_KEY", key);
+        }
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        (output.status.code(), crate::text(&output))
+    };
+    let key = Some("0123456789abcdef");
+    let (quiet, strict): (&[&str], &[&str]) = (&["--check"], &["--check", "--deny-warnings"]);
+    let start: &[&str] = &["--deny-warnings"];
+    let rows: [(&str, &str, &[&str], i32, &[&str]); 11] = [
+        (&whole, &labelled, quiet, 0, &["1 client, no warnings"]),
+        (&whole, &labelled, strict, 0, &["no warnings"]),
+        (
+            &whole,
+            policy,
+            quiet,
+            0,
+            &["label out.content as LABEL if: (out: ToolOutput) is tool:send", "1 warning"],
+        ),
+        (&whole, policy, strict, 1, &["1 warning"]),
+        (&whole, policy, start, 1, &["warning"]),
+        (&whole, &bare, quiet, 0, &["label tool as LABEL if: (tool: Tool) is tool:read", "`send`"]),
+        (
+            &config("interactive = true"),
+            &labelled,
+            quiet,
+            0,
+            &["`pinned` in [clients.assistant]", "1 warning"],
+        ),
+        (
+            &config("pinned = [\"You help.\"]"),
+            &labelled,
+            quiet,
+            0,
+            &["`interactive = true` in [clients.assistant] if a person types all"],
+        ),
+        (&config(""), &bare, strict, 1, &["pinned", "interactive", "label tool", "4 warnings"]),
+        (&whole, "lattice integrity: trusted <", quiet, 2, &["clients.assistant: ", "checked.flow:1:"]),
+        (
+            &whole.replace("checked.flow", "no-such.flow"),
+            policy,
+            quiet,
+            2,
+            &["no-such.flow: there is no such file"],
+        ),
+    ];
+    for (config, policy, more, code, parts) in rows {
+        let (found, said) = run(config, policy, more, key);
+        assert_eq!(found, Some(code), "{config}{policy}{more:?}\n{said}");
+        for part in parts {
+            assert!(said.contains(part), "{config}{more:?} should say {part:?}, but says\n{said}");
+        }
+    }
+    let (code, said) = run(&whole, &labelled, quiet, None);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("the variable FLOWGATE_TEST_KEY is not set: export it"), "{said}");
+    check(&["serve", "--check"], 2, "--config");
+}

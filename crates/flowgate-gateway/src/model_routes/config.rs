@@ -312,6 +312,27 @@ pub fn read(
     Ok(Config { clients, store, people, asking, policy_api_anonymous, webhook, audit, log_format, keys })
 }
 
+/// What to do about a variable of a key that is not set.
+fn missing(variable: &str) -> String {
+    format!(
+        "the variable {variable} is not set: export it before the start, with the key that the provider gave you, or for a client or a person \
+         one that `openssl rand -hex 16` makes"
+    )
+}
+
+/// Why a file cannot be read.
+fn reason(error: &std::io::Error) -> String {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => {
+            "there is no such file; paths begin at the folder of the configuration".to_owned()
+        }
+        std::io::ErrorKind::PermissionDenied => "the file may not be read".to_owned(),
+        std::io::ErrorKind::IsADirectory => "this is a directory, not a file".to_owned(),
+        std::io::ErrorKind::InvalidData => "the file is no UTF-8".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
 /// What is called so.
 fn known<T>(kind: &str, name: &str, all: &BTreeMap<String, Arc<T>>) -> Result<Arc<T>, String> {
     all.get(name).cloned().ok_or_else(|| {
@@ -466,7 +487,11 @@ impl Reader<'_> {
                 let (line, column) = error.position(&source);
                 format!(":{line}:{column}: {}", error.message)
             });
-            format!("{}{}", path.display(), first.unwrap_or_default())
+            let more = match errors.len() {
+                0 | 1 => String::new(),
+                count => format!(" (and {} more: see `flowgate check {}`)", count - 1, path.display()),
+            };
+            format!("{}{}{more}", path.display(), first.unwrap_or_default())
         })?;
         let method = match spec.method.as_deref() {
             None => Method::LowestFirst,
@@ -505,8 +530,7 @@ impl Reader<'_> {
     fn key(&self, variable: Option<&str>, file: Option<&Path>) -> Result<Option<String>, String> {
         let key = match (variable, file) {
             (Some(_), Some(_)) => return Err("it has `key-from` and `key-file`; leave one out".to_owned()),
-            (Some(name), None) => (self.environment)(name)
-                .ok_or_else(|| format!("the variable {name} is not set; set it to the key"))?,
+            (Some(name), None) => (self.environment)(name).ok_or_else(|| missing(name))?,
             (None, Some(file)) => self.text(&self.folder.join(file))?,
             (None, None) => return Ok(None),
         };
@@ -522,12 +546,12 @@ impl Reader<'_> {
         }
         let path = self.folder.join(file);
         let failed = |why: &dyn fmt::Display| format!("ca-file: {}: {why}", path.display());
-        let pem = std::fs::read(&path).map_err(|error| failed(&error))?;
+        let pem = std::fs::read(&path).map_err(|error| failed(&reason(&error)))?;
         Authorities::read(&pem).map_err(|error| failed(&error))
     }
 
     fn text(&self, path: &Path) -> Result<String, String> {
-        std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
+        std::fs::read_to_string(path).map_err(|error| format!("{}: {}", path.display(), reason(&error)))
     }
 }
 

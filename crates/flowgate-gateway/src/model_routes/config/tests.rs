@@ -53,7 +53,7 @@ fn problems_are_named_with_their_place() {
     );
     check(
         with_ca("https://localhost", "none.pem"),
-        "upstreams.local: ca-file: DIR/none.pem: No such file or directory (os error 2)",
+        "upstreams.local: ca-file: DIR/none.pem: there is no such file; paths begin at the folder of the configuration",
     );
     check(UPSTREAM.to_owned(), "it names no client: write [clients.NAME] with key-from, upstream and policy");
     check(
@@ -63,7 +63,8 @@ fn problems_are_named_with_their_place() {
     check(CLIENT.to_owned(), "clients.a: there is no upstream `local`; there are: ");
     check(
         format!("{UPSTREAM}{}", CLIENT.replace("KEY", "OTHER")),
-        "clients.a: the variable OTHER is not set; set it to the key",
+        "clients.a: the variable OTHER is not set: export it before the start, with the key that the provider gave you, or for a client or a person \
+         one that `openssl rand -hex 16` makes",
     );
     check(
         format!("{UPSTREAM}{}", CLIENT.replace("KEY", "SHORT")),
