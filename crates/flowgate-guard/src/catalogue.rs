@@ -141,6 +141,11 @@ impl Catalogue {
         self.entries.iter().find(|known| known.name == name && known.is_at(monitor, label))
     }
 
+    /// The schema of the arguments of a tool.
+    pub(crate) fn schema_of(&self, tool: &Tool) -> Option<&Value> {
+        self.entries.iter().find(|known| known.offered.tool == *tool).map(|known| &known.offered.parameters)
+    }
+
     /// The schema of the answers of a tool, if a view at `label` may show it.
     pub(crate) fn output_schema(&self, monitor: &Monitor, label: &Label, tool: &Tool) -> Option<&Value> {
         let known = self.entries.iter().find(|known| known.offered.tool == *tool);

@@ -8,6 +8,7 @@
 
 pub mod agent;
 pub mod approve;
+pub mod arguments;
 mod catalogue;
 mod clearance;
 pub mod conversation;

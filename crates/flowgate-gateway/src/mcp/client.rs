@@ -1,7 +1,10 @@
 //! What a client says.
 
+use std::sync::LazyLock;
+
 use flowgate::json::Numbers;
-use serde_json::{Map, Value};
+use flowgate_guard::arguments::{self, Ambiguous};
+use serde_json::{Map, Value, json};
 
 use super::message::{self, Id, Message, Unreadable, error};
 use super::refusal::{self, unjudged};
@@ -23,6 +26,28 @@ pub(super) const JUDGED: [(&str, Kind); 8] = [
     ("prompts/get", Kind::Content),
     ("completion/complete", Kind::Content),
 ];
+
+/// The names that the protocol has for parameters: a reader that ignores case could take another one for them.
+static PARAMETERS: LazyLock<Value> = LazyLock::new(|| {
+    let names = [
+        "name",
+        "arguments",
+        "_meta",
+        "task",
+        STATE,
+        RESPONSES,
+        "uri",
+        "cursor",
+        "ref",
+        "argument",
+        "context",
+        "protocolVersion",
+        "capabilities",
+        "clientInfo",
+        "notifications",
+    ];
+    json!({"properties": names.iter().map(|name| ((*name).to_owned(), json!({}))).collect::<Map<_, _>>()})
+});
 
 /// A field of a call that would make it something else, and is not taken.
 const TASK: (&str, &str) = ("task", "tasks are not taken; call the tool without `task`");
@@ -86,6 +111,15 @@ impl Proxy {
         method: &str,
         mut params: Map<String, Value>,
     ) -> Vec<Out> {
+        // The arguments of a tool are compared with what it declares.
+        let is_own = |name: &str| !(method == "tools/call" && name == "arguments");
+        let own = params
+            .iter()
+            .map(|(name, value)| (name.clone(), if is_own(name) { value.clone() } else { Value::Null }));
+        if let Err(Ambiguous { message, advice }) = arguments::check(&own.collect(), &PARAMETERS) {
+            let why = format!("in the parameters: {message}; {advice}");
+            return vec![Out::Client(error(Some(&id), INVALID, &why, None))];
+        }
         let can_retry = greeting::can_elicit(&params);
         greeting::limit_meta(session.monitor(), &self.settings.server, &mut params);
         let can = greeting::can_be_asked(&params);
@@ -138,9 +172,12 @@ impl Proxy {
         if let Some((retry, said)) = retry {
             return self.retried(session.monitor(), id, retry, &name, &arguments, &said);
         }
-        if !self.listing.is_shown(&name) {
+        let Some(schema) = self.listing.schema_of(&name) else {
             let says = "there is no tool of this name on offer; list the tools, and call one of those";
             return refuse("undeclared", says);
+        };
+        if let Err(Ambiguous { message, advice }) = arguments::check(&arguments, schema) {
+            return refuse("malformed", &format!("{message}; {advice}"));
         }
         let (method, tool, progress) = ("tools/call".to_owned(), self.tool(&name), progress(&params));
         let pending =

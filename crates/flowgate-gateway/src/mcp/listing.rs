@@ -44,6 +44,8 @@ pub(super) struct Listing {
 #[derive(Debug)]
 struct Known {
     digest: String,
+    /// The names of its arguments, as the server declared them when it was approved of.
+    schema: Value,
     is_shown: bool,
 }
 
@@ -52,9 +54,9 @@ impl Listing {
         Self { pins, ..Self::default() }
     }
 
-    /// Whether a tool may be called.
-    pub(super) fn is_shown(&self, name: &str) -> bool {
-        self.known.get(name).is_some_and(|known| known.is_shown)
+    /// The schema of the arguments of a tool that may be called.
+    pub(super) fn schema_of(&self, name: &str) -> Option<&Value> {
+        self.known.get(name).filter(|known| known.is_shown).map(|known| &known.schema)
     }
 
     /// The names of the tools on offer.
@@ -95,7 +97,13 @@ impl Listing {
     }
 
     /// Whether a tool may be on offer, as it is described on a page of this list; or why not.
-    fn accept(&mut self, name: &str, digest: &str, list: u64, accept_new: bool) -> Result<(), &'static str> {
+    fn accept(
+        &mut self,
+        name: &str,
+        (digest, schema): (&str, &Value),
+        list: u64,
+        accept_new: bool,
+    ) -> Result<(), &'static str> {
         let is_first = list <= self.first && !self.is_closed;
         let before = self.known.get(name).map(|known| known.digest == digest);
         let verdict = match (&mut self.pins, before) {
@@ -113,12 +121,18 @@ impl Listing {
         };
         match self.known.get_mut(name) {
             // What was said first stays what it is compared with.
-            Some(known) => known.is_shown = verdict.is_ok(),
+            Some(known) => {
+                known.is_shown = verdict.is_ok();
+                if known.is_shown {
+                    known.schema.clone_from(schema);
+                }
+            }
             None => {
                 let (digest, is_shown) = (digest.to_owned(), verdict.is_ok());
                 // Without pins, a tool that was hidden when it came stays hidden.
                 if is_shown || self.pins.is_some() {
-                    self.known.insert(name.to_owned(), Known { digest, is_shown });
+                    let schema = schema.clone();
+                    self.known.insert(name.to_owned(), Known { digest, schema, is_shown });
                 }
             }
         }
@@ -194,7 +208,8 @@ impl Proxy {
             } else if candidates.iter().any(|(known, ..)| known == name) {
                 Err("it is listed twice")
             } else {
-                self.listing.accept(name, &digest, list, self.settings.accept_new)
+                let schema = tool.get("inputSchema").unwrap_or(&Value::Null);
+                self.listing.accept(name, (&digest, schema), list, self.settings.accept_new)
             };
             match verdict {
                 Ok(()) => candidates.push((name.to_owned(), tool, digest)),

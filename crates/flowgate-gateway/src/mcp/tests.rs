@@ -1,5 +1,6 @@
 //! Sessions as rows: what each side says, and what comes out. An attack stands beside the variant that must pass.
 
+mod ambiguous;
 mod asking;
 mod rounds;
 mod subscriptions;

@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 use super::phase::{Filling, Level, Phase};
 use super::{Conversation, Ended, Judged, Method, Need, Settings, ToolAnswer, Void, stops};
 use crate::approve::{Ask, Decision, Excerpt};
+use crate::arguments;
 use crate::journal::Input;
 use crate::links;
 use crate::redact::{Held, Names};
@@ -71,6 +72,10 @@ impl Conversation {
             self.unreadable(index, "there is no tool of this name", "call one of the tools on offer");
             return None;
         };
+        if let Err(ambiguous) = arguments::check(&arguments, &known.offered.parameters) {
+            self.unreadable(index, ambiguous.message, ambiguous.advice);
+            return None;
+        }
         let (tool, payload) = (known.offered.tool.clone(), known.payload.clone());
         let mut open = Vec::new();
         if self.settings.method.has_slots() {
@@ -208,6 +213,10 @@ impl Conversation {
 
     fn judge(&mut self, filling: Filling) -> Option<Need> {
         let Filling { index, tool, mut arguments, sources, failed, .. } = filling;
+        // A slot can copy a whole object; that its names are ambiguous is known to nobody who may not see it.
+        let schema = self.catalogue.schema_of(&tool).unwrap_or(&Value::Null);
+        let ambiguous = || arguments::check(&arguments, schema).err().map(|ambiguous| ambiguous.message);
+        let failed = failed.or_else(ambiguous);
         self.disarm(&tool, &mut arguments, &sources);
         let step = self.step()?;
         let (label, hidden) = (step.label, step.names.all().len());

@@ -2,9 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod ambiguous;
 mod attacks;
 mod handed;
 mod histories;
 mod screeners;
 mod script;
+mod streamed;
 mod turns;

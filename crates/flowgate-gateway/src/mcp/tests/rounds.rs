@@ -169,8 +169,7 @@ fn what_the_client_says_goes_only_where_all_of_it_may() {
 /// What a server may not ask is refused whole: what nobody named, what the client cannot do, and more than there is room for.
 #[test]
 fn a_server_asks_for_nothing_more_than_it_may() {
-    let more =
-        "raise \"no passwords\" if:\n    (message: Message)\n    \"hunter2\" in message.content.message\n";
+    let more = "raise \"no passwords\" if:\n    (message: Message)\n    message.method == \"elicitation/create\"\n    \"hunter2\" in message.content.message\n";
     let answer = |can: Value, result: Value| {
         let mut session = asking(more, false);
         let meta = json!({"io.modelcontextprotocol/clientCapabilities": can});

@@ -1,0 +1,265 @@
+//! Names in the arguments of a call that another reader could take for other names.
+//!
+//! A policy reads `to`. A tool whose JSON reader ignores case (Go, .NET, Jackson if asked to) also takes `To`, and of both the last one; a reader of
+//! protocol buffers takes `userId` for `user_id`. What was judged would not be what runs. So a name that is not in the tool's schema, but
+//! differs from one there only in case, `_` or `-`, is refused, and so are two names in one object that differ only in case.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value};
+
+/// How many schemas and names are looked at for one call.
+const BUDGET: usize = 200_000;
+
+/// Why arguments are refused, and what to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ambiguous {
+    /// What is wrong, without the name.
+    pub message: &'static str,
+    /// What to do.
+    pub advice: &'static str,
+}
+
+const VARIANT: Ambiguous = Ambiguous {
+    message: "the name of an argument differs from one that the tool declares only in case, `_` or `-`",
+    advice: "write each name as the schema of the tool has it",
+};
+const TWICE: Ambiguous = Ambiguous {
+    message: "two names in one object of the arguments differ only in case",
+    advice: "send each name once",
+};
+const TOO_LARGE: Ambiguous = Ambiguous {
+    message: "the arguments and the schema of the tool are too large to be compared",
+    advice: "call the tool with less",
+};
+
+/// Whether every reader finds the same values under the names that a tool declares, in nested objects as well.
+///
+/// # Errors
+/// If a reader that ignores case could find another value.
+pub fn check(arguments: &Map<String, Value>, schema: &Value) -> Result<(), Ambiguous> {
+    Walk { root: schema, left: BUDGET }.object(arguments, &[schema])
+}
+
+struct Walk<'s> {
+    root: &'s Value,
+    left: usize,
+}
+
+impl<'s> Walk<'s> {
+    fn spend(&mut self, count: usize) -> Result<(), Ambiguous> {
+        self.left = self.left.checked_sub(count).ok_or(TOO_LARGE)?;
+        Ok(())
+    }
+
+    fn value(&mut self, value: &Value, schemas: &[&'s Value]) -> Result<(), Ambiguous> {
+        match value {
+            Value::Object(object) => self.object(object, schemas),
+            Value::Array(items) => {
+                let schemas = self.expanded(schemas)?;
+                for (index, item) in items.iter().enumerate() {
+                    self.spend(1)?;
+                    let of_item = |schema: &&'s Value| {
+                        let tuple = schema.get("prefixItems").or(schema.get("items"));
+                        let at = tuple.and_then(Value::as_array).and_then(|tuple| tuple.get(index));
+                        let rest = ["items", "additionalItems"].map(|key| schema.get(key));
+                        rest.into_iter()
+                            .flatten()
+                            .filter(|rest| rest.is_object())
+                            .chain(at)
+                            .collect::<Vec<_>>()
+                    };
+                    let of_item: Vec<&Value> = schemas.iter().flat_map(of_item).collect();
+                    self.value(item, &of_item)?;
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn object(&mut self, object: &Map<String, Value>, schemas: &[&'s Value]) -> Result<(), Ambiguous> {
+        let schemas = self.expanded(schemas)?;
+        let declared = self.declared(&schemas)?;
+        let variants: BTreeSet<String> = declared.keys().map(|name| loose(name)).collect();
+        let mut seen = BTreeSet::new();
+        for (name, value) in object {
+            self.spend(1)?;
+            let known = declared.get(name.as_str());
+            // Names that the tool declares are different to it, however alike they are.
+            if known.is_none() && variants.contains(&loose(name)) {
+                return Err(VARIANT);
+            }
+            if known.is_none() && !seen.insert(folded(name)) {
+                return Err(TWICE);
+            }
+            match known {
+                Some(schemas) => self.value(value, schemas)?,
+                None => {
+                    let others = |schema: &&'s Value| {
+                        let patterns = schema.get("patternProperties").and_then(Value::as_object);
+                        patterns.into_iter().flat_map(Map::values).chain(schema.get("additionalProperties"))
+                    };
+                    let others: Vec<&Value> = schemas.iter().flat_map(others).collect();
+                    self.spend(others.len())?;
+                    self.value(value, &others)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The names that schemas declare, with the schemas of their values.
+    fn declared(&mut self, schemas: &[&'s Value]) -> Result<BTreeMap<&'s str, Vec<&'s Value>>, Ambiguous> {
+        let mut declared: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
+        for schema in schemas {
+            for (name, schema) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
+                self.spend(1)?;
+                declared.entry(name).or_default().push(schema);
+            }
+            let required = schema.get("required").and_then(Value::as_array).into_iter().flatten();
+            for name in required.filter_map(Value::as_str) {
+                self.spend(1)?;
+                declared.entry(name).or_default();
+            }
+        }
+        Ok(declared)
+    }
+
+    /// The schemas, and all that they refer to for the same value.
+    fn expanded(&mut self, schemas: &[&'s Value]) -> Result<Vec<&'s Value>, Ambiguous> {
+        let (mut found, mut left) = (Vec::<&Value>::new(), schemas.to_vec());
+        let mut followed = BTreeSet::new();
+        while let Some(schema) = left.pop() {
+            self.spend(1)?;
+            found.push(schema);
+            for key in ["allOf", "anyOf", "oneOf"] {
+                left.extend(schema.get(key).and_then(Value::as_array).into_iter().flatten());
+            }
+            left.extend(["if", "then", "else"].into_iter().filter_map(|key| schema.get(key)));
+            let dependent = schema.get("dependentSchemas").and_then(Value::as_object);
+            left.extend(dependent.into_iter().flat_map(Map::values));
+            for key in ["$ref", "$dynamicRef"] {
+                let Some(place) = schema.get(key).and_then(Value::as_str) else { continue };
+                if let Some(pointer) = place.strip_prefix('#')
+                    && followed.insert(place)
+                {
+                    left.extend(self.root.pointer(pointer));
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// The name as readers compare it that ignore case: whatever has the same upper or lower case is the same.
+fn folded(name: &str) -> String {
+    // A dotted capital I is an i with a dot in one case and without in another.
+    name.chars()
+        .flat_map(char::to_uppercase)
+        .flat_map(char::to_lowercase)
+        .filter(|char| *char != '\u{307}')
+        .collect()
+}
+
+/// The name as readers compare it that ignore what separates words as well.
+fn loose(name: &str) -> String {
+    let mut name = folded(name);
+    name.retain(|char| !matches!(char, '_' | '-'));
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[track_caller]
+    #[expect(clippy::needless_pass_by_value, reason = "rows are written in place")]
+    fn check_row(arguments: Value, schema: &Value, expected: Result<(), Ambiguous>) {
+        assert_eq!(check(arguments.as_object().unwrap(), schema), expected, "{arguments}");
+    }
+
+    #[test]
+    fn names_that_another_reader_takes_for_declared_ones_are_refused() {
+        let person = json!({"type": "object", "properties": {"name": {}, "mail": {}}});
+        let schema = json!({
+            "type": "object",
+            "properties": {
+                "to": {"type": "string"}, "user_id": {}, "kelvin": {}, "is_ok": {}, "x": {}, "X": {},
+                "strasse": {}, "άσος": {},
+                "person": {"$ref": "#/$defs/person"},
+                "people": {"type": "array", "items": {"$ref": "#/$defs/person"}},
+                "pair": {"prefixItems": [{}, {"$ref": "#/$defs/person"}]},
+                "any": {"anyOf": [{"type": "string"}, {"allOf": [{"$ref": "#/$defs/person"}]}]},
+                "map": {"additionalProperties": {"$ref": "#/$defs/person"}},
+                "patterns": {"patternProperties": {"^a": {"$ref": "#/$defs/person"}}},
+                "free": {},
+                "loop": {"$ref": "#/$defs/loop"},
+            },
+            "required": ["hidden_one"],
+            "if": {"properties": {"kind": {}}}, "then": {"properties": {"amount": {}}},
+            "$defs": {"person": person, "loop": {"allOf": [{"$ref": "#/$defs/loop"}], "properties": {"next": {"$ref": "#/$defs/loop"}}}},
+        });
+        for passes in [
+            json!({}),
+            json!({"to": "bob", "user_id": 1, "x": 1, "X": 2, "other": 1, "amount": 1, "hidden_one": 1}),
+            json!({"person": {"name": "bob", "note": {"a": 1, "b": 2}}, "people": [{"name": "a"}, {"mail": "b"}]}),
+            json!({"pair": ["x", {"name": 1}], "any": {"name": 1}, "map": {"Name": {"name": 1}}}),
+            json!({"free": {"a_b": 1, "ab": 2, "to": 3, "To_": 4}}),
+            json!({"loop": {"next": {"next": {"next": {}}}}}),
+        ] {
+            check_row(passes, &schema, Ok(()));
+        }
+        for refused in [
+            json!({"To": "mallory"}),
+            json!({"to": "bob", "TO": "mallory"}),
+            json!({"TO": "mallory", "to": "bob"}),
+            json!({"userId": 1}),
+            json!({"USER-ID": 1}),
+            json!({"user_id": 1, "userid": 2}),
+            json!({"to_": "mallory"}),
+            json!({"\u{212a}elvin": 1}),
+            json!({"i\u{17f}_ok": 1}),
+            json!({"\u{130}s_ok": 1}),
+            json!({"\u{131}s_ok": 1}),
+            json!({"stra\u{df}e": 1}),
+            json!({"ΆΣΟΣ": 1}),
+            json!({"Amount": 1}),
+            json!({"HiddenOne": 1}),
+            json!({"person": {"NAME": "mallory"}}),
+            json!({"people": [{"name": "a"}, {"mail": "a", "Mail": "b"}]}),
+            json!({"pair": ["x", {"Name": 1}]}),
+            json!({"any": {"Name": 1}}),
+            json!({"map": {"bob": {"Name": 1}}}),
+            json!({"patterns": {"abc": {"Name": 1}}}),
+            json!({"loop": {"next": {"next": {"Next": {}}}}}),
+        ] {
+            check_row(refused, &schema, Err(VARIANT));
+        }
+        for twice in [
+            json!({"other": 1, "Other": 2}),
+            json!({"free": {"deep": [{"a": {"Key": 1, "kEY": 2}}]}}),
+            json!({"free": {"\u{212a}": 1, "k": 2}}),
+        ] {
+            check_row(twice.clone(), &schema, Err(TWICE));
+            // Nothing is known of the names of a tool without a schema but that they are not twice there.
+            check_row(twice, &json!({}), Err(TWICE));
+        }
+        check_row(json!({"To": "bob"}), &Value::Null, Ok(()));
+    }
+
+    #[test]
+    fn work_is_bounded() {
+        let wide: Map<String, Value> = (0..2_000).map(|n| (format!("a{n}"), json!({}))).collect();
+        let schema = json!({"properties": {"list": {"items": {"properties": wide}}}});
+        check_row(json!({"list": vec![json!({"a1": 1}); 10]}), &schema, Ok(()));
+        check_row(json!({"list": vec![json!({"a1": 1}); 1_000]}), &schema, Err(TOO_LARGE));
+        let mut nested = json!({"properties": {"a": {}}});
+        for _ in 0..100 {
+            nested = json!({"anyOf": [nested.clone(), {"$ref": "#"}]});
+        }
+        check_row(json!({"A": 1}), &nested, Err(VARIANT));
+    }
+}
