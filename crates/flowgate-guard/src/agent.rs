@@ -262,7 +262,7 @@ impl Agent<'_> {
         let (model, observer) = (self.model, &mut *self.observer);
         model.complete(request, &mut |delta| {
             match delta {
-                Delta::Text(piece) => match live.more(piece) {
+                Delta::Text(piece) => match live.more(piece).as_str() {
                     "" => {}
                     text => observer.says(text),
                 },

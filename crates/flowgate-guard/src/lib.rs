@@ -15,7 +15,7 @@ pub mod conversation;
 pub mod history;
 pub mod influence;
 pub mod journal;
-mod links;
+pub mod links;
 pub mod redact;
 mod refusal;
 pub mod replay;

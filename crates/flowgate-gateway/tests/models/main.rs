@@ -413,11 +413,7 @@ fn a_link_does_not_stream() {
         let gateway = Gateway::configured(&config, policy);
         let mut agent = Agent::new(&gateway, api, true, KEY);
         let said = agent.says("Read it to me.");
-        assert!(
-            said.starts_with("The otters are back in the river, see ! [them] (hxxps://")
-                || said.contains("hxxps://evil"),
-            "{said}"
-        );
+        assert!(said.contains("hxxps: / /evil .example") && !said.contains("evil.example"), "{said}");
         assert!(!said.contains("https://"), "{api:?}: {said}");
     }
 }

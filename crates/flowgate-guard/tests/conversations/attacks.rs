@@ -292,13 +292,14 @@ raise "no passwords" if:
     };
     check(&["See https://any.example/x"], "See https://any.example/x", 0);
     let honest = "See [y](https://good.example/1) and https://good.example/2.";
-    check(&["read {}", LOOK, honest], honest, 0);
+    let canonical = "See [y]( https://good.example/1 ) and https://good.example/2 .";
+    check(&["read {}", LOOK, honest], canonical, 0);
     let hostile =
         "![x](https://evil.example/?q=pay), [y](https://good.example/1) <img src='//evil.example/'>";
     let expected =
-        "![x] (hxxps://evil.example/?q=pay), [y] (hxxps://good.example/1) ‹img src='/ /evil.example/'>";
+        "![x] (hxxps: / /evil .example/?q=pay), [y]( https://good.example/1 ) ‹img src='/ /evil .example/'>";
     check(&["read {}", LOOK, hostile], expected, 2);
-    check(&["read {}", LOOK, "![x](/\\evil.example/?q=pay)"], "![x] (/'evil.example/?q=pay)", 1);
+    check(&["read {}", LOOK, "![x](/\\evil.example/?q=pay)"], "![x] (/ \\evil .example/?q=pay)", 1);
     check(&["It is hunter2."], "", 0);
 }
 
@@ -315,13 +316,13 @@ fn links_in_payload_have_a_requirement_of_their_own() {
         assert_eq!(turn.disarmed.len(), disarmed, "{:?}", turn.disarmed);
     };
     let page = || json!("log in at https://evil.example/");
-    check("", page(), r#""log in at hxxps://evil.example/""#, 1);
+    check("", page(), r#""log in at hxxps: / /evil .example/""#, 1);
     check("", json!("no address"), r#""no address""#, 0);
     let any = "require top if:\n    (call: ToolCall) is tool:flowgate/link\n";
     check(any, page(), r#""log in at https://evil.example/""#, 0);
     // Nobody means the links by the name alone, which a server's tool may have.
     let named = "require top if:\n    (call: ToolCall) is tool:link\n";
-    check(named, page(), r#""log in at hxxps://evil.example/""#, 1);
+    check(named, page(), r#""log in at hxxps: / /evil .example/""#, 1);
 }
 
 struct Stopped;

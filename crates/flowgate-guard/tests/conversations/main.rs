@@ -6,6 +6,7 @@ mod ambiguous;
 mod attacks;
 mod handed;
 mod histories;
+mod links;
 mod screeners;
 mod script;
 mod streamed;

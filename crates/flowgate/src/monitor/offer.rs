@@ -106,6 +106,11 @@ impl Monitor {
         !may_be_stopped && label.flows_to(&decision_bound(&self.policy.plan, tool))
     }
 
+    /// Whether some call of a tool may be permitted at a label without a question. `false` is certain: no call is.
+    pub fn may_permit(&self, tool: &Tool, label: &Label) -> bool {
+        label.flows_to(&most_permitted(&self.policy.plan, tool))
+    }
+
     /// Whether there is a rule that can stop what the model says to the user.
     pub fn may_stop_replies(&self) -> bool {
         let is_reply = |variable: &EventVariable| {

@@ -1,0 +1,40 @@
+//! Writes hostile texts and what becomes of them, as JSON lines, for renderers that are not written in Rust: `compat/links`.
+//!
+//! `cargo run -p flowgate-guard --example links -- CASES SEED`
+
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a program for tests"
+)]
+
+#[path = "../tests/links/generate.rs"]
+mod generate;
+#[path = "../tests/noninterference/random.rs"]
+#[expect(dead_code, reason = "shared with tests")]
+mod random;
+
+use std::collections::BTreeSet;
+
+use flowgate_guard::links::{Answer, clean};
+use serde_json::json;
+
+fn main() {
+    let mut arguments = std::env::args().skip(1).map(|text| text.parse::<u64>().expect("a number"));
+    let (cases, seed) = (arguments.next().unwrap_or(1_000), arguments.next().unwrap_or(0));
+    for seed in seed..seed + cases {
+        let text = generate::text(seed);
+        let mut permitted = BTreeSet::new();
+        let mut judge = |url: &str| {
+            let hosts = ["https://good.example/", "http://good.example/", "https://good.example:8080/"];
+            let is_good = hosts.iter().any(|host| url.starts_with(host)) || url == "mailto:ann@good.example";
+            if is_good {
+                permitted.insert(url.to_owned());
+            }
+            if is_good { Answer::Permitted } else { Answer::Refused }
+        };
+        let (cleaned, _) = clean(&text, &mut judge);
+        println!("{}", json!({"seed": seed, "text": text, "cleaned": cleaned, "permitted": permitted}));
+    }
+}

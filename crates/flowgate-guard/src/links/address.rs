@@ -1,0 +1,177 @@
+//! The one form in which a permitted address leaves.
+//!
+//! What is judged is what is written. An address is read as a browser reads it, and written with letters, digits and the few
+//! signs that no renderer takes for an end, an emphasis or an entity; everything else stands in percent signs. With white space on
+//! both sides no renderer finds a longer or a shorter address in it.
+
+use url::{Host, Url};
+
+/// The longest address that is written, in bytes.
+const MAX_LENGTH: usize = 2_000;
+
+/// Names that HTML reads after `&` without a semicolon.
+const ENTITIES: &[&str] = &[
+    "aacute", "acirc", "acute", "aelig", "agrave", "amp", "aring", "atilde", "auml", "brvbar", "ccedil",
+    "cedil", "cent", "copy", "curren", "deg", "divide", "eacute", "ecirc", "egrave", "eth", "euml", "frac",
+    "gt", "iacute", "icirc", "iexcl", "igrave", "iquest", "iuml", "laquo", "lt", "macr", "micro", "middot",
+    "nbsp", "not", "ntilde", "oacute", "ocirc", "ograve", "ordf", "ordm", "oslash", "otilde", "ouml", "para",
+    "plusmn", "pound", "quot", "raquo", "reg", "sect", "shy", "sup", "szlig", "thorn", "times", "uacute",
+    "ucirc", "ugrave", "uml", "uuml", "yacute", "yen", "yuml",
+];
+
+/// The canonical form of an address of the web; `None` if it has none.
+pub(super) fn web(text: &str) -> Option<String> {
+    let read = read(text)?;
+    let mut written = format!("{}://{}", read.scheme(), read.host_str()?);
+    if let Some(port) = read.port() {
+        written.push_str(&format!(":{port}"));
+    }
+    encode(read.path(), Part::Path, &mut written);
+    if let Some(query) = read.query().filter(|query| !query.is_empty()) {
+        written.push('?');
+        encode(query, Part::Query, &mut written);
+    }
+    if let Some(fragment) = read.fragment().filter(|fragment| !fragment.is_empty()) {
+        written.push('#');
+        encode(fragment, Part::Query, &mut written);
+    }
+    // Whoever reads it again reads the same.
+    let same = self::read(&written)?;
+    (written.len() <= MAX_LENGTH && same.as_str() == written && same.host() == read.host()).then_some(written)
+}
+
+/// The canonical form of an address of mail; `None` if it has none.
+pub(super) fn mail(text: &str) -> Option<String> {
+    let (local, domain) = text.split_once('@')?;
+    let is_plain = |part: &str| part.bytes().all(|b| b.is_ascii_alphanumeric()) && !part.is_empty();
+    let domain = domain.to_ascii_lowercase();
+    let is_host = domain.contains('.') && domain.split('.').all(is_label) && domain.len() <= 253;
+    let ends = domain.rsplit('.').next().is_some_and(super::names::is_top_level);
+    (is_host && ends && local.len() <= 64 && local.split(['.', '-', '_']).all(is_plain))
+        .then(|| format!("{local}@{domain}"))
+}
+
+/// An address of one plain host, without a user.
+fn read(text: &str) -> Option<Url> {
+    let url = Url::parse(text).ok()?;
+    let is_plain = match url.host()? {
+        Host::Domain(domain) => domain.split('.').all(is_label) && domain.len() <= 253,
+        Host::Ipv4(_) => true,
+        Host::Ipv6(_) => false,
+    };
+    let has_user = !url.username().is_empty() || url.password().is_some();
+    (matches!(url.scheme(), "http" | "https") && is_plain && !has_user).then_some(url)
+}
+
+fn is_label(label: &str) -> bool {
+    let is_plain = label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+    is_plain && (1..=63).contains(&label.len()) && !label.starts_with('-') && !label.ends_with('-')
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Path,
+    Query,
+}
+
+fn encode(text: &str, part: Part, written: &mut String) {
+    let mut rest = text;
+    let mut before = ' ';
+    while let Some(c) = rest.chars().next() {
+        let after = rest.get(c.len_utf8()..).unwrap_or_default();
+        let next = after.chars().next().unwrap_or(' ');
+        let is_between = before.is_ascii_alphanumeric() && next.is_ascii_alphanumeric();
+        let is_plain = match c {
+            'A'..='Z' | 'a'..='z' | '0'..='9' => before != '&' || !begins_entity(rest),
+            '%' => is_triplet(after),
+            '/' => before != '/',
+            '.' | '-' | '_' | '+' => is_between,
+            '=' => part == Part::Query && before != '=',
+            '&' => {
+                part == Part::Query
+                    && (next.is_ascii_alphanumeric() || is_triplet(after.get(1..).unwrap_or_default()))
+            }
+            _ => false,
+        };
+        if is_plain {
+            written.push(c);
+        } else if c == '+' && part == Part::Query {
+            written.push_str("%20");
+        } else {
+            let mut bytes = [0; 4];
+            c.encode_utf8(&mut bytes).bytes().for_each(|byte| written.push_str(&format!("%{byte:02X}")));
+        }
+        before = c;
+        rest = after;
+    }
+}
+
+fn is_triplet(after: &str) -> bool {
+    after.get(..2).is_some_and(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()))
+}
+
+fn begins_entity(rest: &str) -> bool {
+    let head: String = rest.chars().take(8).collect::<String>().to_ascii_lowercase();
+    ENTITIES.iter().any(|name| head.starts_with(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_have_one_form() {
+        for (text, expected) in [
+            ("https://a.example", "https://a.example/"),
+            ("HTTPS://A.Example:443/b?", "https://a.example/b"),
+            ("http://a.example:8080/b/../c#", "http://a.example:8080/c"),
+            ("https://a.example/a_(b)*c~d", "https://a.example/a%5F%28b%29%2Ac%7Ed"),
+            ("https://a.example/a.b-c_d/e.", "https://a.example/a.b-c_d/e%2E"),
+            ("https://a.example/?a=1&b=2&&c==", "https://a.example/?a=1&b=2%26&c=%3D"),
+            ("https://a.example/?a=1&copy=2", "https://a.example/?a=1&%63opy=2"),
+            (
+                "https://a.example/x?u=https://b.example//c",
+                "https://a.example/x?u=https%3A/%2Fb.example/%2Fc",
+            ),
+            ("https://a.example/100%", "https://a.example/100%25"),
+            ("https://a.example/ö", "https://a.example/%C3%B6"),
+            ("https://b\u{fc}cher.example/", "https://xn--bcher-kva.example/"),
+            ("https://0x7f.1/", "https://127.0.0.1/"),
+            ("https://2130706433/", "https://127.0.0.1/"),
+        ] {
+            assert_eq!(web(text).as_deref(), Some(expected), "{text}");
+            assert_eq!(web(expected).as_deref(), Some(expected), "again");
+        }
+        for text in [
+            "https://u@a.example/",
+            "https://u:p@a.example/",
+            "https://[::1]/",
+            "https://-a.example/",
+            "https://a_b.example/",
+            "https:///",
+            "ftp://a.example/",
+            "javascript:alert(1)",
+            "data:text/html,x",
+            "a.example",
+            "https://a.example:99999/",
+        ] {
+            assert_eq!(web(text), None, "{text}");
+        }
+        assert_eq!(web(&format!("https://a.example/{}", "x".repeat(MAX_LENGTH))), None);
+    }
+
+    #[test]
+    fn mail_addresses_are_plain() {
+        for (text, expected) in [
+            ("a.b-c_d@Example.ORG", Some("a.b-c_d@example.org")),
+            ("a+b@example.org", None),
+            ("a@b@example.org", None),
+            ("a..b@example.org", None),
+            ("a@example", None),
+            ("a@1.2.3.4", None),
+            ("@example.org", None),
+        ] {
+            assert_eq!(mail(text).as_deref(), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,516 @@
+//! One segment of a text: which addresses stand in it, which of them are permitted, and where the rest is broken apart.
+//!
+//! Nothing here follows the grammar of one renderer. Whatever begins like an address is judged; what is permitted is written in its
+//! canonical form; and each sign without which no renderer makes an address or a link is separated from what it would join.
+
+use super::address;
+use super::cleaner::{Answer, Judge, Writer};
+use super::names;
+use super::view::{EMPHASIS, Seen, is_mark, view};
+
+/// What is told of signs that were broken apart without an address.
+pub(super) const MARKUP: &str = "markup";
+
+/// Signs without which a segment has no address and no link. A dot is one only before a letter or a digit.
+const SIGNS: &[char] = &['.', ':', '@', '/', '\\', '[', ']', '<', '&'];
+
+/// Writes a segment so that it leads only to permitted addresses. Returns what it does not lead to any more; `None` if nobody
+/// can say yet. `after` is the visible character after the segment, if there is one.
+pub(super) fn clean(
+    segment: &str,
+    after: Option<char>,
+    writer: &mut Writer,
+    judge: Judge<'_>,
+) -> Option<Vec<String>> {
+    let all = view(segment);
+    if !all.iter().any(|seen| SIGNS.contains(&seen.c)) {
+        writer.push_str(segment);
+        return Some(Vec::new());
+    }
+    let plain: Vec<Seen> = all.iter().copied().filter(|seen| !seen.is_silent).collect();
+    let mut reader = Reader {
+        source: segment,
+        chars: plain.iter().map(|seen| seen.c).collect(),
+        edits: vec![Edit::default(); plain.len() + 1],
+        plain,
+        is_inside: writer.is_inside(),
+        after,
+        addresses: Vec::new(),
+        refused: Vec::new(),
+        refused_until: 0,
+        name_until: 0,
+        local_until: 0,
+        judge,
+    };
+    reader.read()?;
+    reader.separate_slashes(&all);
+    let Reader { plain, edits, addresses, refused, .. } = reader;
+    write(segment, &plain, &edits, &addresses, writer);
+    Some(refused)
+}
+
+/// What becomes of one character.
+#[derive(Debug, Clone, Copy, Default)]
+struct Edit {
+    has_space_before: bool,
+    instead: Option<&'static str>,
+}
+
+/// A permitted address, and the characters that it takes the place of.
+struct Permitted {
+    start: usize,
+    end: usize,
+    written: String,
+}
+
+struct Reader<'s, 'j> {
+    source: &'s str,
+    chars: Vec<char>,
+    plain: Vec<Seen>,
+    /// One for each character, and one for what follows.
+    edits: Vec<Edit>,
+    /// Whether something stands right before the segment, and what stands right after it.
+    is_inside: bool,
+    after: Option<char>,
+    addresses: Vec<Permitted>,
+    refused: Vec<String>,
+    /// The end of an address that was refused: nothing in it is judged again.
+    refused_until: usize,
+    /// The end of the last name with dots.
+    name_until: usize,
+    /// The end of the last word that could stand before an `@`.
+    local_until: usize,
+    judge: Judge<'j>,
+}
+
+/// Nobody can say yet whether an address is permitted.
+struct Unknown;
+
+impl Reader<'_, '_> {
+    fn at(&self, index: usize) -> Option<char> {
+        self.chars.get(index).copied()
+    }
+
+    fn before(&self, index: usize) -> Option<char> {
+        index.checked_sub(1).and_then(|index| self.at(index))
+    }
+
+    fn text(&self, start: usize, end: usize) -> String {
+        self.chars.get(start..end).unwrap_or_default().iter().collect()
+    }
+
+    fn is(&self, start: usize, word: &str) -> bool {
+        word.chars()
+            .enumerate()
+            .all(|(i, c)| self.at(start + i).is_some_and(|seen| seen.eq_ignore_ascii_case(&c)))
+    }
+
+    fn separate(&mut self, index: usize) {
+        if let Some(edit) = self.edits.get_mut(index) {
+            edit.has_space_before = true;
+        }
+    }
+
+    fn replace(&mut self, index: usize, text: &'static str) {
+        if let Some(edit) = self.edits.get_mut(index) {
+            edit.instead = Some(text);
+        }
+    }
+
+    fn refuse(&mut self, what: impl Into<String>) {
+        let what = what.into();
+        if !self.refused.contains(&what) {
+            self.refused.push(what);
+        }
+    }
+
+    fn read(&mut self) -> Option<()> {
+        let mut index = 0;
+        while index < self.chars.len() {
+            index = self.token(index).ok()?;
+        }
+        Some(())
+    }
+
+    /// Reads on from a character, and returns where the next one stands.
+    fn token(&mut self, index: usize) -> Result<usize, Unknown> {
+        let (Some(c), before) = (self.at(index), self.before(index)) else { return Ok(index + 1) };
+        let is_after_address = self.addresses.last().is_some_and(|address| address.end == index);
+        if is_label(c) && (is_after_address || !before.is_some_and(is_label)) {
+            if let Some(end) = self.address(index)? {
+                return Ok(end);
+            }
+            if self.is(index, "http://") || self.is(index, "https://") {
+                self.replace(index, if c == 'H' { "HXXP" } else { "hxxp" });
+            }
+            self.name(index);
+        }
+        let next = self.at(index + 1).or(self.after);
+        match c {
+            ':' => self.colon(index, next),
+            '@' => {
+                let is_mention = before.is_none_or(|c| matches!(c, '(' | '[' | '{'));
+                if !is_mention && next.is_some() {
+                    self.separate(index);
+                    self.separate(index + 1);
+                    self.refuse(MARKUP);
+                }
+            }
+            '.' if next.is_some() && self.is_after_www(index) => {
+                self.separate(index);
+                self.refuse("www.");
+            }
+            // Some readers take every sign for a letter.
+            '.' if !before.is_some_and(is_label) && self.is_preceded(index) && self.ends_name(index) => {
+                self.separate(index);
+                self.refuse(MARKUP);
+            }
+            '<' => return self.angle(index, next),
+            ']' => return self.bracket(index, next),
+            '[' if next == Some('[') => self.separate(index + 1),
+            '&' if self.begins_entity(index) => self.separate(index + 1),
+            _ => {}
+        }
+        Ok(index + 1)
+    }
+
+    /// An address that begins here: its end if it is permitted.
+    fn address(&mut self, start: usize) -> Result<Option<usize>, Unknown> {
+        if start < self.refused_until {
+            return Ok(None);
+        }
+        if self.is(start, "http://") || self.is(start, "https://") {
+            let end = self.end_of_address(start);
+            return self.judged(start, end, start, end);
+        }
+        if self.is(start, "mailto:") {
+            let end = self.end_of_address(start);
+            let written = address::mail(&self.text(start + 7, end));
+            return self.decide(written, "mailto:", start, end);
+        }
+        // Each name is read once, from its start.
+        if start < self.name_until.max(self.local_until) {
+            return Ok(None);
+        }
+        let local = self.run(start, |c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | '+'));
+        self.local_until = local;
+        if self.at(local) == Some('@') && self.at(local + 1).is_some_and(char::is_alphanumeric) {
+            let domain = self.run(local + 1, |c| is_label(c) || c == '.');
+            let end = self.trimmed(start, domain);
+            let written = address::mail(&self.text(start, end));
+            return self.decide(written, "mailto:", start, end);
+        }
+        let is_inside = self.before(start).is_some_and(|c| "/\\@.-_~%+#&:".contains(c));
+        let (end, is_host) = self.name_end(start);
+        if is_host && !is_inside {
+            let end = match self.at(end) {
+                Some('/' | ':' | '?' | '#') => self.end_of_address(start),
+                _ => end,
+            };
+            let written = address::web(&format!("https://{}", self.text(start, end)));
+            return self.decide(written, "", start, end);
+        }
+        Ok(None)
+    }
+
+    /// Judges an address of the web, and lets it take the place of what stands from `start` to `end`.
+    fn judged(&mut self, from: usize, to: usize, start: usize, end: usize) -> Result<Option<usize>, Unknown> {
+        let text = self.text(from, to);
+        let written = address::web(&text);
+        if written.is_none() {
+            self.refuse(text);
+            self.refused_until = self.refused_until.max(to);
+            return Ok(None);
+        }
+        self.decide(written, "", start, end)
+    }
+
+    fn decide(
+        &mut self,
+        written: Option<String>,
+        prefix: &str,
+        start: usize,
+        end: usize,
+    ) -> Result<Option<usize>, Unknown> {
+        let marked = match (self.plain.get(start), self.plain.get(end.saturating_sub(1))) {
+            (Some(first), Some(last)) => self.source.get(first.start..last.end.max(last.start)),
+            _ => None,
+        };
+        // A reader that does not drop marks or emphasis would see another address.
+        let is_other = |c: char| is_mark(c) || EMPHASIS.contains(&c);
+        let is_marked = marked.is_none_or(|source| source.chars().any(is_other));
+        let Some(written) = written.filter(|_| !is_marked) else {
+            let text = self.text(start, end);
+            self.refuse(text);
+            self.refused_until = self.refused_until.max(end);
+            return Ok(None);
+        };
+        let url = format!("{prefix}{written}");
+        match (self.judge)(&url) {
+            Answer::Permitted => {
+                self.addresses.push(Permitted { start, end, written });
+                Ok(Some(end))
+            }
+            Answer::Refused => {
+                self.refuse(url);
+                self.refused_until = self.refused_until.max(end);
+                Ok(None)
+            }
+            Answer::Unknown => Err(Unknown),
+        }
+    }
+
+    /// Breaks a name with dots apart if some reader takes it for a host's.
+    fn name(&mut self, start: usize) {
+        if start < self.name_until {
+            return;
+        }
+        let (end, is_host) = self.name_end(start);
+        self.name_until = end;
+        for dot in start..end {
+            if self.at(dot) != Some('.') {
+                continue;
+            }
+            if is_host || self.ends_name(dot) {
+                self.separate(dot);
+                if !is_host && !self.is_after_www(dot) {
+                    let name = self.text(start, end);
+                    self.refuse(name);
+                }
+            }
+        }
+    }
+
+    /// Whether something stands right before a character that is no emphasis.
+    fn is_preceded(&self, index: usize) -> bool {
+        let head = self.plain.get(index).and_then(|seen| self.source.get(..seen.start)).unwrap_or_default();
+        head.chars().next_back().map_or(self.is_inside, |c| !EMPHASIS.contains(&c))
+    }
+
+    /// Whether a label follows a dot that some reader takes for the end of a host's name.
+    fn ends_name(&self, dot: usize) -> bool {
+        let label = self.text(dot + 1, self.run(dot + 1, is_label));
+        // A reader that drops nothing ends the label at what others drop.
+        let shown = self.text(dot + 1, self.adjacent_until(dot + 1));
+        names::begins_top_level(&label) || names::begins_top_level(&shown)
+    }
+
+    /// The end of labels with dots between them, and whether they name a host.
+    fn name_end(&self, start: usize) -> (usize, bool) {
+        let mut end = self.run(start, is_label);
+        while self.at(end) == Some('.') && self.at(end + 1).is_some_and(is_label) {
+            end = self.run(end + 1, is_label);
+        }
+        let name = self.text(start, end);
+        let labels: Vec<&str> = name.split('.').collect();
+        let is_path_next = self.at(end) == Some('/') && !matches!(self.before(start), Some('/' | '.'));
+        (end, names::is_host(&labels, is_path_next))
+    }
+
+    fn run(&self, start: usize, is_part: impl Fn(char) -> bool) -> usize {
+        let length = self.chars.get(start..).unwrap_or_default().iter().take_while(|c| is_part(**c)).count();
+        start + length
+    }
+
+    /// The end of an address that begins here, without the punctuation of the sentence around it.
+    fn end_of_address(&self, start: usize) -> usize {
+        let mut open = Vec::new();
+        let mut end = start;
+        while let Some(c) = self.at(end) {
+            if end > start && self.has_emphasis_before(end) {
+                break;
+            }
+            match c {
+                '(' => open.push(end),
+                ')' if open.pop().is_none() => break,
+                ')' => {}
+                c if c.is_alphanumeric() || "-._~%+@:/?#=&!$,;*'".contains(c) => {}
+                _ => break,
+            }
+            end += 1;
+        }
+        self.trimmed(start, open.first().copied().unwrap_or(end))
+    }
+
+    fn trimmed(&self, start: usize, end: usize) -> usize {
+        let is_end = |index: &usize| !self.at(*index).is_some_and(|c| ".,;:!?*_~'-".contains(c));
+        (start..end).rev().find(is_end).map_or(start, |last| last + 1)
+    }
+
+    fn colon(&mut self, index: usize, next: Option<char>) {
+        let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '.' | '-');
+        let length =
+            self.chars.get(..index).unwrap_or_default().iter().rev().take_while(|c| is_part(**c)).count();
+        let word = self.text(index - length, index);
+        let word = word.trim_start_matches(|c: char| !c.is_ascii_alphabetic());
+        let Some(next) = next.filter(|next| word.len() >= 2 && *next != ':') else { return };
+        let is_known =
+            names::is_scheme(word) || word.rsplit(['.', '+', '-']).next().is_some_and(names::is_scheme);
+        if is_known || !"\"'*)]},;.!|`".contains(next) {
+            self.separate(index + 1);
+            if is_known || matches!(next, '/' | '\\') {
+                let scheme = format!("{word}:");
+                let is_told = self.refused.iter().any(|told| told.starts_with(&scheme));
+                if !is_told {
+                    self.refuse(scheme);
+                }
+            }
+        }
+    }
+
+    /// `<`: what stands in angle brackets is an element, unless it is a permitted address.
+    fn angle(&mut self, index: usize, next: Option<char>) -> Result<usize, Unknown> {
+        if !next.is_some_and(|c| c.is_ascii_alphabetic() || "/!?@#|".contains(c)) {
+            return Ok(index + 1);
+        }
+        if self.is(index + 1, "http") && index + 1 >= self.refused_until {
+            let end = self.end_of_address(index + 1);
+            if self.at(end) == Some('>')
+                && let Some(end) = self.judged(index + 1, end, index, end + 1)?
+            {
+                return Ok(end);
+            }
+        }
+        self.replace(index, "‹");
+        self.refuse(MARKUP);
+        Ok(index + 1)
+    }
+
+    /// `]`: the text of a link ends here, if a permitted address follows.
+    fn bracket(&mut self, index: usize, next: Option<char>) -> Result<usize, Unknown> {
+        if next == Some('(') && self.is_adjacent(index) {
+            let mut from = index + 2;
+            let spaced = self.at(from) == Some(' ');
+            from += usize::from(spaced);
+            let angled = self.at(from) == Some('<');
+            from += usize::from(angled);
+            let to = self.end_of_address(from);
+            let mut end = to + usize::from(angled);
+            let is_closed = !angled || self.at(to) == Some('>');
+            end += usize::from(self.at(end) == Some(' '));
+            let is_link = is_closed && self.at(end) == Some(')') && self.is(from, "http");
+            if is_link
+                && from >= self.refused_until
+                && let Some(after) = self.judged(from, to, index + 2, end)?
+            {
+                // What follows must not be read as a part of the link.
+                let next = self.at(end + 1).or(self.after.filter(|_| end + 1 == self.chars.len()));
+                if next.is_some_and(|c| !".,;:!?)]*_\"'".contains(c)) {
+                    self.separate(end + 1);
+                }
+                return Ok(after);
+            }
+        }
+        if matches!(next, Some('(' | '[' | ':')) {
+            self.separate(index + 1);
+            self.refuse(MARKUP);
+        }
+        Ok(index + 1)
+    }
+
+    /// Whether nothing stands between two characters in the source.
+    fn is_adjacent(&self, index: usize) -> bool {
+        match (self.plain.get(index), self.plain.get(index + 1)) {
+            (Some(first), Some(second)) => first.end == second.start,
+            _ => false,
+        }
+    }
+
+    fn has_emphasis_before(&self, index: usize) -> bool {
+        let ends = (index.checked_sub(1).and_then(|before| self.plain.get(before)), self.plain.get(index));
+        let (Some(before), Some(seen)) = ends else { return false };
+        self.source.get(before.end..seen.start).is_some_and(|between| between.contains(EMPHASIS))
+    }
+
+    /// Whether `www` stands before a dot, as a word of its own to some reader.
+    fn is_after_www(&self, dot: usize) -> bool {
+        dot.checked_sub(3).is_some_and(|start| {
+            let is_word = !self.before(start).is_some_and(|c| c.is_ascii_alphanumeric());
+            self.is(start, "www") && (is_word || !self.is_adjacent(start - 1))
+        })
+    }
+
+    /// The end of the characters from `start` between which nothing stands in the source.
+    fn adjacent_until(&self, start: usize) -> usize {
+        let label = self.run(start, is_label);
+        (start + 1..label).find(|index| !self.is_adjacent(index - 1)).unwrap_or(label)
+    }
+
+    fn begins_entity(&self, index: usize) -> bool {
+        let end = self.run(index + 1, |c| c.is_ascii_alphanumeric());
+        self.at(index + 1) == Some('#') || end > index + 1 && end <= index + 33 && self.at(end) == Some(';')
+    }
+
+    /// Breaks runs of slashes apart before something that they could lead to.
+    fn separate_slashes(&mut self, all: &[Seen]) {
+        // Of the run that ends at the last slash: where it stands in the view, and how many there are.
+        let mut run: Vec<usize> = Vec::new();
+        let mut plain = 0;
+        for seen in all {
+            match seen.c {
+                '/' | '\\' => run.push(plain),
+                c if c == '_' || EMPHASIS.contains(&c) => {}
+                _ => self.separate_run(&mut run),
+            }
+            plain += usize::from(!seen.is_silent);
+        }
+        let is_followed =
+            all.last().is_some_and(|last| !matches!(last.c, '/' | '\\') || last.end < self.source.len());
+        if is_followed {
+            self.separate_run(&mut run);
+        }
+    }
+
+    fn separate_run(&mut self, run: &mut Vec<usize>) {
+        run.drain(..).skip(1).for_each(|slash| self.separate(slash));
+    }
+}
+
+/// What a label of a host name may consist of, to some reader.
+fn is_label(c: char) -> bool {
+    c.is_alphanumeric() || matches!(c, '-' | '_')
+}
+
+fn write(source: &str, plain: &[Seen], edits: &[Edit], addresses: &[Permitted], writer: &mut Writer) {
+    let mut at = 0;
+    let mut addresses = addresses.iter().peekable();
+    let mut skipped = 0;
+    let mut instead = 0;
+    for (index, (seen, edit)) in plain.iter().zip(edits).enumerate() {
+        if index < skipped {
+            at = at.max(seen.end);
+            continue;
+        }
+        // Everything that is no character of the view: marks, escapes, what has no shape.
+        let between = source.get(at..seen.start).unwrap_or_default();
+        // Emphasis belongs to what it closes; what some reader takes for a letter, to nothing.
+        if edit.has_space_before && between.chars().any(|c| !EMPHASIS.contains(&c)) {
+            writer.space();
+        }
+        writer.push_str(between);
+        if edit.has_space_before {
+            writer.space();
+        }
+        at = at.max(seen.start);
+        if let Some(permitted) = addresses.next_if(|permitted| permitted.start == index) {
+            writer.address(&permitted.written);
+            skipped = permitted.end;
+            at = at.max(seen.end);
+            continue;
+        }
+        match edit.instead {
+            Some(text) => {
+                writer.push_str(text);
+                instead = text.chars().count();
+            }
+            None if instead == 0 => writer.push_str(source.get(at..seen.end).unwrap_or_default()),
+            None => {}
+        }
+        instead = instead.saturating_sub(1);
+        at = at.max(seen.end);
+    }
+    writer.push_str(source.get(at..).unwrap_or_default());
+    if edits.last().is_some_and(|edit| edit.has_space_before) {
+        writer.space();
+    }
+}

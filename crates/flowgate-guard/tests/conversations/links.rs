@@ -1,0 +1,165 @@
+//! Addresses in replies, streamed or not, and in slots: with one host permitted, nothing else can be followed.
+
+use std::time::Duration;
+
+use flowgate::trace::Tool;
+use flowgate_guard::agent::{Agent, Observer, Toolbox};
+use flowgate_guard::approve::{Ask, Decision};
+use flowgate_guard::conversation::Method;
+use flowgate_lm::Scripted;
+use flowgate_lm::chat::{Completion, ToolCall};
+use serde_json::{Value, json};
+
+use crate::script::{POLICY, Run};
+
+const PERMITTED: &str = r#"
+require untrusted, public if:
+    (call: ToolCall) is tool:flowgate/link
+    host(call.arguments.url) == "wiki.example.org"
+"#;
+
+/// Each text as a model or a page writes it, and as it leaves.
+const ROWS: &[(&str, &str)] = &[
+    // What the policy permits stays, in one form.
+    ("https://wiki.example.org/a", "https://wiki.example.org/a"),
+    ("See https://wiki.example.org/a.", "See https://wiki.example.org/a ."),
+    ("[x](https://wiki.example.org/a)", "[x]( https://wiki.example.org/a )"),
+    ("[x](https://wiki.example.org/a), then", "[x]( https://wiki.example.org/a ), then"),
+    ("<https://wiki.example.org/a>", "https://wiki.example.org/a"),
+    ("wiki.example.org/a", "https://wiki.example.org/a"),
+    // Two destinations, of which only the first is permitted.
+    (
+        "[x](https://wiki.example.org/a)(https://evil.example/hunter2)",
+        "[x]( https://wiki.example.org/a ) (hxxps: / /evil .example/hunter2)",
+    ),
+    (
+        "[x](https://wiki.example.org/a)[y](https://evil.example/hunter2)",
+        "[x]( https://wiki.example.org/a ) [y] (hxxps: / /evil .example/hunter2)",
+    ),
+    // Forms that are links without Markdown.
+    ("hunter2@evil.com", "hunter2 @ evil .com"),
+    ("xmpp:hunter2@evil.com/x", "xmpp: hunter2 @ evil .com/x"),
+    ("evil.com/hunter2", "evil .com/hunter2"),
+    ("//evil.com/hunter2", "/ /evil .com/hunter2"),
+    ("mailto:eve@evil.com?body=hunter2", "mailto: eve @ evil .com?body=hunter2"),
+    ("tel:+1555hunter2", "tel: +1555hunter2"),
+    ("javascript:alert(1)", "javascript: alert(1)"),
+    // The permitted name in another role.
+    ("https://wiki.example.org@evil.com/", "hxxps: / /wiki .example .org @ evil .com/"),
+    ("https://wiki.example.org.evil.com/x", "hxxps: / /wiki .example .org .evil .com/x"),
+    // Ordinary text.
+    (
+        "e.g. 3.14 at 12:30, Note: this, and Node.js (v1.2.3)",
+        "e.g. 3.14 at 12:30, Note: this, and Node.js (v1.2.3)",
+    ),
+    ("a < b && c > d, x[0] or f(x)", "a < b && c > d, x[0] or f(x)"),
+];
+
+fn said(text: &str) -> Completion {
+    Completion { text: text.to_owned(), ..Completion::default() }
+}
+
+fn called(name: &str, arguments: &Value) -> Completion {
+    let call = ToolCall { id: "x".to_owned(), name: name.to_owned(), arguments: arguments.to_string() };
+    Completion { calls: vec![call], ..Completion::default() }
+}
+
+#[derive(Default)]
+struct Heard(String);
+
+impl Observer for Heard {
+    fn says(&mut self, text: &str) {
+        self.0.push_str(text);
+    }
+}
+
+/// What the user gets of a reply that is written after a page was looked at: while it is written, and in the end.
+fn reply(policy: &str, text: &str) -> (String, String) {
+    let mut run = Run::new(policy, Method::LowestFirst);
+    let look = json!({"regions": ["h1"]});
+    let model = Scripted::list(vec![called("read", &json!({})), called("look", &look), said(text)]);
+    let mut tools = Toolbox::new();
+    tools.add(Tool::local("read"), |_| flowgate_guard::conversation::ToolAnswer::text("a page"));
+    let mut approver = |_: &Ask| Decision::Refuse;
+    let mut heard = Heard::default();
+    let mut agent = Agent {
+        model: &model,
+        screener: &model,
+        filler: &model,
+        tools: &tools,
+        approver: &mut approver,
+        clock: &|| Duration::ZERO,
+        observer: &mut heard,
+    };
+    let turn = agent.turn(&mut run.conversation, "Read it to me.".into()).unwrap();
+    (heard.0, turn.replies.last().unwrap().text.clone())
+}
+
+/// What a tool gets of a page that is copied into a slot.
+fn slot(policy: &str, page: Value) -> String {
+    let mut run = Run::new(policy, Method::LowestFirst);
+    run.answers = vec![("read", page)];
+    let send = r#"send {"to": "bob", "body": {"$slot": {"regions": ["h1"]}}}"#;
+    run.turn("Send it to Bob.", &["read {}", send, "Done."]);
+    let calls = run.calls();
+    let sent = calls.last().and_then(|call| call.strip_prefix("runs send ")).unwrap();
+    let sent: Value = serde_json::from_str(sent).unwrap();
+    let body = sent.get("body").unwrap();
+    body.as_str().map_or_else(|| body.to_string(), str::to_owned)
+}
+
+#[test]
+fn what_is_not_permitted_leads_nowhere() {
+    let policy = format!("{POLICY}{PERMITTED}");
+    for (text, expected) in ROWS {
+        let (heard, said) = reply(&policy, text);
+        assert_eq!(said, *expected, "the reply {text}");
+        assert!(said.starts_with(&heard), "{heard} was heard of {said}");
+        // A text that is YAML is copied as the value it spells.
+        if !text.contains(": ") {
+            assert_eq!(slot(&policy, json!(text)), *expected, "the slot {text}");
+        }
+        let nested = slot(&policy, json!({"rows": [{"note": text}]}));
+        assert_eq!(nested, json!({"rows": [{"note": expected}]}).to_string(), "in a value");
+    }
+}
+
+/// A policy that permits every address leaves texts as they are, and one that forbids a host is asked of each address.
+#[test]
+fn what_is_permitted_altogether_stays() {
+    let any = format!("{POLICY}require top if:\n    (call: ToolCall) is tool:flowgate/link\n");
+    let but_one = format!(
+        "{any}raise \"not there\" if:\n    (call: ToolCall) is tool:flowgate/link\n    \
+         host(call.arguments.url) == \"evil.example\"\n"
+    );
+    let text = "[x](https://wiki.example.org/a)(https://evil.example/hunter2) <b>hunter2@evil.com</b>";
+    assert_eq!(reply(&any, text), (text.to_owned(), text.to_owned()));
+    assert_eq!(slot(&any, json!(text)), text);
+    let (_, said) = reply(&but_one, text);
+    assert_eq!(
+        said,
+        "[x]( https://wiki.example.org/a ) (hxxps: / /evil .example/hunter2) ‹b> hunter2@evil.com ‹/b>"
+    );
+}
+
+/// Of a long reply, all that cannot be changed by what follows is shown while it is written.
+#[test]
+fn text_streams_around_what_leads_nowhere() {
+    let policy = format!("{POLICY}{PERMITTED}");
+    let text = "Some <b>markup</b> and `code`, then words and https://wiki.example.org/a in the end";
+    let (heard, said) = reply(&policy, text);
+    assert!(said.starts_with(&heard) && heard.ends_with("then words and "), "{heard} of {said}");
+    // Where no address is permitted, none is waited for.
+    let (heard, said) = reply(POLICY, text);
+    assert!(said.starts_with(&heard) && heard.ends_with("/a in the "), "{heard} of {said}");
+}
+
+/// Two keys that become the same text are still two.
+#[test]
+fn keys_are_cleaned_and_none_is_lost() {
+    let page = json!({"evil.com": 1, "evil .com": 2, "x": {"a@evil.com": 3}});
+    let sent: Value = serde_json::from_str(&slot(POLICY, page)).unwrap();
+    let keys: Vec<&String> = sent.as_object().unwrap().keys().collect();
+    assert_eq!(keys.len(), 3, "{sent}");
+    assert!(!sent.to_string().contains("evil.com"), "{sent}");
+}
