@@ -18,6 +18,7 @@
 //! [`flowgate::analysis`], a step by [`flowgate_guard::conversation`]; nothing here decides anything.
 
 pub mod access;
+mod admission;
 pub mod approvals;
 pub mod ask;
 pub mod audit;

@@ -13,10 +13,11 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 use tokio::time::{sleep, timeout};
 
 use crate::access::Access;
+use crate::admission::{Admission, Place};
 use crate::ask::Asker;
 use crate::limits::Limits;
 use crate::log::Log;
@@ -126,56 +127,91 @@ impl Server {
 
     /// Answers until `stop`; then takes no more, and lets end what has begun.
     pub async fn run(self, stop: impl Future<Output = ()>) -> Ended {
-        let all = self.limits.connections.clamp(1, Semaphore::MAX_PERMITS);
-        let places = Arc::new(Semaphore::new(all));
+        let admission = Admission::new(self.limits.connections);
         let router = self.service.router();
         let (close, closing) = watch::channel(false);
         let mut stop = pin!(stop);
         loop {
-            // A connection is accepted only if it has a place: the others wait in the kernel.
+            // One connection is accepted before it has a place: the others wait in the kernel.
             let accepted = async {
-                let place = Arc::clone(&places).acquire_owned().await;
-                (place, self.listener.accept().await)
+                let (stream, peer) = self.listener.accept().await?;
+                let closed = || self.service.note_closed(self.limits.connections);
+                Ok::<_, io::Error>((stream, admission.enter(peer.ip(), closed).await))
             };
-            let (place, accepted) = tokio::select! {
+            let accepted = tokio::select! {
                 biased;
                 () = &mut stop => break,
                 accepted = accepted => accepted,
             };
-            match (place, accepted) {
-                (Ok(place), Ok((stream, _))) => {
+            match accepted {
+                Ok((stream, (place, told))) => {
                     let counted = self.service.connection();
-                    let connection = connection(stream, router.clone(), self.limits.clone(), closing.clone());
+                    let (router, limits, closing) = (router.clone(), self.limits.clone(), closing.clone());
                     tokio::spawn(async move {
-                        connection.await;
+                        tokio::select! {
+                            biased;
+                            // The sender is dropped when the connection is kept.
+                            Ok(()) = told => {}
+                            () = connection(stream, router, limits, closing, Arc::clone(&place)) => {}
+                        }
                         drop((counted, place));
                     });
                 }
                 // The process has no more file descriptors, or the client is gone already.
-                _ => sleep(Duration::from_millis(20)).await,
+                Err(_) => sleep(Duration::from_millis(20)).await,
             }
         }
         drop(self.listener);
         self.service.close();
         let _ = close.send(true);
-        let all = u32::try_from(all).unwrap_or(u32::MAX);
-        match timeout(self.limits.drain_time, places.acquire_many(all)).await {
-            Ok(_) => Ended::Drained,
+        match timeout(self.limits.drain_time, admission.empty()).await {
+            Ok(()) => Ended::Drained,
             Err(_) => Ended::Cut,
         }
     }
 }
 
+/// Requests with the place of their connection.
+#[derive(Debug)]
+struct Placed {
+    service: TowerToHyperService<Router>,
+    place: Arc<Place>,
+}
+
+impl hyper::service::Service<hyper::Request<hyper::body::Incoming>> for Placed {
+    type Response = <TowerToHyperService<Router> as hyper::service::Service<
+        hyper::Request<hyper::body::Incoming>,
+    >>::Response;
+    type Error = <TowerToHyperService<Router> as hyper::service::Service<
+        hyper::Request<hyper::body::Incoming>,
+    >>::Error;
+    type Future = <TowerToHyperService<Router> as hyper::service::Service<
+        hyper::Request<hyper::body::Incoming>,
+    >>::Future;
+
+    fn call(&self, mut request: hyper::Request<hyper::body::Incoming>) -> Self::Future {
+        request.extensions_mut().insert(Arc::clone(&self.place));
+        self.service.call(request)
+    }
+}
+
 /// Serves one connection until it ends, stalls, or the server stops.
-async fn connection(stream: TcpStream, router: Router, limits: Limits, mut closing: watch::Receiver<bool>) {
+async fn connection(
+    stream: TcpStream,
+    router: Router,
+    limits: Limits,
+    mut closing: watch::Receiver<bool>,
+    place: Arc<Place>,
+) {
     let _ = stream.set_nodelay(true);
-    let stream = TokioIo::new(Stalled::new(stream, limits.write_time));
+    let stream = TokioIo::new(Stalled::new(stream, limits.write_time).at(Arc::clone(&place)));
+    let service = Placed { service: TowerToHyperService::new(router), place };
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.head_time)
         .max_headers(MAX_FIELDS)
         .max_buf_size(MAX_HEAD)
-        .serve_connection(stream, TowerToHyperService::new(router));
+        .serve_connection(stream, service);
     let mut connection = pin!(connection);
     tokio::select! {
         // A client that breaks off is no concern of ours.

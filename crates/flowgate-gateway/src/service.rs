@@ -11,7 +11,7 @@ use std::time::Instant;
 use axum::Router;
 use axum::body::{Body, HttpBody as _};
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
+use axum::http::{Extensions, HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, on};
 use flowgate::policy::Dialect;
@@ -22,6 +22,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::access::Access;
+use crate::admission::Place;
 use crate::approvals::Approvals;
 use crate::ask::Asker;
 use crate::limits::Limits;
@@ -187,6 +188,18 @@ impl Service {
         reply.logged()
     }
 
+    /// A connection was closed for another one.
+    pub(crate) fn note_closed(&self, most: usize) {
+        self.log.limit(&Limit {
+            what: "open connections",
+            effect: "the slowest connection without a valid key was closed for another one",
+            setting: "--max-connections",
+            most: u64::try_from(most).unwrap_or(u64::MAX),
+            client: "",
+            conversation: None,
+        });
+    }
+
     /// Counts a connection until the guard is dropped.
     pub(crate) fn connection(self: &Arc<Self>) -> Connection {
         self.connections.fetch_add(1, Ordering::Relaxed);
@@ -244,6 +257,9 @@ impl Service {
         // That the server is there, and how it is spoken to, is no secret. Clients and people have keys of their own.
         if !route.has_own_access() {
             self.access.check(request.headers())?;
+            if matches!(self.access, Access::Token(_)) {
+                keep(request.extensions());
+            }
         }
         if !self.has_policy_api && matches!(route, Route::Load | Route::Check | Route::Batch) {
             let message = "a gateway with clients serves the policy API to holders of its token: start it with --token-file, \
@@ -255,11 +271,30 @@ impl Service {
             Route::Server => return self.exchange(request).await,
             Route::EndConnection => self.end_connection(request).await,
             Route::Listen => return self.listen(request).await,
-            Route::Models => self.model_routes(Api::ChatCompletions)?.models(request.headers()),
-            Route::QuestionEvents => return self.approvals()?.events(request.headers()).await,
-            Route::Questions => self.approvals()?.list(request.headers(), request.uri().query()).await,
-            Route::Question => self.approvals()?.get(request.headers(), last(request.uri())).await,
-            Route::Frozen => self.approvals()?.freezes(request.headers()).await,
+            Route::Models => self
+                .model_routes(Api::ChatCompletions)?
+                .models(request.headers())
+                .inspect(|_| keep(request.extensions())),
+            Route::QuestionEvents => {
+                return self
+                    .approvals()?
+                    .events(request.headers())
+                    .await
+                    .inspect(|_| keep(request.extensions()));
+            }
+            Route::Questions => self
+                .approvals()?
+                .list(request.headers(), request.uri().query())
+                .await
+                .inspect(|_| keep(request.extensions())),
+            Route::Question => self
+                .approvals()?
+                .get(request.headers(), last(request.uri()))
+                .await
+                .inspect(|_| keep(request.extensions())),
+            Route::Frozen => {
+                self.approvals()?.freezes(request.headers()).await.inspect(|_| keep(request.extensions()))
+            }
             Route::Decide | Route::Freeze | Route::Forget => self.say(route, request).await,
             Route::Health => Ok(self.health().await.reply()),
             Route::OpenApi => Ok(Reply::json_document(openapi::DOCUMENT)),
@@ -296,6 +331,7 @@ impl Service {
         let (head, body) = request.into_parts();
         // Whoever is not known has nothing read.
         approvals.check(&head.headers)?;
+        keep(&head.extensions);
         let read = self.receive(&head.headers, body).await?;
         match route {
             Route::Decide => approvals.decide(&head.headers, last(&head.uri), &read.bytes).await,
@@ -309,6 +345,7 @@ impl Service {
         let routes = Arc::clone(self.model_routes(api)?);
         let (head, body) = request.into_parts();
         let received = routes.receive(api, &head.headers)?;
+        keep(&head.extensions);
         // What a client has named is named in every answer.
         let name = received.conversation.clone();
         let named = move |reply: Reply| of_conversation(reply, name.as_deref());
@@ -328,6 +365,7 @@ impl Service {
         let routes = Arc::clone(self.servers()?);
         let (head, body) = request.into_parts();
         let mut received = routes.receive_for(last(&head.uri), &head.headers)?;
+        keep(&head.extensions);
         let read = self.receive(&head.headers, body).await?;
         let listens = listens(&read.bytes);
         if listens {
@@ -345,6 +383,7 @@ impl Service {
     async fn listen(self: &Arc<Self>, request: Request) -> Result<Response, Reply> {
         let routes = Arc::clone(self.servers()?);
         let received = routes.receive_listener(last(request.uri()), request.headers())?;
+        keep(request.extensions());
         let listen = move |waiting: &Waiting, parts| routes.listen(&received, waiting, parts);
         self.talk(|service| &service.streams, of_server(), listen).await
     }
@@ -359,6 +398,7 @@ impl Service {
     async fn end_connection(self: &Arc<Self>, request: Request) -> Result<Reply, Reply> {
         let routes = Arc::clone(self.servers()?);
         let received = routes.receive_for(last(request.uri()), request.headers())?;
+        keep(request.extensions());
         let work = self.turns.run(move || routes.end_connection(&received));
         work.await.map_err(|_| busy())
     }
@@ -372,6 +412,8 @@ impl Service {
     async fn work(&self, request: Request, answer: fn(&PolicyApi, &[u8]) -> Reply) -> Result<Reply, Reply> {
         let (head, body) = request.into_parts();
         let read = self.receive(&head.headers, body).await?;
+        // Where there is no token, whoever has sent all of a request has shown what there is to show.
+        keep(&head.extensions);
         let api = Arc::clone(&self.api);
         // The worker has the bytes, and gives them back when it is done with them, also if nobody waits any more.
         let work = self.workers.run(move || answer(&api, &read.bytes));
@@ -523,6 +565,13 @@ impl Service {
             false,
         ));
         self.metrics.text(&figures)
+    }
+}
+
+/// Whoever asks has shown a key: the connection is not closed for another one.
+fn keep(extensions: &Extensions) {
+    if let Some(place) = extensions.get::<Arc<Place>>() {
+        place.keep();
     }
 }
 

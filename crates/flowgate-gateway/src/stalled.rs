@@ -2,11 +2,14 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
+
+use crate::admission::Place;
 
 /// A stream with a time limit for each write.
 #[derive(Debug)]
@@ -14,12 +17,19 @@ pub(crate) struct Stalled<S> {
     stream: S,
     limit: Duration,
     waiting: Option<Pin<Box<Sleep>>>,
+    /// Hears that the server waits for what the client sends.
+    place: Option<Arc<Place>>,
 }
 
 impl<S> Stalled<S> {
     /// Allows `limit` for a client to take a part of what is written.
     pub(crate) fn new(stream: S, limit: Duration) -> Self {
-        Self { stream, limit, waiting: None }
+        Self { stream, limit, waiting: None, place: None }
+    }
+
+    /// The same for a connection that makes room for others while it is slow.
+    pub(crate) fn at(self, place: Arc<Place>) -> Self {
+        Self { place: Some(place), ..self }
     }
 
     fn bounded<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
@@ -35,7 +45,12 @@ impl<S> Stalled<S> {
 
 impl<S: AsyncRead + Unpin> AsyncRead for Stalled<S> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_read(cx, buf)
+        let this = self.get_mut();
+        let read = Pin::new(&mut this.stream).poll_read(cx, buf);
+        if let (Poll::Pending, Some(place)) = (&read, &this.place) {
+            place.waits();
+        }
+        read
     }
 }
 

@@ -141,29 +141,39 @@ impl Home {
 
     /// A gateway that is configured so.
     pub(crate) fn start_as(models: file::Config) -> Result<Gateway, String> {
-        Self::start_logged(models, Log::default(), Access::Local)
+        Self::start_logged(models, Log::default(), Access::Local, Limits::default())
     }
 
     /// A gateway with a log of JSON lines.
     pub(crate) fn start_with_log(&self) -> (Gateway, Lines) {
         let (log, lines) = Lines::new();
-        (Self::start_logged(self.read(), log, Access::Local).unwrap(), lines)
+        (Self::start_logged(self.read(), log, Access::Local, Limits::default()).unwrap(), lines)
     }
 
     /// A gateway that may be asked so, where callers have no keys of their own.
     pub(crate) fn start_with_access(&self, access: Access) -> Gateway {
-        Self::start_logged(self.read(), Log::default(), access).unwrap()
+        Self::start_logged(self.read(), Log::default(), access, Limits::default()).unwrap()
     }
 
-    fn start_logged(models: file::Config, log: Log, access: Access) -> Result<Gateway, String> {
+    /// A gateway with these limits, and its log.
+    pub(crate) fn start_within(&self, limits: Limits) -> (Gateway, Lines) {
+        let (log, lines) = Lines::new();
+        (Self::start_logged(self.read(), log, Access::Local, limits).unwrap(), lines)
+    }
+
+    fn start_logged(
+        models: file::Config,
+        log: Log,
+        access: Access,
+        limits: Limits,
+    ) -> Result<Gateway, String> {
         let (ready, is_ready) = std::sync::mpsc::channel();
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
             runtime.block_on(async {
                 let listen = "127.0.0.1:0".parse().unwrap();
-                let (dialect, limits) = (Dialect::Flowgate, Limits::default());
-                let models = Some(models);
+                let (dialect, models) = (Dialect::Flowgate, Some(models));
                 let config = Config { listen, dialect, access, asker: Asker::default(), models, limits, log };
                 let server = match Server::bind(config).await {
                     Ok(server) => server,

@@ -19,6 +19,7 @@ mod servers_failing;
 mod servers_listening;
 mod servers_polled;
 mod servers_rounds;
+mod slow;
 mod stale;
 mod stores;
 mod upstream;
