@@ -164,7 +164,9 @@ impl Open {
     fn close(&mut self, number: u64) {
         let close = self.strangers.remove(&number).and_then(|stranger| stranger.close);
         // Whoever has gone need not be told.
-        close.into_iter().for_each(|close| drop(close.send(())));
+        if let Some(close) = close {
+            let _ = close.send(());
+        }
     }
 }
 
