@@ -140,16 +140,24 @@ impl History {
 
     /// Compares what was sent with what is known.
     pub(crate) fn align(&self, sent: &[Digested]) -> Alignment {
+        self.align_in_rounds(sent).0
+    }
+
+    /// The same, and in how many rounds.
+    fn align_in_rounds(&self, sent: &[Digested]) -> (Alignment, usize) {
         let mut most = self.known.len();
+        let mut rounds = 0;
         loop {
-            let found = self.align_to(sent, most);
+            // A history can be made so that each round finds one message more that is doubtful: then all of them are.
+            rounds += 1;
+            let found = self.align_to(sent, if rounds > ROUNDS { 0 } else { most });
             // A message that could be one that is gone as well is not taken for the better of the two.
             let gone: HashSet<&Digested> =
                 self.known.get(found.gone.clone()).into_iter().flatten().map(|known| &known.digest).collect();
             let mut kept = self.known.iter().take(found.kept);
             match kept.position(|known| gone.contains(&known.digest)) {
                 Some(doubtful) => most = doubtful,
-                None => return found,
+                None => return (found, rounds),
             }
         }
     }
@@ -173,6 +181,9 @@ impl History {
 }
 
 pub(crate) type Digested = [u8; 32];
+
+/// In how many rounds a history is compared. The histories of agents take one or two.
+const ROUNDS: usize = 32;
 
 /// For each place in `text`, how long what begins there is the same as the beginning of `pattern` (Gusfield's Z-function).
 fn common_beginnings<T: PartialEq>(pattern: &[T], text: &[T]) -> Vec<usize> {
@@ -287,5 +298,23 @@ mod tests {
         check("abcdef", "abXcdef", (2, "", "X", "cdef"));
         check("aba", "aXa", (1, "b", "X", "a"));
         check("ab", "aab", (1, "", "a", "b"));
+    }
+
+    /// However a history is made, comparing it takes a bounded number of rounds; what is doubtful then is not taken for what stood there.
+    #[test]
+    fn comparing_takes_few_rounds() {
+        let check = |known: &[Message], sent: &[Message], rounds: usize, kept: usize| {
+            let mut history = History::new();
+            history.set(known.iter().map(|message| Known::new(message, Label::BOTTOM, 0)).collect());
+            let (found, took) = history.align_in_rounds(Chat::of(sent).digests());
+            assert_eq!((took, found.kept), (rounds, kept));
+        };
+        let message = |number: usize| Message::User(vec![Part::Text(number.to_string())]);
+        // Each message stands again three places later: whatever is gone, one before it could be it as well.
+        let chain: Vec<Message> =
+            (0..3000).flat_map(|number| [message(number + 1), message(number)]).collect();
+        check(&chain, chain.get(..5999).unwrap(), ROUNDS + 1, 0);
+        let plain: Vec<Message> = (0..6000).map(message).collect();
+        check(&plain, plain.get(..5999).unwrap(), 1, 5999);
     }
 }

@@ -189,8 +189,7 @@ impl Conversation {
             let call = event.and_then(|event| event.call).and_then(|call| self.monitor.trace().event(call));
             matches!(call.or(event).map(|call| &call.body), Some(Body::Call(call)) if call.id == id)
         };
-        self.items.iter().enumerate().rev().find_map(|(at, item)| {
-            let Item::Step(step) = item else { return None };
+        self.items.steps().find_map(|(at, step)| {
             let found = step.calls.iter().enumerate();
             found
                 .filter_map(|(index, made)| Some((at, index, kind(&made.answer)?)))

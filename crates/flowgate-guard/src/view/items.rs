@@ -11,13 +11,15 @@ use std::sync::Arc;
 use flowgate::label::Label;
 use flowgate_lm::chat::{Messages, Request, ToolSpec};
 
-use super::{Item, View};
+use super::{Item, Step, View};
 use crate::redact::Names;
 
 /// What stands in a conversation, in order.
 #[derive(Debug, Default)]
 pub(crate) struct Items {
     all: Vec<Item>,
+    /// Which of them are steps. A caller can send any number of messages, and each answer among them is looked for in the steps.
+    steps: Vec<usize>,
     shown: Option<Shown>,
 }
 
@@ -47,7 +49,18 @@ pub(crate) struct Begun {
 impl Items {
     /// Adds an item behind all others. It is the only way to change the list that leaves what was shown.
     pub(crate) fn push(&mut self, item: Item) {
+        if matches!(item, Item::Step(_)) {
+            self.steps.push(self.all.len());
+        }
         self.all.push(item);
+    }
+
+    /// The steps with their places, the last first.
+    pub(crate) fn steps(&self) -> impl Iterator<Item = (usize, &Step)> {
+        self.steps.iter().rev().filter_map(|at| match self.all.get(*at) {
+            Some(Item::Step(step)) => Some((*at, step)),
+            _ => None,
+        })
     }
 
     /// The last item, to be changed.
@@ -66,6 +79,7 @@ impl Items {
     /// Takes out all items.
     pub(crate) fn take(&mut self) -> Vec<Item> {
         self.forget_shown();
+        self.steps.clear();
         std::mem::take(&mut self.all)
     }
 
@@ -105,7 +119,7 @@ impl Deref for Items {
 
 impl Extend<Item> for Items {
     fn extend<I: IntoIterator<Item = Item>>(&mut self, items: I) {
-        self.all.extend(items);
+        items.into_iter().for_each(|item| self.push(item));
     }
 }
 
@@ -154,6 +168,28 @@ mod tests {
         );
         let policy = flowgate::policy::Policy::parse("lattice secrecy: public < private").unwrap();
         check(|_| {}, policy.space().top(), 0);
+    }
+
+    /// Steps are found without a look at anything else, wherever they stand.
+    #[test]
+    fn steps_are_found_among_any_number_of_messages() {
+        let step = |text: &str| {
+            let (label, text) = (Label::BOTTOM, text.to_owned());
+            Item::Step(Step { label, names: Names::default(), text, calls: Vec::new() })
+        };
+        let mut items = Items::default();
+        items.extend((0..1000).map(|id| Item::Said(EventId(id))));
+        items.push(step("one"));
+        items.extend((0..1000).map(|id| Item::Said(EventId(id))).chain([step("two")]));
+        let found = |items: &Items| -> Vec<(usize, String)> {
+            items.steps().map(|(at, step)| (at, step.text.clone())).collect()
+        };
+        assert_eq!(found(&items), [(2001, "two".to_owned()), (1000, "one".to_owned())]);
+        let all = items.take();
+        assert_eq!(found(&items), []);
+        items.extend(all.into_iter().skip(1000));
+        assert_eq!(found(&items), [(1001, "two".to_owned()), (0, "one".to_owned())]);
+        assert_eq!(items.steps.len(), 2);
     }
 
     /// Nobody's view changes while it is held.
