@@ -17,7 +17,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::answering::Answering;
 #[cfg(feature = "gateway")]
-pub(crate) use audit::Audit;
+pub(crate) use audit::{Audit, KeptHead};
 #[cfg(feature = "run")]
 pub(crate) use hook::HookArgs;
 #[cfg(all(feature = "gateway", feature = "run"))]

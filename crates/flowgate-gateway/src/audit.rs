@@ -9,8 +9,9 @@
 //! * [`verify()`]: whether a log is what was written.
 //! * `record`: one line. `chain`: hashes and heads. `key`: who signs. `content`: what is kept beside the log. [`Sidecar`]: what is
 //!   left of it. `tail`: where a log
-//!   that was closed, or whose process was killed, goes on.
+//!   that was closed, or whose process was killed, goes on. [`Anchors`]: what a database knows of logs.
 
+mod anchor;
 mod chain;
 mod content;
 mod event;
@@ -26,10 +27,11 @@ use std::ffi::OsString;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::json;
 
+pub use anchor::{Anchor, Anchors, Loss, Past};
 pub use chain::{Hash, Head};
 pub use content::Forget;
 pub use event::{Answer, Event, Judged, Phase, Switch};
@@ -107,7 +109,25 @@ pub enum Content {
 #[derive(Debug)]
 pub struct Log {
     path: PathBuf,
+    id: Hash,
+    key: PublicKey,
+    end: Arc<End>,
     inner: Mutex<Inner>,
+}
+
+/// The last line of a log that is open, for whoever does not want to wait for it.
+#[derive(Debug)]
+pub struct End(Mutex<Head>);
+
+impl End {
+    /// The last line that was written.
+    pub fn get(&self) -> Head {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set(&self, head: Head) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = head;
+    }
 }
 
 #[derive(Debug)]
@@ -124,6 +144,7 @@ struct Inner {
     head: Option<Head>,
     unsigned: u64,
     latest: Time,
+    end: Arc<End>,
     /// The bytes of complete lines.
     length: u64,
     failed: Option<Failed>,
@@ -149,12 +170,29 @@ impl Log {
     /// If another process has it open, if its end does not follow from what stands before, if it was begun with another key, or
     /// if it cannot be read and written.
     pub fn open(path: &Path, key: Key, options: Options, time: Time) -> Result<Self, AuditError> {
+        Self::open_after(path, key, options, time, |_| Ok(None))
+    }
+
+    /// Opens a log, or begins one, unless `check` finds that something was lost: then nothing is written.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), and [`Failure::Loss`].
+    pub fn open_after(
+        path: &Path,
+        key: Key,
+        options: Options,
+        time: Time,
+        check: impl FnOnce(&mut Past<'_>) -> Result<Option<Loss>, Failure>,
+    ) -> Result<Self, AuditError> {
         let failed = |failure| AuditError::new(path, failure);
         let write = |error| failed(Failure::Write(error));
         let lock = lock(path)?;
         let mut file =
             private(OpenOptions::new().read(true).append(true).create(true)).open(path).map_err(write)?;
         let end = tail::find(&mut file, &key.public()).map_err(failed)?;
+        if let Some(loss) = check(&mut Past::new(&mut file, &end, key.public())).map_err(failed)? {
+            return Err(failed(Failure::Loss(Box::new(loss))));
+        }
         let torn = set_aside(path, &mut file, end.whole, end.next).map_err(write)?;
         let contents = content::path(path);
         content::repair(&contents, end.next)
@@ -178,13 +216,34 @@ impl Log {
             head: None,
             unsigned: end.unsigned,
             latest: time,
+            end: Arc::new(End(Mutex::new(Head { seq: 0, hash: Hash::NONE }))),
             length: end.whole,
             failed: None,
             _lock: lock,
         };
         inner.record(time, verify::OPENED, opened)?;
         inner.seal(time)?;
-        Ok(Self { path: path.to_owned(), inner: Mutex::new(inner) })
+        let (key, end) = (inner.key.public(), Arc::clone(&inner.end));
+        let whole =
+            tail::End { next: inner.next, previous: inner.previous, unsigned: 0, whole: inner.length };
+        let mut written = File::open(path).map_err(|error| failed(Failure::Read(error)))?;
+        let id = Past::new(&mut written, &whole, key).id().map_err(failed)?.unwrap_or(Hash::NONE);
+        Ok(Self { path: path.to_owned(), id, key, end, inner: Mutex::new(inner) })
+    }
+
+    /// Which log it is: the hash of its first line.
+    pub fn id(&self) -> Hash {
+        self.id
+    }
+
+    /// The key that signs it.
+    pub fn key(&self) -> PublicKey {
+        self.key
+    }
+
+    /// Its last line, now and later.
+    pub fn end(&self) -> Arc<End> {
+        Arc::clone(&self.end)
     }
 
     /// Records an event; gives the number of its line. When this returns, the line is in the file.
@@ -334,6 +393,7 @@ impl Inner {
         self.length = self.length.saturating_add(u64::try_from(line.len()).unwrap_or(u64::MAX));
         self.next = seq.saturating_add(1);
         self.previous = hash;
+        self.end.set(Head { seq, hash });
         Ok(seq)
     }
 

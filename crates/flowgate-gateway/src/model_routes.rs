@@ -42,9 +42,9 @@ use crate::approvals::known::Names;
 use crate::approvals::people::People;
 use crate::approvals::webhook::Webhook;
 use crate::log::{Event, Limit, Log};
-use crate::recorder::{Note, Recorder};
+use crate::recorder::{AuditSpec, Note, Recorder};
 use crate::reply::Reply;
-use crate::store::{Store, StoreError};
+use crate::store::{self, Store, StoreError};
 use crate::visibility::{self, ANSWER, EXPLAIN, HIDDEN};
 use clients::{AtWork, Clients, Known};
 use config::Config;
@@ -140,8 +140,10 @@ impl ModelRoutes {
                 log.write(event, &client.name, vec![("advice", advice.id.into())], &advice.text);
             }
         }
-        let recorder = Recorder::open(audit.as_ref(), &clients, keys)?;
         let open = Arc::new(Store::open(&store.place).await?);
+        let recorder = Recorder::open(audit.as_ref(), &clients, keys, &open).await?;
+        open.accept()?;
+        remark_open_files(&store.place, audit.as_ref(), &log);
         let webhook = webhook.map(|(url, secret)| Webhook::new(url, secret.into_bytes())).transpose();
         let webhook = webhook.map_err(|_| StoreError::Damaged("no thread can be started for the webhook"))?;
         let people = People::new(people, &clients);
@@ -161,6 +163,14 @@ impl ModelRoutes {
         let (waiters, cancelled) = (Mutex::default(), Mutex::default());
         let is_closing = AtomicBool::new(false);
         Ok(Self { clients, sessions, approvals, recorder, answers, waiters, cancelled, log, is_closing })
+    }
+
+    /// Nothing more is answered: the audit log is signed, and the store knows how far it has come. A process that is killed leaves both
+    /// undone, and the next start makes up for it.
+    pub(crate) async fn finish(&self) {
+        if self.recorder.seal().is_ok() {
+            let _ = self.sessions.store().note_log().await;
+        }
     }
 
     /// What cannot be written now.
@@ -406,6 +416,22 @@ impl ModelRoutes {
             _ => json!({"object": "list", "data": models}),
         };
         Ok(Reply::json(StatusCode::OK, &list))
+    }
+}
+
+/// Tells the operator of files that others can read.
+fn remark_open_files(place: &config::Place, audit: Option<&AuditSpec>, log: &Log) {
+    let mut paths = match place {
+        config::Place::File(path) => store::file::files(path),
+        _ => Vec::new(),
+    };
+    paths.extend(
+        audit.into_iter().flat_map(|audit| [audit.file.clone(), audit.file.with_added_extension("content")]),
+    );
+    for path in store::file::open_to_others(&paths) {
+        let path = path.display();
+        let sentence = format!("{path} can be read or written by others than its owner: chmod 600 {path}");
+        log.write(Event::Remark, "", Vec::new(), &sentence);
     }
 }
 

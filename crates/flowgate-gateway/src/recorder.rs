@@ -13,9 +13,10 @@ use serde_json::Value;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::block_in_place;
 
-use crate::audit::{AuditError, Content, Event, Forget, Judged, Key, Log, Options, Time};
+use crate::audit::{AuditError, Content, Event, Forget, Judged, Key, Log, Loss, Options, Past, Time};
+use crate::model_routes::config::Config;
 use crate::model_routes::{Client, Secret};
-use crate::store::StoreError;
+use crate::store::{Store, StoreError};
 
 /// Where an audit log is kept, and the key that signs it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,17 +73,23 @@ pub(crate) struct Recording {
 }
 
 impl Recorder {
-    /// Opens a log and says which policies are in force. Content is kept without `keys`.
-    pub(crate) fn open(
+    /// Opens a log and says which policies are in force. Content is kept without `keys`. From now on the store knows how far the log
+    /// has come; one that is behind its store is refused.
+    pub(crate) async fn open(
         spec: Option<&AuditSpec>,
         clients: &[Client],
         keys: Vec<Secret>,
+        store: &Store,
     ) -> Result<Self, StoreError> {
         let Some(AuditSpec { file, key, content }) = spec else { return Ok(Self(None)) };
         let key = Key::load_or_create(key).map_err(failed)?;
         let kept = if content.is_some() { Content::Kept } else { Content::Dropped };
         let options = Options { content: kept, ..Options::default() };
-        let log = Log::open(file, key, options, Time::now()).map_err(failed)?;
+        let anchors = store.anchors().await?;
+        // What only the memory knows says nothing about what was there before.
+        let check = |past: &mut Past<'_>| if store.is_memory() { Ok(None) } else { anchors.loss(past) };
+        let log = Log::open_after(file, key, options, Time::now(), check).map_err(failed)?;
+        store.watch(&log, false).await?;
         let recorder = Self(Some(Arc::new(Recording { log, content: *content, keys })));
         let mut policies: Vec<String> = clients.iter().map(|client| client.basis.clone()).collect();
         policies.sort();
@@ -122,6 +129,12 @@ impl Recorder {
         log.forget(Time::now(), whose, who).map_err(failed)
     }
 
+    /// Signs what was recorded.
+    pub(crate) fn seal(&self) -> Result<(), StoreError> {
+        let Some(Recording { log, .. }) = self.0.as_deref() else { return Ok(()) };
+        log.seal(Time::now()).map(drop).map_err(failed)
+    }
+
     /// What is recorded to, for as long as somebody else records there as well.
     pub(crate) fn recording(&self) -> Option<Weak<Recording>> {
         self.0.as_ref().map(Arc::downgrade)
@@ -148,6 +161,35 @@ impl Recording {
         let (now, kept) = (Time::now(), u64::try_from(kept.as_millis()).unwrap_or(u64::MAX));
         self.log.expire(now, Time(now.0.saturating_sub(kept))).map_err(failed)
     }
+}
+
+/// Records that somebody accepts what the audit log or its database has lost; from then on the gateway starts again.
+///
+/// # Errors
+/// If there is no audit log, if a gateway uses it or its store, or if one of them cannot be written.
+pub fn accept_loss(config: Config, who: &str) -> Result<Option<Loss>, StoreError> {
+    let Some(AuditSpec { file, key, .. }) = config.audit else { return Ok(None) };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(StoreError::Runtime)?.block_on(async {
+        let store = Store::open(&config.store.place).await?;
+        let anchors = store.anchors().await?;
+        let key = Key::load_or_create(&key).map_err(failed)?;
+        let mut found = None;
+        let check = |past: &mut Past<'_>| {
+            found = anchors.loss(past)?;
+            Ok(None)
+        };
+        let log = Log::open_after(&file, key, Options::default(), Time::now(), check).map_err(failed)?;
+        let Some(loss) = found else {
+            store.watch(&log, false).await?;
+            return Ok(None);
+        };
+        log.append(Time::now(), &Event::LossAccepted { who: who.to_owned(), loss }).map_err(failed)?;
+        log.seal(Time::now()).map_err(failed)?;
+        store.watch(&log, true).await?;
+        store.accept()?;
+        Ok(Some(loss))
+    })
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "as `map_err` hands it over")]

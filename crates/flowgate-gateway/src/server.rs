@@ -164,10 +164,12 @@ impl Server {
         drop(self.listener);
         self.service.close();
         let _ = close.send(true);
-        match timeout(self.limits.drain_time, admission.empty()).await {
+        let ended = match timeout(self.limits.drain_time, admission.empty()).await {
             Ok(()) => Ended::Drained,
             Err(_) => Ended::Cut,
-        }
+        };
+        self.service.finish().await;
+        ended
     }
 }
 

@@ -395,6 +395,13 @@ impl Service {
         }
     }
 
+    /// Nothing more is answered: the audit log is signed, and the store knows how far it has come.
+    pub(crate) async fn finish(&self) {
+        if let Some(models) = &self.models {
+            models.finish().await;
+        }
+    }
+
     async fn end_connection(self: &Arc<Self>, request: Request) -> Result<Reply, Reply> {
         let routes = Arc::clone(self.servers()?);
         let received = routes.receive_for(last(request.uri()), request.headers())?;

@@ -8,9 +8,12 @@
 //! * `conversations`: conversations, and what is known of tenants and clients. * `questions`: what people are asked. * `tools`: which
 //!   tools of servers were approved of.
 //! * `cache`: what need not be asked again. * `turns`: a connection of their own for most turns. * `probe`: whether it can be written.
+//! * `logs`: how far audit logs have come. * `file`: whose a file is, and whether it is the one that was there.
 
 mod cache;
 mod conversations;
+pub(crate) mod file;
+pub(crate) mod logs;
 mod migrations;
 mod place;
 mod probe;
@@ -20,7 +23,6 @@ mod turns;
 
 use std::collections::HashSet;
 use std::fmt;
-use std::fs::{File, TryLockError};
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -30,6 +32,7 @@ use sqlx::{AnyPool, AssertSqlSafe, Connection as _, SqlSafeStr as _, SqlStr};
 pub(crate) use conversations::{
     Kept, Opened, Past, Seen, forget_seen, keep_seen, keep_tenant, keep_turn, take_tenant,
 };
+pub(crate) use logs::keep_log;
 pub use place::{Place, PlaceError};
 pub(crate) use questions::{
     BESIDE, Freeze, MOST_OFFERED, Most, NewQuestion, OFFERED, OWN, Posed, Question, State, Undecided,
@@ -51,17 +54,23 @@ pub(crate) struct Store {
     pool: AnyPool,
     /// Whether other gateways use it, too.
     is_shared: bool,
+    /// Whether nothing of it outlives this process.
+    is_memory: bool,
+    /// Which database it is.
+    database: String,
     /// Who this gateway is among them.
     holder: String,
     cache: cache::Cache,
     /// What keeps most turns, if nobody else uses the store.
     turns: Option<turns::Turns>,
+    /// The audit log of this gateway, if it keeps one.
+    log: std::sync::OnceLock<logs::Watched>,
     /// Whether it could be written when somebody asked last.
     probe: tokio::sync::Mutex<Option<probe::Probed>>,
     /// The conversations that are held here, where others could hold them.
     held: Mutex<HashSet<(String, String)>>,
     /// Keeps another gateway from a file that is this one's.
-    _file: Option<File>,
+    file: Option<file::Owned>,
 }
 
 /// Why something could not be kept or found.
@@ -81,6 +90,10 @@ pub enum StoreError {
     Silent,
     /// Another gateway uses the file.
     Taken(String),
+    /// The lock file names a database, and there is none.
+    Gone(String),
+    /// The lock file names another database than the one that is there.
+    Replaced(String),
     /// The file cannot be locked.
     Lock(String, std::io::Error),
     /// Another request went on with the conversation meanwhile, or it was deleted.
@@ -122,6 +135,16 @@ impl fmt::Display for StoreError {
                 f,
                 "{path} is in use by another gateway: give each its own file, or all of them one PostgreSQL database"
             ),
+            Self::Gone(path) => write!(
+                f,
+                "{path}: the database that was here is gone, and with it what stores and clients are known to carry: put it back from a \
+                 copy; or remove {path}.lock, to begin with an empty one"
+            ),
+            Self::Replaced(path) => write!(
+                f,
+                "{path}: another database stands where {path}.lock knows one, and may not know what stores and clients carry: put the \
+                 right one back; or remove {path}.lock, to go on with this one"
+            ),
             Self::Lock(path, error) => write!(f, "{path} cannot be locked: {error}"),
             Self::Overtaken => {
                 f.write_str("another request went on with the conversation meanwhile: try again")
@@ -157,7 +180,7 @@ impl Store {
     /// Opens a store and brings its tables up to date; makes the file if there is none.
     pub(crate) async fn open(place: &Place) -> Result<Self, StoreError> {
         sqlx::any::install_default_drivers();
-        let file = place.file().map(lock).transpose()?;
+        let file = place.file().map(file::Owned::take).transpose()?;
         let is_shared = place.is_shared();
         let options = AnyPoolOptions::new()
             .max_connections(if is_shared { CONNECTIONS } else { 1 })
@@ -180,15 +203,22 @@ impl Store {
         // Gateways that start at the same time wait for each other.
         migrations::run(&pool, is_shared).await?;
         let turns = turns::Turns::open(place, &memory)?;
+        let database = identity(&pool, &holder).await?;
+        if let Some(file) = &file {
+            file.check(&database)?;
+        }
         Ok(Self {
+            database,
             pool,
             is_shared,
+            is_memory: matches!(place, Place::Memory),
             holder,
             cache: cache::Cache::default(),
             turns,
+            log: std::sync::OnceLock::new(),
             probe: tokio::sync::Mutex::default(),
             held: Mutex::default(),
-            _file: file,
+            file,
         })
     }
 
@@ -203,20 +233,33 @@ impl Store {
         let pool = within(async { Ok(options.connect(&url).await?) }).await?;
         within(migrations::check(&pool)).await?;
         Ok(Self {
+            database: String::new(),
             pool,
             is_shared: place.is_shared(),
+            is_memory: matches!(place, Place::Memory),
             holder: String::new(),
             cache: cache::Cache::default(),
             turns: None,
+            log: std::sync::OnceLock::new(),
             probe: tokio::sync::Mutex::default(),
             held: Mutex::default(),
-            _file: None,
+            file: None,
         })
     }
 
     /// Whether other gateways use it, too.
     pub(crate) fn is_shared(&self) -> bool {
         self.is_shared
+    }
+
+    /// This is the database that is expected here from now on.
+    pub(crate) fn accept(&self) -> Result<(), StoreError> {
+        self.file.as_ref().map_or(Ok(()), |file| file.name(&self.database))
+    }
+
+    /// Whether nothing of it outlives this process.
+    pub(crate) fn is_memory(&self) -> bool {
+        self.is_memory
     }
 
     pub(crate) async fn begin(&self) -> Result<Transaction, StoreError> {
@@ -279,6 +322,16 @@ async fn set_up(connection: &mut sqlx::AnyConnection) -> Result<(), sqlx::Error>
     Ok(())
 }
 
+/// Which database this is; a new one gets a name.
+async fn identity(pool: &AnyPool, new: &str) -> Result<String, StoreError> {
+    within(async {
+        let sql = "UPDATE identity SET id = $1 WHERE one = 1 AND id = ''";
+        sqlx::query(sql).bind(new).execute(pool).await?;
+        Ok(sqlx::query_scalar("SELECT id FROM identity").fetch_one(pool).await?)
+    })
+    .await
+}
+
 /// Whether a connection that comes back to the pool can be used again. A rollback fails if the database has rolled back by itself,
 /// as SQLite does when the disk is full, and sqlx then counts a transaction that is not there: such a connection is closed, and
 /// the pool opens another one.
@@ -289,17 +342,4 @@ async fn is_reusable(connection: &mut sqlx::AnyConnection) -> Result<bool, sqlx:
     // The rollback of a transaction that was dropped may still be under way.
     connection.ping().await?;
     Ok(!connection.is_in_transaction())
-}
-
-/// Takes a file for this process alone.
-fn lock(path: &std::path::Path) -> Result<File, StoreError> {
-    let path = path.with_added_extension("lock");
-    let shown = path.display().to_string();
-    let failed = |error| StoreError::Lock(shown.clone(), error);
-    let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(failed)?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(StoreError::Taken(shown)),
-        Err(TryLockError::Error(error)) => Err(StoreError::Lock(shown, error)),
-    }
 }

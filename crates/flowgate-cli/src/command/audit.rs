@@ -1,5 +1,6 @@
 //! `flowgate audit`: the log that the gateway keeps.
 
+mod accept;
 mod contents;
 mod forget;
 mod judge;
@@ -15,13 +16,14 @@ use crate::output::Output;
 /// Runs the command; returns the exit code.
 pub(crate) fn run(audit: &Audit, output: &mut Output) -> Result<u8, InputError> {
     match audit {
-        Audit::Verify { file, key, head, config } => {
-            let code = verify::run(file, key.as_deref(), *head, output)?;
+        Audit::Verify { files, key, head, config, signed } => {
+            let options = verify::Options { key: key.as_deref(), head: *head, signed: *signed };
             match config {
-                Some(config) if code == 0 => judge::run(file, config, output),
-                _ => Ok(code),
+                Some(config) => judge::run(files, config, &options, output),
+                None => verify::run(files, &options, output),
             }
         }
+        Audit::AcceptLoss { config } => accept::run(config, output),
         Audit::Show { file, conversation, json, content } => {
             show::run(file, conversation.as_deref(), (*json, *content), output)
         }

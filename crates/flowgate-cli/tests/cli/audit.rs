@@ -49,7 +49,24 @@ fn a_changed_audit_log_is_found() {
     check(&["audit", "verify", name(&cut), "--head", head], 1, &missing);
     let open = lines.lines().take(7).collect::<Vec<_>>().join("\n") + "\n";
     let open = file("audit-open.jsonl", open.as_bytes());
-    check(&["audit", "verify", name(&open)], 0, "  unsigned  1 line\n");
+    check(
+        &["audit", "verify", name(&open)],
+        0,
+        "audit-open.jsonl is whole up to its last head: 6 lines since",
+    );
+    check(&["audit", "verify", name(&open)], 0, "  unsigned  1 line behind it, not verified\n");
+    check(&["audit", "verify", name(&open), "--signed"], 1, "✗ ");
+    check(&["audit", "verify", path, "--signed"], 0, whole);
+    let at = |line: &str| format!("{head}:{line}");
+    check(&["audit", "verify", path, "--head", &at("8")], 0, whole);
+    check(&["audit", "verify", path, "--head", &at("7")], 1, "the log ends here without the line");
+    check(&["audit", "verify", name(&cut), "--head", &at("8")], 1, &missing);
+    check(
+        &["audit", "verify", path, "--head", &at("0")],
+        2,
+        "expected the number of a line behind the colon, from 1",
+    );
+    check(&["audit", "verify", path, name(&open)], 0, "audit-open.jsonl is whole up to its last head");
     check(&["audit", "verify", name(&open)], 0, "note: lines behind the last head are signed by nobody");
     let changed =
         file("audit-changed.jsonl", lines.replace("\"ann\",\"state\"", "\"bob\",\"state\"").as_bytes());
@@ -70,6 +87,76 @@ fn a_changed_audit_log_is_found() {
     check(&["audit", "verify", path, "--key", path], 2, "no public key: give 64 hexadecimal digits");
     check(&["audit", "verify", path, "--head", "5f2c"], 2, "expected the hash of a line: 64 hexadecimal");
     check(&["audit", "verify", "--help"], 0, "A log that was cut off behind a head is whole.");
+}
+
+/// A database that does not know a log is refused by the gateway, and verifies as such, until somebody accepts that.
+#[test]
+fn a_loss_is_accepted() {
+    let (log, key) = audit_log("audit-loss");
+    let folder = log.parent().unwrap();
+    std::fs::write(folder.join("policy.flow"), "raise \"no\" if:\n    (call: ToolCall) is tool:rm\n")
+        .unwrap();
+    std::fs::write(folder.join("client.key"), "the-key-of-the-client").unwrap();
+    let text = |audit: &str| {
+        format!(
+            "[upstreams.one]\nurl = \"http://127.0.0.1:9/v1\"\n[clients.agent]\nkey-file = \"client.key\"\nupstream = \"one\"\n\
+             policy = \"policy.flow\"\n{audit}"
+        )
+    };
+    let (config, without) = (folder.join("gateway.toml"), folder.join("without.toml"));
+    std::fs::write(&config, text("[audit]\nfile = \"audit.jsonl\"\n")).unwrap();
+    std::fs::write(&without, text("")).unwrap();
+    let (path, key, config) = (name(&log), name(&key), name(&config));
+    let verify = ["audit", "verify", path, "--key", key, "--config", config];
+    check(&verify, 2, "the store has not the tables of this version");
+    check(
+        &["serve", "--listen", "127.0.0.1:0", "--config", config],
+        2,
+        "the database does not know this log of 8 lines",
+    );
+    check(
+        &["serve", "--listen", "127.0.0.1:0", "--config", config],
+        2,
+        "flowgate audit accept-loss --config FILE",
+    );
+    check(&verify, 0, "note: the database knows no audit log yet");
+    check(
+        &["audit", "accept-loss", "--config", config],
+        0,
+        "goes on, and says what was lost: database missing\n  found     8 lines\n",
+    );
+    check(&["audit", "accept-loss", "--config", config], 0, "has lost nothing that its database knows of");
+    check(&["audit", "show", path], 0, "loss-accepted");
+    check(&verify, 0, "  database  knows it up to line ");
+    let lines = std::fs::read_to_string(&log).unwrap();
+    let count = lines.lines().count();
+    std::fs::write(&log, lines.lines().take(8).map(|line| format!("{line}\n")).collect::<String>()).unwrap();
+    check(
+        &verify,
+        1,
+        &format!("line 8: the log ends here, and the database knows its line {count}: it was cut off"),
+    );
+    check(
+        &["audit", "accept-loss", "--config", config],
+        0,
+        "goes on, and says what was lost: log behind its database\n",
+    );
+    // Another log in its place.
+    std::fs::rename(&log, folder.join("aside.jsonl")).unwrap();
+    check(&["audit", "accept-loss", "--config", config], 0, "log missing\n");
+    let aside = folder.join("aside.jsonl");
+    check(&["audit", "verify", name(&aside), "--config", config], 1, "the database does not know this log");
+    check(
+        &["audit", "verify", name(&aside), "--config", config],
+        1,
+        "the database knows a log that is not here",
+    );
+    check(
+        &["audit", "accept-loss", "--config", name(&without)],
+        2,
+        "there is no [audit]: this gateway keeps no log",
+    );
+    check(&["audit", "accept-loss", "--help"], 0, "Look for a copy first");
 }
 
 #[test]

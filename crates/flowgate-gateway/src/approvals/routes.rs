@@ -270,6 +270,7 @@ impl Approvals {
             state: if switch.frozen { audit::Switch::Set } else { audit::Switch::Unset },
         };
         self.recorder.record(&[event.into()]).map_err(failed)?;
+        self.store.note_log().await.map_err(failed)?;
         if switch.frozen {
             self.store.freeze(kind, what, &person.name).await.map_err(failed)?;
         } else if !self.store.thaw(kind, what).await.map_err(failed)? {

@@ -2,6 +2,7 @@
 
 use flowgate::monitor::Outcome;
 
+use super::anchor::Loss;
 use super::record::Fields;
 
 /// Something that the gateway did, or was told to do.
@@ -118,6 +119,13 @@ pub enum Event {
         /// What happened to it.
         phase: Phase,
     },
+    /// Somebody accepted that the log or its database has lost something.
+    LossAccepted {
+        /// Who: whoever can read the key.
+        who: String,
+        /// What was lost.
+        loss: Loss,
+    },
     /// The gateway took a configuration into use.
     ConfigurationLoaded {
         /// The digests of its policies.
@@ -195,6 +203,7 @@ impl Event {
             Self::Session { phase: Phase::Begun, .. } => "session-begun",
             Self::Session { phase: Phase::Ended, .. } => "session-ended",
             Self::Session { phase: Phase::Deleted, .. } => "session-deleted",
+            Self::LossAccepted { .. } => "loss-accepted",
             Self::ConfigurationLoaded { .. } => "configuration-loaded",
         }
     }
@@ -211,7 +220,7 @@ impl Event {
             | Self::RanBeside { conversation, .. }
             | Self::ReplyWithheld { conversation, .. }
             | Self::Session { conversation, .. } => Some(conversation),
-            Self::KillSwitch { .. } | Self::ConfigurationLoaded { .. } => None,
+            Self::KillSwitch { .. } | Self::LossAccepted { .. } | Self::ConfigurationLoaded { .. } => None,
         }
     }
 
@@ -237,13 +246,20 @@ impl Event {
             | Self::ApprovalUsed { .. }
             | Self::ApprovalVoid { .. }
             | Self::KillSwitch { .. }
+            | Self::LossAccepted { .. }
             | Self::ConfigurationLoaded { .. } => None,
         }
     }
 
     /// Whether somebody answers for it: it has to be on the disk before anything follows from it.
     pub(super) fn is_decision(&self) -> bool {
-        matches!(self, Self::Decided { .. } | Self::ApprovalUsed { .. } | Self::KillSwitch { .. })
+        matches!(
+            self,
+            Self::Decided { .. }
+                | Self::ApprovalUsed { .. }
+                | Self::KillSwitch { .. }
+                | Self::LossAccepted { .. }
+        )
     }
 
     pub(super) fn fields(&self) -> Fields {
@@ -297,6 +313,16 @@ impl Event {
                 fields.text("what", what).text("who", who).text("state", state);
             }
             Self::Session { .. } => {}
+            Self::LossAccepted { who, loss } => {
+                fields.text("who", who).text("what", loss.name());
+                if let Some(known) = loss.known() {
+                    fields
+                        .text("log", &known.log.to_string())
+                        .number("line", known.head.seq.saturating_add(1))
+                        .text("hash", &known.head.hash.to_string());
+                }
+                fields.number("lines", loss.lines());
+            }
             Self::ConfigurationLoaded { policies } => {
                 fields.list("policies", policies);
             }

@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::anchor::Loss;
+
 /// What went wrong, with the file.
 #[derive(Debug)]
 pub struct AuditError {
@@ -32,6 +34,8 @@ pub enum Failure {
     NoKey,
     /// Everybody may read the file of the key.
     OpenKey,
+    /// The log, or its database, has lost something.
+    Loss(Box<Loss>),
     /// The system gives no random bytes.
     Random,
     /// A kept content cannot be read, in this line.
@@ -73,6 +77,7 @@ impl fmt::Display for AuditError {
                 "there is no seed of a key: 64 hexadecimal digits, as `openssl rand -hex 32` prints them",
             ),
             Failure::OpenKey => f.write_str("everybody may read this key: chmod 600, or make another one"),
+            Failure::Loss(loss) => write!(f, "{loss}"),
             Failure::Random => f.write_str("the system gives no random bytes: try again"),
             Failure::Content(line) => {
                 write!(f, "line {line}: no content that the log kept: take the line out, and ask again")

@@ -98,7 +98,7 @@ fn nth(back: u64) -> String {
 }
 
 /// The line that ends at `at`, without its line feed; `at` becomes its beginning.
-fn line_before(file: &mut File, at: &mut u64) -> Result<Vec<u8>, Failure> {
+pub(super) fn line_before(file: &mut File, at: &mut u64) -> Result<Vec<u8>, Failure> {
     let end = at.saturating_sub(1);
     let start = after_last_feed(file, end).map_err(Failure::Read)?;
     let length = usize::try_from(end - start).unwrap_or(usize::MAX);

@@ -8,6 +8,7 @@ use std::io::BufRead;
 
 use serde_json::Value;
 
+use super::anchor::Anchor;
 use super::chain::{HEAD, Hash, Head, SIGNATURE, is_signed};
 use super::key::PublicKey;
 use super::lines::{Lines, Next};
@@ -23,18 +24,24 @@ pub(super) const FORMAT: u64 = 1;
 
 /// What whoever checks knows from elsewhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Expected {
+pub struct Expected<'a> {
     /// The key that signs; without it, the log's own word is taken for it.
     pub key: Option<PublicKey>,
     /// The hash of a line that the log must have.
     pub hash: Option<Hash>,
-    /// The number of a line that the log must have.
+    /// The number of a line that the log must have, from 0: with `hash`, of that line.
     pub seq: Option<u64>,
+    /// What a database knows of logs.
+    pub anchors: &'a [Anchor],
 }
 
 /// What was found in a log that is whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Summary {
+    /// Which log it is: the hash of its first line.
+    pub id: Hash,
+    /// What the database knows of it: it has that line.
+    pub anchor: Option<Anchor>,
     /// How many lines.
     pub lines: u64,
     /// The key that signed.
@@ -108,6 +115,10 @@ pub enum What {
     Missing(Hash),
     /// The log ends before the line of this number.
     Short(u64),
+    /// The log ends, and the database knows a line of this number.
+    Behind(u64),
+    /// The database knows another line here.
+    Unanchored,
     /// The content of the line was changed.
     Content,
     /// There is content of a line that had none, or content that does not come in order.
@@ -144,6 +155,12 @@ impl fmt::Display for Problem {
             What::Signature => f.write_str("the signature is not of the key: a line up to here was changed, or it is forged"),
             What::Missing(hash) => write!(f, "the log ends here without the line {hash}: it was cut off, or written anew"),
             What::Short(seq) => write!(f, "the log ends here, and should reach line {}: it was cut off", seq.saturating_add(1)),
+            What::Behind(seq) => write!(
+                f,
+                "the log ends here, and the database knows its line {}: it was cut off",
+                seq.saturating_add(1)
+            ),
+            What::Unanchored => f.write_str("the database knows another line here: the log was cut off and written on"),
             What::Content => f.write_str("its content is not what was recorded: it was changed"),
             What::Foreign => f.write_str("there is content that no line here has: entries were added, moved or renumbered"),
             What::Unreadable(line) => write!(f, "the file of contents cannot be read at its line {line}: it was changed"),
@@ -239,13 +256,14 @@ impl<R: BufRead> Iterator for Records<R> {
 /// The first thing that is wrong.
 pub fn verify(
     log: &mut dyn BufRead,
-    expected: &Expected,
+    expected: &Expected<'_>,
     contents: Option<&mut dyn BufRead>,
 ) -> Result<Summary, Problem> {
     let mut records = Records::new(log, expected.key);
     let mut contents = contents.map(Sidecar::new).transpose()?;
     let (mut begun, mut openings, mut torn, mut forgotten) = (None, 0, 0, 0_u64);
     let mut has_hash = expected.hash.is_none();
+    let (mut id, mut anchor) = (None, None);
     while let Some(record) = records.next() {
         let record = record?;
         begun = begun.or(Some(record.time));
@@ -260,12 +278,20 @@ pub fn verify(
             }
             _ => {}
         }
-        has_hash |= expected.hash.is_some_and(|hash| records.end.is_some_and(|end| end.hash == hash));
+        let Some(end) = records.end else { continue };
+        if id.is_none() {
+            id = Some(end.hash);
+            anchor = expected.anchors.iter().find(|anchor| anchor.log == end.hash).copied();
+        }
+        if anchor.is_some_and(|anchor| anchor.head.seq == end.seq && anchor.head.hash != end.hash) {
+            return Err(Problem { line: end.seq.saturating_add(1), what: What::Unanchored });
+        }
+        has_hash |= expected.hash == Some(end.hash) && expected.seq.is_none_or(|seq| seq == end.seq);
         if let Some(contents) = &mut contents {
             contents.of(&record)?;
         }
     }
-    let (Some(end), Some(key), Some(begun)) = (records.end, records.key, begun) else {
+    let (Some(end), Some(key), Some(begun), Some(id)) = (records.end, records.key, begun, id) else {
         return Err(Problem { line: 1, what: What::Empty });
     };
     let lines = end.seq.saturating_add(1);
@@ -276,9 +302,12 @@ pub fn verify(
     if let Some(seq) = expected.seq.filter(|seq| *seq > end.seq) {
         return failed(What::Short(seq));
     }
+    if let Some(anchor) = anchor.filter(|anchor| anchor.head.seq > end.seq) {
+        return failed(What::Behind(anchor.head.seq));
+    }
     let unsigned = records.head.map_or(lines, |head| end.seq.saturating_sub(head.seq));
     let contents = contents.map(|contents| contents.finish(forgotten)).transpose()?;
-    Ok(Summary { lines, key, begun, head: records.head, end, unsigned, openings, torn, contents })
+    Ok(Summary { id, anchor, lines, key, begun, head: records.head, end, unsigned, openings, torn, contents })
 }
 
 #[cfg(test)]

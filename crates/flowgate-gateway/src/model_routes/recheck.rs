@@ -9,10 +9,11 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::clients::{Clients, Known};
+use super::clients::{self, Clients};
 use super::config::Config;
 use super::sessions;
-use crate::audit::Record;
+use crate::audit::{Anchors, Hash, Record};
+use crate::store::logs::Listed;
 use crate::store::{Past, Store, StoreError};
 
 /// What came of judging again.
@@ -24,8 +25,20 @@ pub struct Rechecked {
     pub unkept: u64,
     /// Verdicts of conversations that were deleted, or that are held under another policy now.
     pub gone: u64,
+    /// Verdicts from before the log was begun, which it does not have.
+    pub earlier: u64,
+    /// Conversations of which the log has nothing, and that cannot be judged again: their policy was changed, or their client is gone.
+    pub unread: u64,
     /// What did not come to the same.
     pub differ: Vec<Difference>,
+}
+
+/// What a database has before logs are read. A turn is recorded before it is kept: what is there must be in a log that is read later.
+#[derive(Debug, Clone, Default)]
+pub struct Known {
+    /// What it knows of logs.
+    pub anchors: Anchors,
+    conversations: Vec<Listed>,
 }
 
 /// A conversation that does not come to what the log says.
@@ -48,11 +61,22 @@ impl fmt::Display for Difference {
 /// A verdict: how many events there were, the tool, what was said, and what stands for the call.
 type Verdict = (u64, String, String, String);
 
-/// The verdicts of a log, by conversation, with the policies under which they were given.
+/// The verdicts of logs, by conversation, with the policies under which they were given.
 #[derive(Debug, Default)]
-pub struct Logged(HashMap<(String, String), Vec<(String, Verdict)>>);
+pub struct Logged {
+    verdicts: HashMap<(String, String), Vec<OfLog>>,
+    logs: Vec<Hash>,
+}
+
+/// The verdicts that one log has of one conversation, each with its policy.
+type OfLog = Vec<(String, Verdict)>;
 
 impl Logged {
+    /// From now on, records are of this log.
+    pub fn begin(&mut self, log: Hash) {
+        self.logs.push(log);
+    }
+
     /// Takes note of a record, if it is a verdict.
     pub fn add(&mut self, record: &Record) {
         if record.kind != "judged" {
@@ -62,51 +86,92 @@ impl Logged {
             |name: &str| record.object.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
         let event = record.object.get("event").and_then(Value::as_u64).unwrap_or(u64::MAX);
         let verdict = (event, text("tool"), text("verdict"), text("digest"));
-        let place = (text("client"), text("conversation"));
-        self.0.entry(place).or_default().push((text("policy"), verdict));
+        let read = self.logs.len().max(1);
+        let logs = self.verdicts.entry((text("client"), text("conversation"))).or_default();
+        if logs.len() < read {
+            logs.resize_with(read, Vec::new);
+        }
+        if let Some(log) = logs.last_mut() {
+            log.push((text("policy"), verdict));
+        }
     }
 }
 
-/// Judges again, with the policies and the store of a configuration.
+/// What the database of a configuration has.
 ///
 /// # Errors
 /// If the store cannot be read.
-pub fn recheck(config: Config, logged: Logged) -> Result<Rechecked, StoreError> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.map_err(StoreError::Runtime)?.block_on(judge_again(config, logged))
+pub fn known(config: &Config) -> Result<Known, StoreError> {
+    waiting(async {
+        let store = Store::read(&config.store.place).await?;
+        // Logs first: what is recorded meanwhile is in the log.
+        Ok(Known { anchors: store.anchors().await?, conversations: store.conversations().await? })
+    })
 }
 
-async fn judge_again(config: Config, logged: Logged) -> Result<Rechecked, StoreError> {
+/// Judges again what the database has and what the logs say, with the policies of a configuration.
+///
+/// # Errors
+/// If the store cannot be read.
+pub fn recheck(config: Config, known: Known, logged: Logged) -> Result<Rechecked, StoreError> {
+    waiting(judge_again(config, known, logged))
+}
+
+fn waiting<T>(work: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(StoreError::Runtime)?.block_on(work)
+}
+
+async fn judge_again(config: Config, known: Known, mut logged: Logged) -> Result<Rechecked, StoreError> {
     let store = Store::read(&config.store.place).await?;
     let clients = Clients::new(config.clients);
     let mut rechecked = Rechecked::default();
-    let mut places: Vec<_> = logged.0.into_iter().collect();
-    places.sort();
-    for ((name, conversation), verdicts) in places {
+    // Where nothing is known of the log, conversations may be older than it.
+    let anchors = known.anchors.logs.iter().filter(|anchor| logged.logs.contains(&anchor.log));
+    let after = anchors.map(|anchor| anchor.after).min();
+    for Listed { id, client: name, name: conversation, turns } in known.conversations {
+        let verdicts = logged.verdicts.remove(&(name.clone(), conversation.clone()));
+        let is_older = after.is_some_and(|after| id <= after);
+        if verdicts.is_none() && (is_older || after.is_none()) {
+            continue;
+        }
+        let logs = verdicts.unwrap_or_default();
+        let all = count(logs.iter().map(Vec::len).sum());
         let past = store.past(&name, &conversation).await?;
-        let known = clients.named(&name).zip(past);
-        let Some((client, past)) = known.filter(|(client, past)| client.spec.basis == past.basis) else {
-            rechecked.gone += count(verdicts.len());
+        let found = clients.named(&name).zip(past);
+        let Some((client, mut past)) = found.filter(|(client, past)| client.spec.basis == past.basis) else {
+            rechecked.gone += all;
+            rechecked.unread += u64::from(all == 0);
             continue;
         };
+        past.inputs.truncate(usize::try_from(turns).unwrap_or(usize::MAX));
         // Verdicts under another policy are those of a conversation that began anew since.
-        let (verdicts, gone): (Vec<_>, Vec<_>) =
-            verdicts.into_iter().partition(|(policy, _)| *policy == past.basis);
-        rechecked.gone += count(gone.len());
-        let verdicts: Vec<Verdict> = verdicts.into_iter().map(|(_, verdict)| verdict).collect();
-        match again(&client, &past).and_then(|judged| compare(&verdicts, &judged)) {
-            Ok((same, unkept)) => {
+        let of_policy = |log: OfLog| -> Vec<Verdict> {
+            let same = log.into_iter().filter(|(policy, _)| *policy == past.basis);
+            same.map(|(_, verdict)| verdict).collect()
+        };
+        let logs: Vec<Vec<Verdict>> = logs.into_iter().map(of_policy).collect();
+        let left = count(logs.iter().map(Vec::len).sum());
+        rechecked.gone += all.saturating_sub(left);
+        match again(&client, &past).and_then(|judged| compare(&logs, &judged, is_older)) {
+            Ok(Compared { same, unkept, earlier }) => {
                 rechecked.same += same;
                 rechecked.unkept += unkept;
+                rechecked.earlier += earlier;
             }
             Err(what) => rechecked.differ.push(Difference { client: name, conversation, what }),
         }
     }
+    let left = logged.verdicts.into_values().flatten().map(|log| log.len()).sum();
+    rechecked.gone += count(left);
+    rechecked
+        .differ
+        .sort_by(|one, other| (&one.client, &one.conversation).cmp(&(&other.client, &other.conversation)));
     Ok(rechecked)
 }
 
 /// What a conversation judges that is made again.
-fn again(client: &Arc<Known>, past: &Past) -> Result<Vec<Verdict>, String> {
+fn again(client: &Arc<clients::Known>, past: &Past) -> Result<Vec<Verdict>, String> {
     let judged = sessions::replay(client, &past.key, &past.inputs).map_err(|failure| failure.message)?;
     let verdict = |call: flowgate_guard::conversation::Judged| {
         (count(call.event), call.tool.to_string(), call.outcome.name().to_owned(), call.digest)
@@ -114,16 +179,33 @@ fn again(client: &Arc<Known>, past: &Past) -> Result<Vec<Verdict>, String> {
     Ok(judged.into_iter().map(verdict).collect())
 }
 
-/// Every verdict that comes again stands in the log, in order; what else stands there is of turns that were not kept.
-fn compare(logged: &[Verdict], again: &[Verdict]) -> Result<(u64, u64), String> {
-    let mut rest = logged.iter();
+/// What came of the verdicts of one conversation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Compared {
+    same: u64,
+    unkept: u64,
+    earlier: u64,
+}
+
+/// Every verdict that comes again stands in a log, in order; what else stands there is of turns that were not kept. The first ones of a
+/// conversation that `is_older` than the log may be missing.
+fn compare(logs: &[Vec<Verdict>], again: &[Verdict], is_older: bool) -> Result<Compared, String> {
+    let mut rests: Vec<_> = logs.iter().map(|log| log.iter()).collect();
+    let (mut same, mut earlier) = (0, 0);
     for verdict in again {
-        if !rest.any(|known| known == verdict) {
+        let log = rests.iter_mut().find(|rest| rest.as_slice().contains(verdict));
+        if let Some(rest) = log {
+            let _ = rest.any(|known| known == verdict);
+            same += 1;
+        } else if is_older && same == 0 {
+            earlier += 1;
+        } else {
             let (event, tool, outcome, _) = verdict;
             return Err(format!("`{outcome}` for a call of {tool} at event {event} is not in the log"));
         }
     }
-    Ok((count(again.len()), count(logged.len() - again.len())))
+    let all: usize = logs.iter().map(Vec::len).sum();
+    Ok(Compared { same, unkept: count(all).saturating_sub(same), earlier })
 }
 
 fn count(number: usize) -> u64 {
@@ -138,28 +220,38 @@ mod tests {
     fn verdicts_stand_in_order() {
         let verdict =
             |event: u64, outcome: &str| (event, "send".to_owned(), outcome.to_owned(), "d".to_owned());
-        let check = |logged: &[(u64, &str)], again: &[(u64, &str)], expected: Result<(u64, u64), &str>| {
-            let all =
-                |list: &[(u64, &str)]| -> Vec<Verdict> { list.iter().map(|(e, o)| verdict(*e, o)).collect() };
-            assert_eq!(
-                compare(&all(logged), &all(again)),
-                expected.map_err(str::to_owned),
-                "{logged:?} {again:?}"
-            );
+        type Said<'a> = &'a [(u64, &'a str)];
+        let check = |logs: &[Said<'_>], again: Said<'_>, is_older: bool, expected: Result<[u64; 3], &str>| {
+            let all = |list: Said<'_>| -> Vec<Verdict> { list.iter().map(|(e, o)| verdict(*e, o)).collect() };
+            let logged: Vec<Vec<Verdict>> = logs.iter().map(|log| all(log)).collect();
+            let found = compare(&logged, &all(again), is_older);
+            let found = found.map(|Compared { same, unkept, earlier }| [same, unkept, earlier]);
+            assert_eq!(found, expected.map_err(str::to_owned), "{logs:?} {again:?}");
         };
-        check(&[], &[], Ok((0, 0)));
-        check(&[(1, "permit"), (2, "deny")], &[(1, "permit"), (2, "deny")], Ok((2, 0)));
+        check(&[&[]], &[], false, Ok([0, 0, 0]));
+        check(&[&[(1, "permit"), (2, "deny")]], &[(1, "permit"), (2, "deny")], false, Ok([2, 0, 0]));
         // A turn that was tried, and not kept, and tried again.
-        check(&[(1, "permit"), (1, "permit"), (2, "deny")], &[(1, "permit"), (2, "deny")], Ok((2, 1)));
+        let tried: Said<'_> = &[(1, "permit"), (1, "permit"), (2, "deny")];
+        check(&[tried], &[(1, "permit"), (2, "deny")], false, Ok([2, 1, 0]));
+        let missing = Err("`permit` for a call of send at event 1 is not in the log");
+        check(&[&[(1, "deny")]], &[(1, "permit")], false, missing);
+        check(&[], &[(1, "permit")], false, missing);
         check(
-            &[(1, "deny")],
-            &[(1, "permit")],
-            Err("`permit` for a call of send at event 1 is not in the log"),
-        );
-        check(
-            &[(2, "deny"), (1, "permit")],
+            &[&[(2, "deny"), (1, "permit")]],
             &[(1, "permit"), (2, "deny")],
+            false,
             Err("`deny` for a call of send at event 2 is not in the log"),
+        );
+        // Two gateways went on with it in turn.
+        let turns: Said<'_> = &[(1, "permit"), (2, "deny"), (3, "permit")];
+        check(&[&[(1, "permit"), (3, "permit")], &[(2, "deny")]], turns, false, Ok([3, 0, 0]));
+        // It began before its log did; but what the log has is there to the end.
+        check(&[&[(3, "permit")]], turns, true, Ok([1, 0, 2]));
+        check(
+            &[&[(2, "deny")]],
+            turns,
+            true,
+            Err("`permit` for a call of send at event 3 is not in the log"),
         );
     }
 }

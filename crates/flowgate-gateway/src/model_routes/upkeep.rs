@@ -14,6 +14,8 @@ use crate::store::Store;
 const HOLD: Duration = Duration::from_secs(8);
 /// How often questions that are over are marked.
 const EXPIRE: Duration = Duration::from_secs(30);
+/// How often the store is written how far the audit log has come beyond the last turn.
+const NOTE: Duration = Duration::from_secs(5);
 /// How often what is too old is deleted.
 const CLEAN: Duration = Duration::from_secs(600);
 
@@ -46,6 +48,9 @@ pub(super) fn begin(
         // What fails is tried again: a conversation that was held by nobody for too long is not kept.
         tokio::spawn(often(HOLD, store, |store| async move { drop(store.hold_on().await) }));
     }
+    // What fails is tried again, and written with the next turn as well.
+    let noted = Arc::downgrade(store);
+    tokio::spawn(often(NOTE, noted, |store| async move { drop(store.note_log().await) }));
     let age = i64::try_from(retention.as_millis()).unwrap_or(i64::MAX / 2);
     let (store, approvals) = (Arc::downgrade(store), Arc::downgrade(approvals));
     tokio::spawn(often(CLEAN, store, move |store| async move { drop(store.delete_unused(age).await) }));

@@ -292,12 +292,14 @@ impl Store {
     /// Keeps a turn from which nothing else follows, if none was kept since. Only a store of one's own does.
     pub(crate) fn keep_alone(&self, kept: &Kept<'_>) -> Result<(), StoreError> {
         let Some(turns) = &self.turns else { return Err(StoreError::Damaged("it is not one's own")) };
-        let done = turns.keep(kept, |is_others| match kept.longest.filter(|_| !is_others) {
+        let log = self.beyond();
+        let done = turns.keep(kept, log.as_ref(), |is_others| match kept.longest.filter(|_| !is_others) {
             Some(longest) => self.cache.set_chat(kept.client, kept.name, longest, kept.prefixes),
             None => self.cache.forget_prefixes(kept.client, kept.name, kept.prefixes),
         });
-        if done.is_err() {
-            self.cache.forget_chat(kept.client, kept.name);
+        match done {
+            Ok(()) => self.note_known(log.as_ref()),
+            Err(_) => self.cache.forget_chat(kept.client, kept.name),
         }
         done
     }
@@ -401,7 +403,7 @@ pub(crate) async fn keep_turn(
             "INSERT INTO prefixes (client, prefix, conversation) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING";
         sqlx::query(sql).bind(*client).bind(prefix).bind(conversation).execute(&mut **tx).await?;
     }
-    Ok(())
+    super::keep_log(store, tx).await
 }
 
 /// Keeps what a client was shown. Returns what others have kept since number `from`, and the number after the last that is

@@ -303,6 +303,7 @@ impl Store {
             let is_decided = update.execute(&mut *tx).await?.rows_affected() == 1;
             if is_decided {
                 record()?;
+                super::keep_log(self, &mut tx).await?;
                 if allow {
                     approve_offered(self, &mut tx, id, who).await?;
                 }

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension as _, params};
 
+use super::logs::{self, Beyond};
 use super::{Kept, PRAGMAS, Place, StoreError};
 
 /// What is in the write-ahead log is brought into the file after so many turns, beside them: whoever brings it there waits for
@@ -117,8 +118,13 @@ impl Turns {
 
     /// Keeps a turn if none was kept since. Before anybody else can write, `noted` is told whether chats that begin like this
     /// one may belong elsewhere.
-    pub(super) fn keep(&self, kept: &Kept<'_>, noted: impl FnOnce(bool)) -> Result<(), StoreError> {
-        self.using(|state| state.keep(kept, noted))
+    pub(super) fn keep(
+        &self,
+        kept: &Kept<'_>,
+        log: Option<&Beyond>,
+        noted: impl FnOnce(bool),
+    ) -> Result<(), StoreError> {
+        self.using(|state| state.keep(kept, log, noted))
     }
 }
 
@@ -130,7 +136,12 @@ impl State {
         Ok(())
     }
 
-    fn keep(&mut self, kept: &Kept<'_>, noted: impl FnOnce(bool)) -> Result<(), StoreError> {
+    fn keep(
+        &mut self,
+        kept: &Kept<'_>,
+        log: Option<&Beyond>,
+        noted: impl FnOnce(bool),
+    ) -> Result<(), StoreError> {
         let Self { connection, count, checkpoints, .. } = self;
         let Kept { client, conversation, turns, inputs, prefixes, forgotten, longest, .. } = kept;
         let tx = Begun::new(connection)?;
@@ -174,6 +185,9 @@ impl State {
                 .is_some(),
             None => true,
         };
+        if let Some(Beyond { log, seq, hash }) = log {
+            tx.prepare_cached(logs::UPDATE_BESIDE)?.execute(params![seq, hash, log])?;
+        }
         noted(other);
         tx.commit()?;
         *count += 1;

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::BufReader;
 
 use flowgate_gateway::audit::{Expected, Record, Records, verify};
-use flowgate_gateway::model_routes::recheck::{Logged, Rechecked, recheck};
+use flowgate_gateway::model_routes::recheck::{Logged, Rechecked, known, recheck};
 use serde_json::json;
 
 use crate::FORMS;
@@ -28,7 +28,7 @@ pub(crate) fn records(home: &Home) -> Vec<Record> {
 pub(crate) fn rechecked(home: &Home, records: &[Record]) -> Rechecked {
     let mut logged = Logged::default();
     records.iter().for_each(|record| logged.add(record));
-    recheck(home.read(), logged).unwrap()
+    recheck(home.read(), known(&home.read()).unwrap(), logged).unwrap()
 }
 
 /// Everything that was judged, asked and decided is in the log, none of what was said, and the verdicts come again.

@@ -167,6 +167,7 @@ fn content_that_somebody_changed_is_found() {
 fn content_is_deleted_when_it_is_too_old() {
     let upstream = Upstream::new(talkative);
     let home = home(&upstream, KEPT);
+    home.start().stop();
     let file = |name: &str| home.folder().join(name);
     let key = Key::load_or_create(&file("audit.key")).unwrap();
     let options = Options { content: Content::Kept, ..Options::default() };

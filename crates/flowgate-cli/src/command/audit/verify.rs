@@ -1,30 +1,56 @@
 //! `flowgate audit verify`: whether a log is what was written.
 
 use std::io::BufRead;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use flowgate_gateway::audit::{Contents, Expected, Hash, PublicKey, Summary, What, verify};
+use flowgate_gateway::audit::{Anchor, Contents, Expected, PublicKey, Summary, What, verify};
 
 use super::contents;
+use crate::args::KeptHead;
 use crate::input::{self, InputError, policy_source};
 use crate::output::Output;
 
+/// What is known of a log beside what stands in it.
+#[derive(Debug)]
+pub(super) struct Options<'a> {
+    pub(super) key: Option<&'a str>,
+    pub(super) head: Option<KeptHead>,
+    /// Whether lines that nobody has signed are an objection.
+    pub(super) signed: bool,
+}
+
 /// Runs the command; returns the exit code.
-pub(crate) fn run(
+pub(super) fn run(files: &[PathBuf], options: &Options<'_>, output: &mut Output) -> Result<u8, InputError> {
+    let mut code = 0;
+    for file in files {
+        code = code.max(u8::from(one(file, options, &[], output)?.is_none()));
+    }
+    Ok(code)
+}
+
+/// Checks one log, and says what comes of it; nothing if it is not what was written.
+pub(super) fn one(
     file: &Path,
-    key: Option<&str>,
-    head: Option<Hash>,
+    options: &Options<'_>,
+    anchors: &[Anchor],
     output: &mut Output,
-) -> Result<u8, InputError> {
-    let expected = Expected { key: key.map(public_key).transpose()?, hash: head, seq: None };
-    let name = file.display();
+) -> Result<Option<Summary>, InputError> {
+    let Options { key, head, signed } = options;
+    let expected = Expected {
+        key: key.map(public_key).transpose()?,
+        hash: head.map(|head| head.hash),
+        seq: head.and_then(|head| head.seq),
+        anchors,
+    };
+    let name = file.display().to_string();
     let mut log = input::open(file)?;
     // Whoever reads the log from elsewhere has the log alone.
     let mut contents = if file == Path::new("-") { None } else { Some(contents::open(file)?) };
     let contents = contents.as_mut().map(|contents| contents as &mut dyn BufRead);
     match verify(&mut log, &expected, contents) {
         Ok(summary) => {
-            whole(&name.to_string(), &summary, output);
+            let is_refused = *signed && summary.unsigned > 0;
+            whole(&name, &summary, is_refused, output);
             if key.is_none() {
                 output.note("the key is the log's own word; give the one that you know with --key");
             }
@@ -33,7 +59,7 @@ pub(crate) fn run(
                     "lines behind the last head are signed by nobody: the log is open, or its process was killed",
                 );
             }
-            Ok(0)
+            Ok(Some(summary).filter(|_| !is_refused))
         }
         Err(problem) if matches!(problem.what, What::Read(_)) => {
             Err(InputError(format!("{name}: {problem}")))
@@ -41,17 +67,19 @@ pub(crate) fn run(
         Err(problem) => {
             let mark = output.paint("31", "✗");
             output.line(&format!("{mark} {name}: {problem}"));
-            Ok(1)
+            Ok(None)
         }
     }
 }
 
-fn whole(name: &str, summary: &Summary, output: &mut Output) {
-    let mark = output.paint("32", "✓");
+fn whole(name: &str, summary: &Summary, is_refused: bool, output: &mut Output) {
+    let mark = if is_refused { output.paint("31", "✗") } else { output.paint("32", "✓") };
     let count = |n: u64, word: &str| if n == 1 { format!("{n} {word}") } else { format!("{n} {word}s") };
+    let signed = summary.lines.saturating_sub(summary.unsigned);
+    let whole = if summary.unsigned == 0 { "is whole" } else { "is whole up to its last head" };
     output.line(&format!(
-        "{mark} {name} is whole: {} since {}, opened {}",
-        count(summary.lines, "line"),
+        "{mark} {name} {whole}: {} since {}, opened {}",
+        count(signed, "line"),
         summary.begun,
         count(summary.openings, "time")
     ));
@@ -59,7 +87,12 @@ fn whole(name: &str, summary: &Summary, output: &mut Output) {
     if let Some(head) = summary.head {
         output.line(&format!("  head      {} (line {})", head.hash, head.seq.saturating_add(1)));
     }
-    output.line(&format!("  unsigned  {}", count(summary.unsigned, "line")));
+    let behind = if summary.unsigned == 0 { "" } else { " behind it, not verified" };
+    output.line(&format!("  unsigned  {}{behind}", count(summary.unsigned, "line")));
+    if let Some(anchor) = summary.anchor {
+        let (line, hash) = (anchor.head.seq.saturating_add(1), anchor.head.hash);
+        output.line(&format!("  database  knows it up to line {line} ({hash})"));
+    }
     if summary.torn > 0 {
         output
             .line(&format!("  torn      {}, set aside when the log was opened", count(summary.torn, "line")));

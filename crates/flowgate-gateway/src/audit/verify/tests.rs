@@ -27,7 +27,7 @@ fn example() -> (String, String) {
     (fs::read_to_string(folder.log()).unwrap(), contents)
 }
 
-fn outcome(log: &str, expected: &Expected, contents: Option<&str>) -> Result<Summary, Problem> {
+fn outcome(log: &str, expected: &Expected<'_>, contents: Option<&str>) -> Result<Summary, Problem> {
     let mut contents = contents.map(str::as_bytes);
     let contents = contents.as_mut().map(|contents| contents as &mut dyn BufRead);
     verify(&mut log.as_bytes(), expected, contents)
@@ -58,6 +58,8 @@ fn a_log_that_is_whole_is_summed_up() {
     let last = Head { seq: 11, hash: Hash::of(lines[11].as_bytes()) };
     let kept = Contents { kept: 2, missing: 1, forgotten: 1, stray: 0 };
     let summary = || Summary {
+        id: Hash::of(lines[0].as_bytes()),
+        anchor: None,
         lines: 12,
         key: key().public(),
         begun: Time(1),
@@ -69,7 +71,12 @@ fn a_log_that_is_whole_is_summed_up() {
         contents: Some(kept),
     };
     let public = Some(key().public());
-    let known = Expected { key: public, hash: Some(Hash::of(lines[4].as_bytes())), seq: Some(11) };
+    let known = Expected {
+        key: public,
+        hash: Some(Hash::of(lines[4].as_bytes())),
+        seq: Some(4),
+        ..Expected::default()
+    };
     assert_eq!(outcome(&log, &known, Some(&contents)), Ok(summary()));
     assert_eq!(outcome(&log, &Expected::default(), None), Ok(Summary { contents: None, ..summary() }));
     // Nobody has signed the last line, and that is said.
@@ -85,7 +92,7 @@ fn what_somebody_changed_is_found() {
     let (log, _) = example();
     let lines: Vec<&str> = log.lines().collect();
     let public = Expected { key: Some(key().public()), ..Expected::default() };
-    let check = |log: &str, expected: &Expected, message: &str| {
+    let check = |log: &str, expected: &Expected<'_>, message: &str| {
         let shown =
             outcome(log, expected, None).map_or_else(|problem| problem.to_string(), |_| "whole".to_owned());
         assert!(shown.starts_with(message), "{shown:?} should begin with {message:?}");

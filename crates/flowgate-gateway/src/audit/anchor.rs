@@ -1,0 +1,316 @@
+//! What a database knows of audit logs, and whether a log has lost something that its database knows of.
+//!
+//! A log is written before the turn that it is about is kept, so it may be ahead of its database, and never behind. A database that
+//! does not know a log in which something stands is another one than the log was written with.
+
+use std::fmt;
+use std::fs::File;
+
+use super::chain::{HEAD, Hash, Head};
+use super::failure::Failure;
+use super::key::PublicKey;
+use super::lines::{Lines, Next};
+use super::record::{MAX_LINE, Record};
+use super::tail;
+use super::verify::OPENED;
+
+/// What a database knows of one log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Anchor {
+    /// The log, by the hash of its first line.
+    pub log: Hash,
+    /// The key that signs it.
+    pub key: PublicKey,
+    /// A line that the log must have.
+    pub head: Head,
+    /// Conversations up to this number may have turns from before the log.
+    pub after: i64,
+}
+
+/// What a database knows of all logs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Anchors {
+    /// Which database it is.
+    pub database: String,
+    /// Whether several gateways use it, each with a log of its own.
+    pub is_shared: bool,
+    /// Whether it had conversations before it knew of logs.
+    pub is_upgraded: bool,
+    /// The logs that it knows.
+    pub logs: Vec<Anchor>,
+}
+
+/// A log as it stands before it is opened.
+#[derive(Debug)]
+pub struct Past<'f> {
+    file: &'f mut File,
+    /// The bytes of complete lines.
+    whole: u64,
+    /// The number of the next line.
+    pub next: u64,
+    /// The key that signs.
+    pub key: PublicKey,
+}
+
+/// Something that a log or a database has lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Loss {
+    /// The database knows a line that the log does not have.
+    Behind {
+        /// What the database knows.
+        known: Anchor,
+        /// How many lines the log has.
+        lines: u64,
+    },
+    /// The log has another line where the database knows one.
+    Changed {
+        /// What the database knows.
+        known: Anchor,
+        /// How many lines the log has.
+        lines: u64,
+    },
+    /// The database knows a log, and this is not it: the log is missing, or was emptied.
+    Missing {
+        /// What the database knows.
+        known: Anchor,
+        /// How many lines the log has that is there instead.
+        lines: u64,
+    },
+    /// The database does not know the log: it was deleted, or is another one.
+    Database {
+        /// How many lines the log has.
+        lines: u64,
+    },
+}
+
+impl Loss {
+    /// The word for it in the log.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Behind { .. } => "log behind its database",
+            Self::Changed { .. } => "log changed",
+            Self::Missing { .. } => "log missing",
+            Self::Database { .. } => "database missing",
+        }
+    }
+
+    /// What the database knows of the log that lost something.
+    pub fn known(&self) -> Option<&Anchor> {
+        match self {
+            Self::Behind { known, .. } | Self::Changed { known, .. } | Self::Missing { known, .. } => {
+                Some(known)
+            }
+            Self::Database { .. } => None,
+        }
+    }
+
+    /// How many lines the log has that is there.
+    pub fn lines(&self) -> u64 {
+        match self {
+            Self::Behind { lines, .. }
+            | Self::Changed { lines, .. }
+            | Self::Missing { lines, .. }
+            | Self::Database { lines } => *lines,
+        }
+    }
+}
+
+/// The kinds of records that say only that a gateway was started.
+const STARTS: [&str; 3] = [OPENED, HEAD, "configuration-loaded"];
+
+impl<'f> Past<'f> {
+    pub(super) fn new(file: &'f mut File, end: &tail::End, key: PublicKey) -> Self {
+        Self { file, whole: end.whole, next: end.next, key }
+    }
+
+    /// Which log it is; nothing if it has no line.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn id(&mut self) -> Result<Option<Hash>, Failure> {
+        let whole = self.whole;
+        let mut lines = self.lines()?;
+        Ok(match lines.next().map_err(Failure::Read)? {
+            Next::Line(line) if whole > 0 => Some(Hash::of(line)),
+            _ => None,
+        })
+    }
+
+    /// The hash of a line, if the log has it.
+    fn hash_of(&mut self, seq: u64) -> Result<Option<Hash>, Failure> {
+        let mut at = self.whole;
+        while at > 0 {
+            let line = tail::line_before(self.file, &mut at)?;
+            let record = Record::read(&line).map_err(|flaw| Failure::End(format!("a line is {flaw}")))?;
+            if record.seq <= seq {
+                return Ok((record.seq == seq).then(|| Hash::of(&line)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether something stands in it beside that gateways were started.
+    fn has_events(&mut self) -> Result<bool, Failure> {
+        let mut lines = self.lines()?;
+        loop {
+            match lines.next().map_err(Failure::Read)? {
+                Next::Line(line) => match Record::read(line) {
+                    Ok(record) if STARTS.contains(&record.kind.as_str()) => {}
+                    _ => return Ok(true),
+                },
+                Next::End | Next::Torn => return Ok(false),
+                Next::Long => return Ok(true),
+            }
+        }
+    }
+
+    fn lines(&mut self) -> Result<Lines<std::io::BufReader<&mut File>>, Failure> {
+        std::io::Seek::rewind(self.file).map_err(Failure::Read)?;
+        Ok(Lines::new(std::io::BufReader::new(&mut *self.file), MAX_LINE))
+    }
+}
+
+impl Anchors {
+    /// What was lost, if something was.
+    ///
+    /// # Errors
+    /// If the log cannot be read.
+    pub fn loss(&self, past: &mut Past<'_>) -> Result<Option<Loss>, Failure> {
+        let (id, lines) = (past.id()?, past.next);
+        if let Some(known) = self.logs.iter().find(|known| Some(known.log) == id).copied() {
+            return Ok(match past.hash_of(known.head.seq)? {
+                None => Some(Loss::Behind { known, lines }),
+                Some(hash) if hash != known.head.hash => Some(Loss::Changed { known, lines }),
+                Some(_) => None,
+            });
+        }
+        // Where gateways share a database, each log has a key of its own: one that is lost is known by it.
+        let other = self.logs.iter().find(|known| !self.is_shared || known.key == past.key).copied();
+        if let Some(known) = other {
+            return Ok(Some(Loss::Missing { known, lines }));
+        }
+        let may_begin = self.is_upgraded && self.logs.is_empty();
+        Ok((!may_begin && past.has_events()?).then_some(Loss::Database { lines }))
+    }
+}
+
+/// What is to be done about a loss.
+const ADVICE: &str = "put back what is missing from a copy; or, once you know why it is gone, have the loss recorded with \
+     `flowgate audit accept-loss --config FILE`, and start again";
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Behind { known, lines } => write!(
+                f,
+                "the log is behind its database: it has {lines} lines, and the database knows line {} ({}): it was cut off, or \
+                 a loss of power took its end; {ADVICE}",
+                known.head.seq.saturating_add(1),
+                known.head.hash
+            ),
+            Self::Changed { known, .. } => write!(
+                f,
+                "the log is not the one that its database knows: line {} there is {}: it was cut off and written on; {ADVICE}",
+                known.head.seq.saturating_add(1),
+                known.head.hash
+            ),
+            Self::Missing { known, lines } => {
+                let there = if *lines == 0 {
+                    "nothing stands here".to_owned()
+                } else {
+                    format!("another log of {lines} lines stands here")
+                };
+                write!(
+                    f,
+                    "the log is missing that the database knows, up to line {} ({}): {there}; {ADVICE}",
+                    known.head.seq.saturating_add(1),
+                    known.head.hash
+                )
+            }
+            Self::Database { lines } => write!(
+                f,
+                "the database does not know this log of {lines} lines: it was deleted or is another one, and with it went what \
+                 stores are known to carry; {ADVICE}"
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{Folder, key, withheld};
+    use super::super::{AuditError, Key, Log, Options, Time};
+    use super::*;
+
+    /// Two logs of one key, each with two events, and one that was only begun.
+    fn check(lines: &[&str], anchors: &Anchors, expected: Option<&str>) {
+        let folder = Folder::new("anchored");
+        let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        std::fs::write(folder.log(), &text).unwrap();
+        let opened =
+            Log::open_after(&folder.log(), key(), Options::default(), Time(9), |past| anchors.loss(past));
+        let error = opened.err().map(|error: AuditError| error.to_string());
+        match (&error, expected) {
+            (None, None) => {}
+            (Some(error), Some(expected)) => {
+                assert!(error.contains(expected) && error.contains("audit accept-loss"), "{error}");
+                // Nothing was written.
+                assert_eq!(std::fs::read_to_string(folder.log()).unwrap(), text);
+            }
+            _ => panic!("{error:?} {expected:?}"),
+        }
+    }
+
+    fn log(name: &str) -> (String, Anchor) {
+        let folder = Folder::new(name);
+        let log = folder.open(Options::default()).unwrap();
+        for conversation in [name, "c2"] {
+            log.append(Time(2), &withheld(conversation)).unwrap();
+        }
+        let head = log.end().get();
+        let id = log.id();
+        drop(log);
+        let text = std::fs::read_to_string(folder.log()).unwrap();
+        (text, Anchor { log: id, key: key().public(), head, after: 0 })
+    }
+
+    #[test]
+    fn a_log_that_lost_something_is_not_gone_on_with() {
+        let (text, anchor) = log("one");
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!((lines.len(), anchor.head.seq), (5, 3));
+        let known = |logs: &[Anchor]| Anchors { logs: logs.to_vec(), ..Anchors::default() };
+        let shared = |logs: &[Anchor]| Anchors { is_shared: true, ..known(logs) };
+        let one = known(&[anchor]);
+        // As it was; ahead of the database, as a process leaves it that was killed; with a head more.
+        check(&lines, &one, None);
+        check(&lines[..4], &one, None);
+        let earlier = Anchor { head: Head { seq: 2, hash: Hash::of(lines[2].as_bytes()) }, ..anchor };
+        check(&lines, &known(&[earlier]), None);
+        // Cut off, in each place.
+        for (count, there) in [(3, "it has 3 lines"), (2, "it has 2 lines"), (1, "it has 1 lines")] {
+            check(&lines[..count], &one, Some(there));
+            check(&lines[..count], &shared(&[anchor]), Some(there));
+        }
+        // Emptied; begun anew; cut off and written on by somebody who has the key.
+        check(&[], &one, Some("the log is missing that the database knows, up to line 4"));
+        check(&[], &shared(&[anchor]), Some("nothing stands here"));
+        let (other, _) = log("other");
+        let others: Vec<&str> = other.lines().collect();
+        check(&others[..2], &known(&[Anchor { log: Hash::NONE, ..anchor }]), Some("another log of 2 lines"));
+        let mut rewritten = lines[..2].to_vec();
+        rewritten.extend(&others[2..]);
+        check(&rewritten, &one, Some("the log is not the one that its database knows: line 4"));
+        // A database that knows nothing of a log in which something stands was deleted, unless it was there before it knew of logs.
+        check(&lines, &known(&[]), Some("the database does not know this log of 5 lines"));
+        check(&lines, &Anchors { is_upgraded: true, ..known(&[]) }, None);
+        check(&lines[..2], &known(&[]), None);
+        check(&[], &known(&[]), None);
+        // Another gateway of a shared database begins a log of its own, with a key of its own.
+        let foreign = Anchor { log: Hash::NONE, key: Key::of_seed([8; 32]).public(), ..anchor };
+        check(&[], &shared(&[foreign]), None);
+        check(&lines, &shared(&[foreign]), Some("the database does not know this log"));
+        check(&lines, &shared(&[foreign, anchor]), None);
+        check(&[], &known(&[foreign]), Some("nothing stands here"));
+    }
+}

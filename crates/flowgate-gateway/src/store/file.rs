@@ -1,0 +1,104 @@
+//! The file of a SQLite store: which process has it, who may read it, and whether it is the one that was there.
+//!
+//! The lock file stays when the gateway stops, and names the database. So a database that was deleted or replaced is noticed: with it
+//! goes what stores and clients are known to carry, and labels must not be forgotten silently.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{Read as _, Seek as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use super::StoreError;
+
+/// A store's file that is this process's.
+#[derive(Debug)]
+pub(super) struct Owned {
+    path: PathBuf,
+    lock: File,
+    /// The database that was here when the lock file was written.
+    named: String,
+}
+
+impl Owned {
+    /// Takes a file for this process alone, and makes it if there is none and none is missing.
+    pub(super) fn take(path: &Path) -> Result<Self, StoreError> {
+        let lock = lock_of(path);
+        let shown = lock.display().to_string();
+        let failed = |error| StoreError::Lock(shown.clone(), error);
+        let mut file =
+            private(OpenOptions::new().read(true).write(true).create(true)).open(&lock).map_err(failed)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(StoreError::Taken(shown)),
+            Err(TryLockError::Error(error)) => return Err(failed(error)),
+        }
+        let mut named = String::new();
+        std::io::Read::take(&mut file, 256).read_to_string(&mut named).map_err(failed)?;
+        let named = named.trim().to_owned();
+        if !named.is_empty() && !path.exists() {
+            return Err(StoreError::Gone(path.display().to_string()));
+        }
+        // SQLite gives the files beside it the same mode.
+        let made = private(OpenOptions::new().write(true).create(true)).open(path);
+        made.map_err(|error| StoreError::Lock(path.display().to_string(), error))?;
+        Ok(Self { path: path.to_owned(), lock: file, named })
+    }
+
+    /// Refuses another database than the one that was here.
+    pub(super) fn check(&self, database: &str) -> Result<(), StoreError> {
+        match self.named.as_str() {
+            "" => Ok(()),
+            named if named == database => Ok(()),
+            _ => Err(StoreError::Replaced(self.path.display().to_string())),
+        }
+    }
+
+    /// From now on this database is expected here.
+    pub(super) fn name(&self, database: &str) -> Result<(), StoreError> {
+        if self.named == database {
+            return Ok(());
+        }
+        let mut lock = &self.lock;
+        let written =
+            lock.rewind().and_then(|()| lock.set_len(0)).and_then(|()| lock.write_all(database.as_bytes()));
+        written.map_err(|error| StoreError::Lock(lock_of(&self.path).display().to_string(), error))
+    }
+}
+
+fn lock_of(path: &Path) -> PathBuf {
+    path.with_added_extension("lock")
+}
+
+/// Of a file that is made, only its owner can read and write it.
+fn private(options: &mut OpenOptions) -> OpenOptions {
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(options, 0o600);
+    options.clone()
+}
+
+/// Those of the files that hold conversations, or what was recorded of them, which others than their owner can read or write.
+pub(crate) fn open_to_others(paths: &[PathBuf]) -> Vec<&PathBuf> {
+    let is_open = |path: &&PathBuf| {
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt as _;
+            std::fs::metadata(path)
+                .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o077 != 0)
+        }
+        #[cfg(not(unix))]
+        {
+            let _ = path;
+            false
+        }
+    };
+    paths.iter().filter(is_open).collect()
+}
+
+/// The file of a database, and those beside it that hold parts of it.
+pub(crate) fn files(path: &Path) -> Vec<PathBuf> {
+    let beside = |end: &str| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(end);
+        PathBuf::from(name)
+    };
+    ["", "-wal", "-shm"].into_iter().map(beside).collect()
+}

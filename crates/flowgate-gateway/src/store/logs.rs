@@ -1,0 +1,162 @@
+//! What the database knows of audit logs: how far each has come, written in the transactions that keep turns and decisions.
+//!
+//! A log proves what is missing from it only against something else: a gateway whose log is behind its database is not started.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use sqlx::Row as _;
+
+use super::{Store, StoreError, Transaction, within};
+use crate::audit::{Anchor, Anchors, End, Hash, Head, Log, PublicKey};
+
+/// The log of this gateway.
+#[derive(Debug)]
+pub(crate) struct Watched {
+    id: String,
+    end: Arc<End>,
+    /// The number of the last line that the database knows.
+    kept: AtomicI64,
+}
+
+/// A conversation that the database has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Listed {
+    pub(crate) id: i64,
+    pub(crate) client: String,
+    pub(crate) name: String,
+    /// How many turns were kept.
+    pub(crate) turns: i64,
+}
+
+/// How far the log has come beyond what the database knows.
+#[derive(Debug, Clone)]
+pub(crate) struct Beyond {
+    pub(super) log: String,
+    pub(super) seq: i64,
+    pub(super) hash: String,
+}
+
+const UPDATE: &str = "UPDATE audit_logs SET seq = $1, hash = $2 WHERE log = $3 AND seq < $1";
+/// The same on the connection for turns.
+pub(super) const UPDATE_BESIDE: &str =
+    "UPDATE audit_logs SET seq = ?1, hash = ?2 WHERE log = ?3 AND seq < ?1";
+
+impl Store {
+    /// What the database knows of logs.
+    pub(crate) async fn anchors(&self) -> Result<Anchors, StoreError> {
+        within(async {
+            let identity = sqlx::query("SELECT id, began_empty FROM identity").fetch_one(&self.pool).await?;
+            let rows = sqlx::query("SELECT log, key, seq, hash, after FROM audit_logs ORDER BY log");
+            let mut logs = Vec::new();
+            for row in rows.fetch_all(&self.pool).await? {
+                let damaged = StoreError::Damaged("what it knows of an audit log");
+                let text = |index: usize| row.try_get::<String, _>(index);
+                let (log, key, hash) =
+                    (Hash::parse(&text(0)?), PublicKey::parse(&text(1)?), Hash::parse(&text(3)?));
+                let (Some(log), Some(key), Some(hash)) = (log, key, hash) else { return Err(damaged) };
+                let seq = u64::try_from(row.try_get::<i64, _>(2)?).map_err(|_| damaged)?;
+                logs.push(Anchor { log, key, head: Head { seq, hash }, after: row.try_get(4)? });
+            }
+            Ok(Anchors {
+                database: identity.try_get(0)?,
+                is_shared: self.is_shared,
+                is_upgraded: identity.try_get::<i64, _>(1)? == 0,
+                logs,
+            })
+        })
+        .await
+    }
+
+    /// Conversations with turns, as they are now.
+    pub(crate) async fn conversations(&self) -> Result<Vec<Listed>, StoreError> {
+        let sql = "SELECT id, client, name, MAX(number) FROM conversations \
+                   JOIN turns ON turns.conversation = conversations.id GROUP BY id, client, name ORDER BY id";
+        let rows = sqlx::query(sql).fetch_all(&self.pool).await?;
+        let listed = |row: &sqlx::any::AnyRow| {
+            Ok(Listed {
+                id: row.try_get(0)?,
+                client: row.try_get(1)?,
+                name: row.try_get(2)?,
+                turns: row.try_get::<i64, _>(3)?.saturating_add(1),
+            })
+        };
+        rows.iter().map(listed).collect()
+    }
+
+    /// From now on the database knows how far this log has come, and knows none any more in whose place it is. With `is_begun_anew`,
+    /// conversations that are there may have turns that the log has lost.
+    pub(crate) async fn watch(&self, log: &Log, is_begun_anew: bool) -> Result<(), StoreError> {
+        let (id, key, end) = (log.id().to_string(), log.key().to_string(), log.end());
+        let head = end.get();
+        within(async {
+            let mut tx = self.begin().await?;
+            // Where gateways share the database, others keep theirs, each with a key of its own.
+            let sql =
+                "DELETE FROM audit_logs WHERE (log <> $1 OR $4 = 1) AND (log = $1 OR key = $2 OR $3 = 0)";
+            let delete = sqlx::query(sql).bind(&id).bind(&key).bind(i64::from(self.is_shared));
+            let delete = delete.bind(i64::from(is_begun_anew));
+            delete.execute(&mut *tx).await?;
+            let sql = "INSERT INTO audit_logs (log, key, seq, hash, after) \
+                       SELECT $1, $2, $3, $4, COALESCE(MAX(id), 0) FROM conversations WHERE true \
+                       ON CONFLICT (log) DO UPDATE SET seq = $3, hash = $4";
+            let insert =
+                sqlx::query(sql).bind(&id).bind(&key).bind(number(head.seq)).bind(head.hash.to_string());
+            insert.execute(&mut *tx).await?;
+            Ok(tx.commit().await?)
+        })
+        .await?;
+        let kept = AtomicI64::new(number(head.seq));
+        self.log.set(Watched { id, end, kept }).map_err(|_| StoreError::Damaged("it watches a log already"))
+    }
+
+    /// How far the log has come beyond what the database knows.
+    pub(super) fn beyond(&self) -> Option<Beyond> {
+        let Watched { id, end, kept } = self.log.get()?;
+        let head = end.get();
+        let seq = number(head.seq);
+        (seq > kept.load(Ordering::Relaxed)).then(|| Beyond {
+            log: id.clone(),
+            seq,
+            hash: head.hash.to_string(),
+        })
+    }
+
+    /// The database knows this.
+    pub(super) fn note_known(&self, beyond: Option<&Beyond>) {
+        if let (Some(beyond), Some(watched)) = (beyond, self.log.get()) {
+            watched.kept.fetch_max(beyond.seq, Ordering::Relaxed);
+        }
+    }
+
+    /// Has the database know how far the log has come, if it does not.
+    pub(crate) async fn note_log(&self) -> Result<(), StoreError> {
+        let Some(beyond) = self.beyond() else { return Ok(()) };
+        within(async {
+            let mut tx = self.begin().await?;
+            update(&mut tx, &beyond).await?;
+            Ok(tx.commit().await?)
+        })
+        .await?;
+        self.note_known(Some(&beyond));
+        Ok(())
+    }
+}
+
+/// In this transaction, the database gets to know how far the log has come. What is recorded for it has to be recorded before.
+pub(crate) async fn keep_log(store: &Store, tx: &mut Transaction) -> Result<(), StoreError> {
+    match store.beyond() {
+        Some(beyond) => update(tx, &beyond).await,
+        None => Ok(()),
+    }
+}
+
+async fn update(tx: &mut Transaction, beyond: &Beyond) -> Result<(), StoreError> {
+    let Beyond { log, seq, hash } = beyond;
+    sqlx::query(UPDATE).bind(*seq).bind(hash).bind(log).execute(&mut **tx).await?;
+    Ok(())
+}
+
+fn number(seq: u64) -> i64 {
+    i64::try_from(seq).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,249 @@
+//! What a gateway does whose audit log, or whose database, has lost something.
+
+use std::fs::{self, File};
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+
+use flowgate_gateway::audit::{Expected, Hash, Head, Loss, Problem, Records, Summary, verify};
+use flowgate_gateway::model_routes::recheck::{Logged, Rechecked, known, recheck};
+use flowgate_gateway::recorder::accept_loss;
+
+use crate::FORMS;
+use crate::gateway::{Agent, Home, KEY, OTHER_KEY, POLICY, config};
+use crate::gullible;
+use crate::upstream::Upstream;
+
+const AUDIT: &str = "[audit]\nfile = \"audit.jsonl\"\n";
+
+/// A gateway has stopped in whose log eight conversations stand.
+fn home(upstream: &Upstream, audit: &str) -> Home {
+    let home = Home::new(&(config(&upstream.url, "chat-completions", "interactive = true") + audit), POLICY);
+    work(&home, 8);
+    home
+}
+
+fn work(home: &Home, conversations: usize) {
+    let gateway = home.start();
+    for number in 0..conversations {
+        let key = if number % 2 == 0 { KEY } else { OTHER_KEY };
+        Agent::new(&gateway, FORMS[number % 3].0, false, key).says("Mail the page to Bob.");
+    }
+    gateway.stop();
+}
+
+fn log(home: &Home) -> PathBuf {
+    home.folder().join("audit.jsonl")
+}
+
+fn lines(home: &Home) -> Vec<String> {
+    fs::read_to_string(log(home)).unwrap().lines().map(str::to_owned).collect()
+}
+
+fn write(home: &Home, lines: &[String]) {
+    fs::write(log(home), lines.iter().map(|line| format!("{line}\n")).collect::<String>()).unwrap();
+}
+
+/// What the log comes to when it is held against its database.
+fn verified(home: &Home) -> Result<Summary, Problem> {
+    let known = known(&home.read()).unwrap();
+    let expected = Expected { anchors: &known.anchors.logs, ..Expected::default() };
+    verify(&mut BufReader::new(File::open(log(home)).unwrap()), &expected, None)
+}
+
+fn rechecked(home: &Home) -> Rechecked {
+    let known = known(&home.read()).unwrap();
+    let mut logged = Logged::default();
+    logged.begin(Hash::of(lines(home)[0].as_bytes()));
+    for record in Records::new(BufReader::new(File::open(log(home)).unwrap()), None) {
+        logged.add(&record.unwrap());
+    }
+    recheck(home.read(), known, logged).unwrap()
+}
+
+fn refused(home: &Home) -> String {
+    let before = fs::read_to_string(log(home)).unwrap_or_default();
+    let error = home.try_start().err().unwrap_or_default();
+    assert_eq!(fs::read_to_string(log(home)).unwrap_or_default(), before, "a refused start writes nothing");
+    error
+}
+
+/// A log that was cut off, emptied, forged or removed is not gone on with, and does not verify, until somebody accepts the loss: that is
+/// recorded. One that is whole, or ahead of its database, is gone on with.
+#[test]
+fn a_log_behind_its_database_is_refused() {
+    let upstream = Upstream::new(gullible);
+    let home = home(&upstream, AUDIT);
+    let whole = lines(&home);
+    let summary = verified(&home).unwrap();
+    assert_eq!(summary.anchor.unwrap().head, summary.end, "the database knows the log to its end");
+    assert_eq!(rechecked(&home), Rechecked { same: 16, ..Rechecked::default() });
+
+    let forged = {
+        // Somebody who lacks the key writes on behind the first head.
+        let line = whole[4].replace("\"verdict\":\"permit\"", "\"verdict\":\"deny\"");
+        let previous = Hash::of(whole[1].as_bytes()).to_string();
+        let (seq, rest) = line.split_once(",\"time\"").unwrap();
+        let (head, tail) = rest.split_once("\"previous\":\"").unwrap();
+        let _ = seq;
+        format!("{{\"seq\":2,\"time\"{head}\"previous\":\"{previous}{}", &tail[64..])
+    };
+    let cut = |count: usize| whole[..count].to_vec();
+    let behind = "the log is behind its database";
+    let all = whole.len();
+    for (name, text, expected, at) in [
+        ("two lines", cut(2), behind, 2),
+        ("without its last lines", cut(all - 3), behind, all - 3),
+        ("without its last line", cut(all - 1), behind, all - 1),
+        ("with a forged line", [cut(2), vec![forged]].concat(), behind, 3),
+    ] {
+        write(&home, &text);
+        let problem = verified(&home).unwrap_err();
+        assert!(problem.to_string().contains("it was cut off"), "{name}: {problem}");
+        assert_eq!(problem.line, u64::try_from(at).unwrap(), "{name}");
+        let error = refused(&home);
+        assert!(error.contains(expected) && error.contains("flowgate audit accept-loss"), "{name}: {error}");
+    }
+    // What a head says is not enough: the verdicts of the database are missing as well.
+    write(&home, &cut(2));
+    let missing = rechecked(&home);
+    assert_eq!((missing.same, missing.differ.len()), (0, 8), "{missing:?}");
+    assert!(missing.differ[0].to_string().contains("`permit` for a call of read"), "{missing:?}");
+    // Emptied, and removed.
+    write(&home, &[]);
+    assert!(refused(&home).contains("nothing stands here"), "{}", refused(&home));
+    fs::remove_file(log(&home)).unwrap();
+    assert!(
+        home.try_start().err().unwrap().contains("the log is missing that the database knows, up to line")
+    );
+
+    // As it was, it is gone on with; and so it is when it is ahead of the database.
+    write(&home, &whole);
+    work(&home, 1);
+    assert_eq!(rechecked(&home).differ, []);
+
+    // Accepted, it is gone on with, and the log says what was lost.
+    let before = verified(&home).unwrap().end;
+    write(&home, &cut(2));
+    let loss = accept_loss(home.read(), "who has the key").unwrap().unwrap();
+    assert!(matches!(loss, Loss::Behind { known, lines: 2 } if known.head == before), "{loss:?}");
+    let said = lines(&home).into_iter().find(|line| line.contains("loss-accepted")).unwrap();
+    let Head { seq, hash } = before;
+    let fields = format!("\"line\":{},\"hash\":\"{hash}\",\"lines\":2}}", seq + 1);
+    assert!(said.contains("\"what\":\"log behind its database\"") && said.ends_with(&fields), "{said}");
+    assert_eq!(accept_loss(home.read(), "who has the key").unwrap(), None);
+    work(&home, 2);
+    verified(&home).unwrap();
+    assert_eq!(rechecked(&home), Rechecked { same: 4, ..Rechecked::default() });
+}
+
+/// What people decide and stop is known to the database as well, before any turn follows.
+#[test]
+fn a_decision_cannot_be_cut_off() {
+    use crate::approvals::Person;
+    let upstream = Upstream::new(gullible);
+    let audit = format!("[people.bob]\nkey-from = \"bob\"\nrole = \"admin\"\n{AUDIT}");
+    let home = home(&upstream, &audit);
+    let gateway = home.start();
+    let freeze = serde_json::json!({"kind": "tool", "what": "send", "frozen": true});
+    assert_eq!(Person(&gateway, "bob").post("/api/v1/freezes", &freeze).0, 200);
+    let text = lines(&home);
+    let known = known(&home.read()).unwrap();
+    let last = text.iter().position(|line| line.contains("kill-switch")).unwrap();
+    assert!(known.anchors.logs[0].head.seq >= u64::try_from(last).unwrap(), "{known:?}");
+    gateway.stop();
+    write(&home, &text[..last]);
+    assert!(refused(&home).contains("the log is behind its database"));
+}
+
+/// Moves a database, with what stands beside it; what was in its place is gone.
+fn moved(from: &Path, to: &Path) {
+    for end in ["", "-wal", "-shm"] {
+        let name = |path: &Path| PathBuf::from(format!("{}{end}", path.display()));
+        let _ = fs::remove_file(name(to));
+        let _ = fs::rename(name(from), name(to));
+    }
+}
+
+/// A database that is gone is noticed by the log, and by the lock file that stood with it.
+#[test]
+fn a_database_that_was_deleted_is_noticed() {
+    let upstream = Upstream::new(gullible);
+    let home = home(&upstream, AUDIT);
+    let Some(file) = home.file() else { return };
+    let aside = home.folder().join("aside.db");
+    moved(&file, &aside);
+    let marker = file.with_added_extension("lock");
+    let error = refused(&home);
+    assert!(error.contains("the database that was here is gone") && error.contains("remove"), "{error}");
+    assert!(!file.exists(), "none is made");
+    // Without the marker the log notices.
+    fs::remove_file(&marker).unwrap();
+    let error = refused(&home);
+    assert!(error.contains("the database does not know this log"), "{error}");
+    moved(&file, &home.folder().join("gone.db"));
+    // As it was, it is gone on with.
+    moved(&aside, &file);
+    work(&home, 1);
+    // Accepted, an empty one is gone on with, and the log says so.
+    moved(&file, &home.folder().join("gone.db"));
+    fs::remove_file(&marker).unwrap();
+    let loss = accept_loss(home.read(), "who has the key").unwrap();
+    assert!(matches!(loss, Some(Loss::Database { .. })), "{loss:?}");
+    assert!(lines(&home).iter().any(|line| line.contains("\"what\":\"database missing\"")));
+    work(&home, 1);
+    // Another database in its place is noticed too.
+    fs::remove_file(&marker).unwrap();
+    let other = Home::new(&config(&upstream.url, "chat-completions", "interactive = true"), POLICY);
+    work(&other, 1);
+    if let Some(other) = other.file() {
+        home.start().stop();
+        moved(&file, &aside);
+        moved(&other, &file);
+        assert!(refused(&home).contains("another database stands where"), "{}", refused(&home));
+        moved(&aside, &file);
+        home.start().stop();
+    }
+}
+
+/// A log that was switched on later says nothing of earlier turns, and that is no objection; what comes later is.
+#[test]
+fn a_log_that_was_begun_later_is_whole() {
+    let upstream = Upstream::new(gullible);
+    let mut home = Home::new(&config(&upstream.url, "chat-completions", "interactive = true"), POLICY);
+    home.edit("[store]\n", &format!("{AUDIT}[store]\n"));
+    home.edit(AUDIT, "");
+    work(&home, 2);
+    home.edit("[store]\n", &format!("{AUDIT}[store]\n"));
+    work(&home, 2);
+    verified(&home).unwrap();
+    assert_eq!(rechecked(&home), Rechecked { same: 4, ..Rechecked::default() });
+    let whole = lines(&home);
+    let until = whole.iter().position(|line| line.contains("judged")).unwrap();
+    write(&home, &whole[..until]);
+    assert_eq!(rechecked(&home).differ.len(), 2);
+}
+
+/// Only their owner reads the files of a store.
+#[test]
+#[cfg(unix)]
+fn files_of_a_store_are_private() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let upstream = Upstream::new(gullible);
+    let home = home(&upstream, AUDIT);
+    let Some(file) = home.file() else { return };
+    let gateway = home.start();
+    Agent::new(&gateway, FORMS[0].0, false, KEY).says("Mail the page to Bob.");
+    for end in ["db", "db-wal", "db-shm", "db.lock"] {
+        let path = file.with_extension(end);
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{}", path.display());
+    }
+    gateway.stop();
+    for (mode, is_told) in [(0o600, false), (0o640, true), (0o604, true)] {
+        fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+        let (gateway, lines) = home.start_with_log();
+        gateway.stop();
+        let told = lines.rest();
+        assert_eq!(told.contains("chmod 600") && told.contains("flowgate.db"), is_told, "{mode:o}: {told}");
+    }
+}
