@@ -144,7 +144,7 @@ fn a_decision_cannot_be_cut_off() {
     let audit = format!("[people.bob]\nkey-from = \"bob\"\nrole = \"admin\"\n{AUDIT}");
     let home = home(&upstream, &audit);
     let gateway = home.start();
-    let freeze = serde_json::json!({"kind": "tool", "what": "send", "frozen": true});
+    let freeze = serde_json::json!({"kind": "client", "what": "agent", "frozen": true});
     assert_eq!(Person(&gateway, "bob").post("/api/v1/freezes", &freeze).0, 200);
     let text = lines(&home);
     let known = known(&home.read()).unwrap();
