@@ -8,7 +8,6 @@ mod contents;
 mod crowded;
 mod gateway;
 mod kept;
-mod large;
 mod log;
 mod losses;
 mod mcp;
