@@ -144,7 +144,8 @@ impl ModelRoutes {
         let recorder = Recorder::open(audit.as_ref(), &clients, keys, &open).await?;
         open.accept()?;
         remark_open_files(&store.place, audit.as_ref(), &log);
-        let webhook = webhook.map(|(url, secret)| Webhook::new(url, secret.into_bytes())).transpose();
+        let webhook =
+            webhook.map(|(url, secret)| Webhook::new(url, secret.into_bytes(), log.clone())).transpose();
         let webhook = webhook.map_err(|_| StoreError::Damaged("no thread can be started for the webhook"))?;
         let people = People::new(people, &clients);
         let approvals = Approvals::new(

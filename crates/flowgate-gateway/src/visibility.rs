@@ -18,7 +18,7 @@ use flowgate_guard::{Offered, Words};
 use flowgate_lm::chat::{Message, Part};
 use serde_json::{Map, Value, json};
 
-use crate::log::{Event, Log, ascii};
+use crate::log::{Event, Limit, Log, ascii};
 use crate::model_routes::Client;
 
 /// The header by which a client asks what is hidden from its model, and its value.
@@ -40,6 +40,9 @@ pub struct Advice {
     /// What is hidden and why, and the line that would show it.
     pub text: String,
 }
+
+/// How many things the log says of one conversation: a client can have ever new tools.
+const MOST_EXPLAINED: usize = 1000;
 
 /// What of a conversation was explained already.
 #[derive(Debug, Default)]
@@ -136,9 +139,21 @@ pub(crate) fn log(
     let from = if conversation.length() < explained.items { 0 } else { explained.items.saturating_sub(1) };
     explained.items = conversation.length();
     for one in conversation.concealed(sender, from) {
-        if !explained.known.insert((one.what.clone(), one.cause)) {
+        let key = (one.what.clone(), one.cause);
+        if explained.known.contains(&key) {
             continue;
         }
+        if explained.known.len() >= MOST_EXPLAINED {
+            return log.limit(&Limit {
+                what: "hidden things that are told of one conversation",
+                effect: "what else is hidden in it is not told",
+                setting: "none; use the same tools in each turn",
+                most: u64::try_from(MOST_EXPLAINED).unwrap_or(u64::MAX),
+                client: &client.name,
+                conversation: Some(name),
+            });
+        }
+        explained.known.insert(key);
         let Advice { id, is_meant, text } = advice(&one, client);
         let mut fields = vec![("conversation", name.into()), ("what", kind(&one.what).into())];
         fields.extend(tool_of(&one.what).map(|tool| ("tool", client.name_of(tool).into())));

@@ -8,6 +8,7 @@ use hmac::{Hmac, Mac};
 use serde_json::{Value, json};
 use sha2::Sha256;
 
+use crate::log::{Event, Log};
 use crate::random;
 use crate::store::Question;
 
@@ -22,17 +23,19 @@ const PAUSES: [Duration; 3] = [Duration::from_millis(500), Duration::from_secs(4
 #[derive(Debug)]
 pub(crate) struct Webhook {
     messages: SyncSender<String>,
+    log: Log,
 }
 
 impl Webhook {
     /// Posts to `url` from now on, and signs with `secret`.
-    pub(crate) fn new(url: String, secret: Vec<u8>) -> std::io::Result<Self> {
+    pub(crate) fn new(url: String, secret: Vec<u8>, log: Log) -> std::io::Result<Self> {
         let (messages, waiting) = sync_channel(WAITING);
+        let told = log.clone();
         // Ends when the gateway does.
         std::thread::Builder::new()
             .name("webhook".to_owned())
-            .spawn(move || post(&url, &secret, &waiting))?;
-        Ok(Self { messages })
+            .spawn(move || post(&url, &secret, &waiting, &told))?;
+        Ok(Self { messages, log })
     }
 
     /// Tells that something happened to a question.
@@ -52,23 +55,37 @@ impl Webhook {
             "expires": question.expires,
             "decided_by": (!question.decided_by.is_empty()).then_some(&question.decided_by),
         });
-        let _ = self.messages.try_send(message.to_string());
+        if self.messages.try_send(message.to_string()).is_err() {
+            self.log.write(
+                Event::Failure,
+                "",
+                Vec::new(),
+                "the webhook is too slow: it was not told of a question",
+            );
+        }
     }
 }
 
-fn post(url: &str, secret: &[u8], messages: &Receiver<String>) {
+fn post(url: &str, secret: &[u8], messages: &Receiver<String>, log: &Log) {
     let timeout = Some(Duration::from_secs(10));
     let agent: ureq::Agent =
         ureq::Agent::config_builder().timeout_global(timeout).max_redirects(0).build().into();
     while let Ok(message) = messages.recv() {
+        let mut is_told = false;
         for pause in PAUSES {
             let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
             let request = agent.post(url).header("content-type", "application/json");
             let request = request.header(SIGNATURE, signature(secret, time, &message));
-            if request.send(&message).is_ok() {
+            is_told = request.send(&message).is_ok();
+            if is_told {
                 break;
             }
             std::thread::sleep(pause);
+        }
+        if !is_told {
+            let sentence =
+                "the webhook does not take what it is told of a question: look at webhook in [approvals]";
+            log.write(Event::Failure, "", Vec::new(), sentence);
         }
     }
 }

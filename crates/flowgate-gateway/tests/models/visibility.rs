@@ -342,3 +342,107 @@ fn the_header_tells_nothing_of_what_is_hidden() {
     }
     assert_eq!(expected, r#"{"system":[{"count":1,"advice":"pin"}]}"#);
 }
+
+/// Names of tools are the client's: whatever they are, the header stays short ASCII, no line is forged, and the log ends somewhere.
+#[test]
+fn odd_names_of_tools_forge_nothing_and_flood_nothing() {
+    let upstream = Upstream::new(|_| says("Done."));
+    let (before, rest) = POLICY.split_once("label tool as trusted if:\n    (tool: Tool)\n").unwrap();
+    let policy = format!("{before}{rest}");
+    let many: Vec<String> = (0..500).map(|number| format!("tool{number}")).collect();
+    let rows: [(Vec<String>, usize); 6] = [
+        (vec!["a\r\nx-flowgate-forged: 1".to_owned()], 1),
+        (vec!["\u{202e}evil\u{0}".to_owned(), "ключ".to_owned()], 2),
+        (vec!["x".repeat(60_000)], 1),
+        (vec!["\u{1f600}".repeat(200)], 1),
+        (vec!["a\" level=error \"".to_owned()], 1),
+        (many, 500),
+    ];
+    for (names, count) in rows {
+        let home = Home::new(&config(&upstream.url, "chat-completions", "interactive = true"), &policy);
+        let (gateway, lines) = home.start_with_log();
+        let tool = |name: &String| json!({"type": "function", "function": {"name": name, "parameters": {"type": "object"}}});
+        let tools: Vec<Value> = names.iter().map(tool).collect();
+        let body =
+            json!({"model": "double", "messages": [{"role": "user", "content": "Hello."}], "tools": tools});
+        let key = format!("Bearer {KEY}");
+        for turn in 0..3 {
+            let name = format!("c{turn}");
+            let headers = [
+                ("authorization", key.as_str()),
+                ("x-flowgate-conversation", name.as_str()),
+                ("x-flowgate-explain", "hidden"),
+            ];
+            let (status, told, answer) =
+                gateway.post_for("/v1/chat/completions", &headers, &body.to_string(), "x-flowgate-hidden");
+            // A name may be refused as such; what is answered is told.
+            let Some(told) = told else {
+                assert_eq!(status, 400, "{names:?} {answer}");
+                continue;
+            };
+            assert!(told.is_ascii() && told.len() < 16_000, "{}", told.len());
+            let told: Value = serde_json::from_str(&told).unwrap();
+            assert_eq!(told["tools"]["count"], count, "{told}");
+            assert!(told["tools"]["names"].as_array().unwrap().len() <= 20, "{told}");
+        }
+        gateway.stop();
+        let rest = lines.rest();
+        assert!(rest.is_ascii() && !rest.contains("\"level\":\"error\""), "{rest}");
+        // 100 in ten seconds for each client; a slow machine has more windows.
+        assert!(rest.lines().count() < 1000, "{}", rest.lines().count());
+        for line in rest.lines() {
+            serde_json::from_str::<Value>(line).unwrap();
+            assert!(line.len() < 3000, "{}", line.len());
+        }
+    }
+}
+
+/// A client with ever new tools is told of so many in one conversation, and then that there are more.
+#[test]
+fn what_is_told_of_one_conversation_is_bounded() {
+    let (before, rest) = POLICY.split_once("label tool as trusted if:\n    (tool: Tool)\n").unwrap();
+    let upstream = Upstream::new(|_| says("Done."));
+    let home = Home::new(
+        &config(&upstream.url, "chat-completions", "interactive = true"),
+        &format!("{before}{rest}"),
+    );
+    let (gateway, lines) = home.start_with_log();
+    let key = format!("Bearer {KEY}");
+    let mut chat = Vec::new();
+    for turn in 0..3 {
+        chat.push(json!({"role": "user", "content": "Hello."}));
+        let tools: Vec<Value> = (0..500)
+            .map(|number| json!({"type": "function", "function": {"name": format!("t{turn}x{number}"), "parameters": {"type": "object"}}}))
+            .collect();
+        let body = json!({"model": "double", "messages": chat, "tools": tools}).to_string();
+        let headers = [("authorization", key.as_str()), ("x-flowgate-conversation", "c1")];
+        assert_eq!(gateway.post("/v1/chat/completions", &headers, &body).0, 200);
+        chat.push(json!({"role": "assistant", "content": "Done."}));
+    }
+    gateway.stop();
+    assert!(lines.rest().contains("hidden things that are told of one conversation"));
+}
+
+/// A server of tools that does not answer is a line, with its name and without its words.
+#[test]
+fn a_server_that_fails_is_one_line() {
+    let (toml, policy) =
+        (block("README.md", "toml", "[clients.assistant]"), block("README.md", "python", "# mail.flow"));
+    let upstream = Upstream::new(obeys);
+    let server = Server::answering(|message| {
+        match message["method"].as_str() {
+        Some("tools/call") => ("application/json", "secret-word".to_owned()),
+        _ => ("application/json", json!({"jsonrpc": "2.0", "id": message["id"], "result": {"tools": [
+            {"name": "list_mails", "description": "Lists.", "inputSchema": {"type": "object"}}
+        ], "protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "double", "version": "1"}}}).to_string()),
+    }
+    });
+    let (gateway, mut lines, _) = documented(&toml, &policy, &upstream, &server);
+    let mut client = Client { gateway: &gateway, key: ASSISTANT, conversation: "c1", next: 0 };
+    client.begin("mail");
+    client.call("mail", "list_mails", &json!({}));
+    let line = lines.next("upstream");
+    assert_eq!((&line["server"], &line["client"]), (&"mail".into(), &"assistant".into()), "{line}");
+    gateway.stop();
+    assert!(!lines.rest().contains("secret-word"));
+}

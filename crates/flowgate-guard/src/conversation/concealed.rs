@@ -1,5 +1,7 @@
 //! What the lowest steps of a conversation are not shown, and why: for whoever runs it. It changes nothing.
 
+use std::cell::OnceCell;
+
 use flowgate::label::Label;
 use flowgate::monitor::Monitor;
 use flowgate::trace::{Body, Entry, Event, EventId, Message, Tool};
@@ -74,14 +76,14 @@ impl Conversation {
                 None => found.push(concealed),
             }
         };
-        let mut probe = Probe { known: Vec::new(), left: MOST_PROBED };
+        let mut probe = Probe::new(self);
         for item in self.items.iter().skip(from) {
             match item {
                 Item::Said(id) | Item::Sent(id) => {
                     self.message_concealed(client, *id, &mut probe).into_iter().for_each(&mut add);
                 }
                 Item::Step(step) => step.calls.iter().for_each(|made| {
-                    self.answer_concealed(&made.answer).into_iter().for_each(&mut add);
+                    self.answer_concealed(&made.answer, &probe).into_iter().for_each(&mut add);
                 }),
             }
         }
@@ -89,7 +91,7 @@ impl Conversation {
             if !label.flows_to(&self.base) {
                 let is_labelled = self.monitor.labels_description(tool);
                 let cause = if is_labelled { Cause::Labelled } else { Cause::Unlabelled };
-                add(self.hidden(Subject::Tool(tool.clone()), cause, true, &label));
+                add(self.hidden(Subject::Tool(tool.clone()), cause, true, &label, &probe));
             }
         }
         found
@@ -100,16 +102,21 @@ impl Conversation {
         self.items.len()
     }
 
-    fn hidden(&self, what: Subject, cause: Cause, is_whole: bool, label: &Label) -> Concealed {
-        // The strictest tool on offer bounds what the lowest steps may depend on.
-        let is_bound = |tool: &&Tool| !label.flows_to(&self.monitor.strictest([*tool]));
-        let because_of = self.catalogue.tools().find(is_bound).cloned();
+    fn hidden(
+        &self,
+        what: Subject,
+        cause: Cause,
+        is_whole: bool,
+        label: &Label,
+        probe: &Probe<'_>,
+    ) -> Concealed {
+        let because_of = probe.bound_by(label);
         let is_required = because_of.as_ref().is_none_or(|tool| self.monitor.requires_of(tool));
         let carries = self.monitor.excess(label, &self.base);
         Concealed { what, cause, is_whole, carries, because_of, is_required, count: 1 }
     }
 
-    fn message_concealed(&self, client: &Client, id: EventId, probe: &mut Probe) -> Option<Concealed> {
+    fn message_concealed(&self, client: &Client, id: EventId, probe: &mut Probe<'_>) -> Option<Concealed> {
         let event = self.monitor.trace().event(id).filter(|event| !event.label.flows_to(&self.base))?;
         let Body::Message(message) = &event.body else { return None };
         let what = match message.role.as_str() {
@@ -120,11 +127,11 @@ impl Conversation {
         let is_whole = self.is_whole(event);
         let text = message.content.as_str().unwrap_or_default();
         let is_pinned = client.pinned.iter().any(|form| form.holes(text).is_some());
-        let by_policy = probe.label(&self.monitor, message);
+        let by_policy = probe.label(message);
         let cause = match what {
+            Subject::Past => Cause::Unknown,
             _ if !by_policy.flows_to(&self.base) && self.monitor.labels_messages() => Cause::Labelled,
             _ if !by_policy.flows_to(&self.base) => Cause::Unlabelled,
-            Subject::Past => Cause::Unknown,
             Subject::System if is_whole && !is_pinned => Cause::NotPinned,
             Subject::User if is_whole && !is_pinned && !client.is_interactive => Cause::NotInteractive,
             Subject::System => Cause::Hole,
@@ -132,10 +139,10 @@ impl Conversation {
             _ if is_whole && event.label == self.monitor.policy().space().top() => Cause::Unknown,
             _ => Cause::Repeated,
         };
-        Some(self.hidden(what, cause, is_whole, &event.label))
+        Some(self.hidden(what, cause, is_whole, &event.label, probe))
     }
 
-    fn answer_concealed(&self, answer: &Answer) -> Option<Concealed> {
+    fn answer_concealed(&self, answer: &Answer, probe: &Probe<'_>) -> Option<Concealed> {
         let (tool, label, is_whole) = match answer {
             Answer::Output(id) => {
                 let event = self.monitor.trace().event(*id)?;
@@ -152,7 +159,7 @@ impl Conversation {
             false if !self.monitor.policy().has_permissive_default() => Cause::Unlabelled,
             _ => Cause::Labelled,
         };
-        Some(self.hidden(Subject::Answer(tool.clone()), cause, is_whole, &label))
+        Some(self.hidden(Subject::Answer(tool.clone()), cause, is_whole, &label, probe))
     }
 
     /// Whether nothing of an event's content is shown.
@@ -170,26 +177,43 @@ impl Conversation {
 /// How many messages are labelled anew for one report.
 const MOST_PROBED: usize = 32;
 
-/// What the policy alone says of messages, whoever sends them.
-struct Probe {
-    /// Roles, and the label of a message of each.
+/// What is asked of the policy for one report.
+struct Probe<'c> {
+    conversation: &'c Conversation,
+    /// Roles, and the label that the policy alone gives a message of each, whoever sends it.
     known: Vec<(String, Label)>,
     /// How many messages may still be labelled; then one of the same role speaks for the others.
     left: usize,
+    /// What each tool on offer takes.
+    bounds: OnceCell<Vec<(&'c Tool, Label)>>,
 }
 
-impl Probe {
-    fn label(&mut self, monitor: &Monitor, message: &Message) -> Label {
+impl<'c> Probe<'c> {
+    fn new(conversation: &'c Conversation) -> Self {
+        Self { conversation, known: Vec::new(), left: MOST_PROBED, bounds: OnceCell::new() }
+    }
+
+    /// The first tool on offer that does not take a label: the strictest tools bound what the lowest steps may depend on.
+    fn bound_by(&self, label: &Label) -> Option<Tool> {
+        let Conversation { monitor, catalogue, .. } = self.conversation;
+        let bounds = self
+            .bounds
+            .get_or_init(|| catalogue.tools().map(|tool| (tool, monitor.strictest([tool]))).collect());
+        let found = bounds.iter().find(|(_, most)| !label.flows_to(most));
+        found.map(|(tool, _)| (*tool).clone())
+    }
+
+    fn label(&mut self, message: &Message) -> Label {
         let known = self.known.iter().find(|(role, _)| *role == message.role);
         if let Some((_, label)) = known.filter(|_| self.left == 0) {
             return *label;
         }
         self.left = self.left.saturating_sub(1);
-        let mut fresh = Monitor::new(monitor.shared_policy());
+        let mut fresh = Monitor::new(self.conversation.monitor.shared_policy());
         let probed = Message { role: message.role.clone(), content: short(&message.content) };
         let pushed = fresh.push(Entry::from(Body::Message(probed)));
         let label = pushed.ok().and_then(|(id, _)| fresh.trace().event(id).map(|event| event.label));
-        let label = label.unwrap_or_else(|| monitor.policy().space().top());
+        let label = label.unwrap_or_else(|| fresh.policy().space().top());
         self.known.retain(|(role, _)| *role != message.role);
         self.known.push((message.role.clone(), label));
         label

@@ -4,6 +4,7 @@
 
 mod ambiguous;
 mod attacks;
+mod concealed;
 mod handed;
 mod histories;
 mod links;

@@ -401,6 +401,10 @@ impl<'e> Exchange<'e> {
         // Whoever still waits for an answer gets none.
         if !is_answered {
             let why = problem.unwrap_or("the server does not answer").to_owned();
+            let Request { client, server, conversation, .. } = self.request;
+            let fields =
+                vec![("conversation", conversation.as_str().into()), ("server", server.name.as_str().into())];
+            routes.log.write(log::Event::Upstream, &client.spec.name, fields, &why);
             all.extend(self.put(Told::Failed { id: id.clone(), why })?);
         }
         Ok(all)
