@@ -315,7 +315,7 @@ impl ModelRoutes {
         let stream = Outgoing::new(received.api, head, asked.usage, found.name(), parts);
         let mut stream = asked.stream.then_some(stream);
         let done =
-            self.guarded(received, found.name(), &mut held, (asked, chat), waiting, &mut stream, report);
+            self.guarded(received, found.name(), &mut held, (asked, chat), waiting, (&mut stream, report));
         // What goes out must be known, whatever happens next.
         let events = held.get().map(|session| std::mem::take(&mut session.events)).unwrap_or_default();
         let kept = match self.recorder.record_without(&events, received.key.as_deref()) {
@@ -363,8 +363,7 @@ impl ModelRoutes {
         held: &mut Held<'_>,
         (asked, chat): (&Arc<Asked>, &Chat<'_>),
         waiting: &Waiting,
-        stream: &mut Option<Outgoing>,
-        report: &mut Report,
+        (stream, report): (&mut Option<Outgoing>, &mut Report),
     ) -> Result<Completion, turn::Failure> {
         let Some(session) = held.get() else {
             let message = "the conversation is not there";

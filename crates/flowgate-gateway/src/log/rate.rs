@@ -72,7 +72,7 @@ impl Rates {
         self.0 = open;
         let over: BTreeMap<Kind, Window> = over;
         let suppressed = |((event, client, setting), window): (Kind, Window)| {
-            (window.suppressed > 0).then(|| Suppressed { event, client, setting, count: window.suppressed })
+            (window.suppressed > 0).then_some(Suppressed { event, client, setting, count: window.suppressed })
         };
         over.into_iter().filter_map(suppressed).collect()
     }
