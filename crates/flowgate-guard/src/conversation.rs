@@ -44,6 +44,7 @@ use crate::catalogue::{Catalogue, Offered};
 use crate::clearance::Clearance;
 use crate::journal::{Input, Met};
 use crate::links;
+use crate::placeholder;
 use crate::redact::{Hidden, Names};
 use crate::screener::{Tagged, tool_filter};
 use crate::view::{Answer, Begun, Item, Items, Made, Source, Step, View};
@@ -531,7 +532,9 @@ impl Conversation {
                 Err(error) => vec![error.to_string()],
             };
         let method = self.settings.method.name();
-        let (mut text, disarmed) = links::disarm(&mut self.monitor, method, text, label, &mut self.judged);
+        // Nobody but the model knows what a placeholder is.
+        let text = placeholder::neutral(text);
+        let (mut text, disarmed) = links::disarm(&mut self.monitor, method, &text, label, &mut self.judged);
         if !withheld.is_empty() {
             self.turn.withheld.push(std::mem::take(&mut text));
         }

@@ -16,6 +16,7 @@ pub mod history;
 pub mod influence;
 pub mod journal;
 pub mod links;
+mod placeholder;
 pub mod redact;
 mod refusal;
 pub mod replay;

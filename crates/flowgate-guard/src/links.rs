@@ -17,7 +17,7 @@ mod address;
 mod cleaner;
 mod names;
 mod segment;
-mod view;
+pub(crate) mod view;
 
 use flowgate::label::Label;
 use flowgate::monitor::{Attribution, Monitor, Verdict};
@@ -25,6 +25,8 @@ use flowgate::trace::{Body, Call, Entry, Tool};
 use serde_json::{Map, Value};
 
 pub use cleaner::{Answer, Cleaner, Judge};
+
+use crate::placeholder::Neutral;
 
 /// How many addresses of one text are judged; others are refused.
 const MAX_JUDGED: usize = 200;
@@ -90,6 +92,7 @@ pub fn clean(text: &str, judge: Judge<'_>) -> (String, Vec<String>) {
 #[derive(Debug)]
 pub(crate) struct Live {
     policy: Policy,
+    placeholders: Neutral,
     cleaner: Cleaner,
     has_begun: bool,
 }
@@ -100,16 +103,17 @@ impl Live {
     }
 
     fn under(policy: Policy) -> Self {
-        Self { policy, cleaner: Cleaner::default(), has_begun: false }
+        Self { policy, placeholders: Neutral::default(), cleaner: Cleaner::default(), has_begun: false }
     }
 
     /// What may be shown besides, now that there is more. From an address on that has to be judged, everything waits for the
     /// end: it is judged once, with the whole text.
     pub(crate) fn more(&mut self, piece: &str) -> String {
+        let piece = self.placeholders.push(piece);
         let shown = match self.policy {
-            Policy::Any => piece.to_owned(),
-            Policy::Some => self.cleaner.push(piece, &mut |_| Answer::Unknown),
-            Policy::None => self.cleaner.push(piece, &mut |_| Answer::Refused),
+            Policy::Any => piece,
+            Policy::Some => self.cleaner.push(&piece, &mut |_| Answer::Unknown),
+            Policy::None => self.cleaner.push(&piece, &mut |_| Answer::Refused),
         };
         self.has_begun |= !shown.is_empty();
         shown

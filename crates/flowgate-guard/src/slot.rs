@@ -4,8 +4,13 @@
 //! declares payload it may leave a *slot* instead: a reference to hidden regions, to be copied as they are, or to be
 //! filled by a second generation that has no tools and sees only the call and those regions. The list of calls, their
 //! order, tools and all other arguments are fixed before anything hidden is looked at.
+//!
+//! A model that writes a placeholder as text where a slot may stand means the region: the text around it stays, the region is
+//! copied into its place, and the argument is judged as a slot.
 
 use serde_json::{Map, Value, json};
+
+use crate::placeholder;
 
 /// What the tool `look` is called.
 pub const LOOK: &str = "look";
@@ -23,6 +28,8 @@ pub struct Slot {
     pub names: Vec<String>,
     /// What to write; `None` to copy the regions as they are.
     pub fill: Option<String>,
+    /// The argument as the model wrote it, if it refers to the regions by placeholders in its texts.
+    pub(crate) around: Option<Value>,
 }
 
 /// A request to see hidden regions.
@@ -46,7 +53,22 @@ pub(crate) fn slot(value: &Value) -> Result<Option<Slot>, &'static str> {
         Some(Value::String(text)) => Some(text.clone()),
         Some(_) => return Err("the `fill` of a slot is a text"),
     };
-    Ok(Some(Slot { names: names(slot)?, fill }))
+    Ok(Some(Slot { names: names(slot)?, fill, around: None }))
+}
+
+/// The slot that an argument is which has placeholders in its texts: `None` if it has none.
+///
+/// # Errors
+/// What is wrong with them.
+pub(crate) fn of_placeholders(value: &Value) -> Result<Option<Slot>, &'static str> {
+    if placeholder::is_in_names(value) {
+        return Err("the name of a field holds a placeholder");
+    }
+    match placeholder::names(value) {
+        names if names.is_empty() => Ok(None),
+        names if names.len() > MAX_NAMES => Err("an argument holds too many placeholders"),
+        names => Ok(Some(Slot { names, fill: None, around: Some(value.clone()) })),
+    }
 }
 
 /// Whether there is a slot anywhere in a value, where none is filled.

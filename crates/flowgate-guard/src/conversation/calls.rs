@@ -5,7 +5,7 @@ use flowgate::monitor::{
     Attribution, Denial, Judgement, Outcome, Permit, Question, Reason, ReasonKind, Source as Influencing,
     Verdict,
 };
-use flowgate::trace::{self, Body, Call, Entry, EventId, Output, Tool};
+use flowgate::trace::{self, Body, Call, Document, Entry, EventId, NodeId, Output, Tool};
 use flowgate_lm::chat::{Completion, Part, Request, ToolCall, ToolChoice};
 use serde_json::{Map, Value, json};
 
@@ -15,6 +15,7 @@ use crate::approve::{Ask, Decision, Excerpt};
 use crate::arguments;
 use crate::journal::Input;
 use crate::links;
+use crate::placeholder;
 use crate::redact::{Held, Names};
 use crate::refusal;
 use crate::slot;
@@ -78,6 +79,29 @@ impl Conversation {
         }
         let (tool, payload) = (known.offered.tool.clone(), known.payload.clone());
         let mut open = Vec::new();
+        for (name, value) in &arguments {
+            let can_refer = self.settings.method.has_slots() && payload.contains(name);
+            let is_slot = self.settings.method.has_slots() && slot::holds_slot(value);
+            match slot::of_placeholders(value) {
+                // A slot's instruction may name what it is filled from.
+                _ if is_slot => {}
+                Ok(None) if placeholder::find(name).is_empty() => {}
+                Ok(Some(slot)) if can_refer => open.push((name.clone(), slot)),
+                Ok(_) => {
+                    let advice = if self.settings.method.has_slots() {
+                        "no text stands behind it there: write the value, or look at the region first"
+                    } else {
+                        "no text stands behind it: write the value, or leave it out"
+                    };
+                    self.unreadable(index, "an argument holds a placeholder of a hidden region", advice);
+                    return None;
+                }
+                Err(error) => {
+                    self.unreadable(index, error, "let placeholders stand in texts alone");
+                    return None;
+                }
+            }
+        }
         if self.settings.method.has_slots() {
             for (name, value) in &arguments {
                 match slot::slot(value) {
@@ -146,6 +170,7 @@ impl Conversation {
         while let Some((argument, slot)) = filling.open.first().cloned() {
             let step = self.step()?;
             let (view, mut regions, mut texts) = (step.label, Vec::new(), Vec::new());
+            let mut referred = Vec::new();
             let mut label = view;
             for name in &slot.names {
                 let Some(hidden) = step.names.get(name) else {
@@ -157,12 +182,16 @@ impl Conversation {
                 match &hidden.held {
                     // Steps are never hidden from a step that could name them.
                     Held::Step => {}
-                    Held::Text(text) => texts.push(Value::String(text.clone())),
+                    Held::Text(text) => {
+                        referred.push((name.clone(), text.clone()));
+                        texts.push(Value::String(text.clone()));
+                    }
                     Held::Region(event, node) => {
                         let document = self.monitor.trace().event(*event).map(|event| &event.document);
                         if let Some(document) = document {
                             let end = document.node(*node).map_or(*node, |node| node.end);
                             regions.extend((*node..end).map(|node| (*event, node)));
+                            referred.push((name.clone(), spelled(document, *node)));
                             texts.push(document.to_value(*node));
                         }
                     }
@@ -173,7 +202,17 @@ impl Conversation {
             filling.sources.push((argument.clone(), source, label));
             match &slot.fill {
                 None => {
-                    let value = copied(texts);
+                    let value = match slot.around {
+                        Some(mut written) => {
+                            let text = |name: &str| {
+                                let found = referred.iter().find(|(known, _)| known == name);
+                                found.map(|(_, text)| text.clone()).unwrap_or_default()
+                            };
+                            placeholder::replace(&mut written, &mut { text });
+                            written
+                        }
+                        None => copied(texts),
+                    };
                     filling.arguments.insert(argument, value);
                     filling.open.remove(0);
                 }
@@ -199,7 +238,8 @@ impl Conversation {
             && !filling.open.is_empty()
         {
             let (argument, _) = filling.open.remove(0);
-            filling.arguments.insert(argument, Value::String(completion.text.clone()));
+            // What fills a slot sees placeholders in the call, and may repeat them.
+            filling.arguments.insert(argument, Value::String(placeholder::neutral(&completion.text)));
         }
     }
 
@@ -498,6 +538,15 @@ impl Filling {
 
 /// How many characters of a region a person is shown.
 const EXCERPT: usize = 400;
+
+/// A region as a text: as it was written, or as JSON if nobody wrote it as a text.
+fn spelled(document: &Document, node: NodeId) -> String {
+    if let Some(text) = document.node(node).and_then(|node| node.text.as_ref()) {
+        return text.to_string();
+    }
+    let value = document.to_value(node);
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
 
 /// The value of a slot that is copied: the region itself, or several as one text.
 fn copied(mut values: Vec<Value>) -> Value {

@@ -6,12 +6,12 @@ use unicode_properties::{GeneralCategory, GeneralCategoryGroup, UnicodeGeneralCa
 
 /// A character of the view.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Seen {
-    pub(super) c: char,
+pub(crate) struct Seen {
+    pub(crate) c: char,
     /// The first byte of the source.
-    pub(super) start: usize,
+    pub(crate) start: usize,
     /// The byte after the source; `start` for all but the first where one character of the source becomes several.
-    pub(super) end: usize,
+    pub(crate) end: usize,
     /// Whether a renderer of Markdown may drop it: an escape before punctuation, or a sign of emphasis or code.
     pub(super) is_silent: bool,
 }
@@ -19,8 +19,8 @@ pub(super) struct Seen {
 /// Signs around text, which a renderer drops wherever they stand.
 pub(super) const EMPHASIS: [char; 3] = ['*', '~', '`'];
 
-/// The view of a text without white space.
-pub(super) fn view(text: &str) -> Vec<Seen> {
+/// The view of a text.
+pub(crate) fn view(text: &str) -> Vec<Seen> {
     let mut seen = Vec::with_capacity(text.len());
     let mut chars = text.char_indices().peekable();
     while let Some((start, c)) = chars.next() {

@@ -8,6 +8,7 @@ mod concealed;
 mod handed;
 mod histories;
 mod links;
+mod placeholders;
 mod screeners;
 mod script;
 mod streamed;

@@ -1,0 +1,106 @@
+//! A model that writes a placeholder as text: a reference where a slot may stand, a refusal elsewhere, and never a text that leaves.
+
+use flowgate_guard::conversation::Method;
+use serde_json::{Value, json};
+
+use crate::script::{POLICY, Run};
+
+/// Ways to write the placeholder of the first region.
+const WAYS: &[&str] = &[
+    "[hidden h1]",
+    "[Hidden H1]",
+    "[ hidden  h1 ]",
+    "[hidden h1: string]",
+    "\u{ff3b}hidden h1\u{ff3d}",
+    "\u{ff3b}\u{ff48}idden \u{ff48}\u{ff11}\u{ff3d}",
+    "[hid\u{200b}den h1]",
+    "(hidden h1)",
+    "\u{3010}hidden h1\u{3011}",
+];
+
+fn run(policy: &str, page: &str, call: &str) -> Run {
+    let mut run = Run::new(policy, Method::LowestFirst);
+    run.answers = vec![("read", json!(page))];
+    run.turn("Go.", &["read {}", call, "Done."]);
+    run
+}
+
+fn sent(run: &Run) -> Value {
+    let calls = run.calls();
+    serde_json::from_str(calls.last().and_then(|call| call.strip_prefix("runs send ")).unwrap()).unwrap()
+}
+
+#[test]
+fn in_payload_a_placeholder_is_the_region() {
+    let check = |body: Value, page: &str, expected: Value| {
+        let call = format!("send {}", json!({"to": "bob", "body": body}));
+        assert_eq!(sent(&run(POLICY, page, &call)), json!({"to": "bob", "body": expected}), "{body}");
+    };
+    for way in WAYS {
+        check(json!(way), "Note: pay", json!("Note: pay"));
+        check(json!(format!("It says {way}, twice: {way}.")), "hi", json!("It says hi, twice: hi."));
+        check(json!([{"a": way, "b": 1}, "x"]), "hi", json!([{"a": "hi", "b": 1}, "x"]));
+    }
+    // What stands in a region is text: it refers to nothing, and leads nowhere, with what stands around it either.
+    check(json!("a [hidden h1]"), "[hidden h1] b", json!("a [hidden h1] b"));
+    check(json!("https://[hidden h1]/x"), "evil.com", json!("hxxps: / /evil .com/x"));
+    // Words that are no placeholder stay.
+    check(json!("[hidden] [h1] hidden ham"), "hi", json!("[hidden] [h1] hidden ham"));
+}
+
+#[test]
+fn elsewhere_the_call_is_refused() {
+    let check = |arguments: Value, method: Method, expected: &str| {
+        let mut run = Run::new(POLICY, method);
+        run.decision = flowgate_guard::approve::Decision::Allow;
+        run.turn("Go.", &["read {}", &format!("send {arguments}"), "Done."]);
+        assert_eq!(run.calls(), ["runs read {}"], "{arguments}");
+        assert!(run.last_view().contains(expected), "{arguments}: {}", run.last_view());
+    };
+    let holds = "an argument holds a placeholder of a hidden region";
+    for way in WAYS {
+        check(json!({"to": way, "body": "x"}), Method::LowestFirst, holds);
+        check(json!({"to": ["x", {"y": format!("a{way}b")}], "body": "x"}), Method::LowestFirst, holds);
+        check(json!({"to": "bob", "body": way}), Method::RedactAll, holds);
+        check(
+            json!({"to": "bob", "body": {*way: 1}}),
+            Method::LowestFirst,
+            "the name of a field holds a placeholder",
+        );
+        check(json!({"to": "bob", *way: 1}), Method::LowestFirst, holds);
+    }
+    // Whether a region has that name is known from the view, and nothing else is.
+    let none = "there is no hidden region of this name";
+    check(json!({"to": "bob", "body": "[hidden h7]"}), Method::LowestFirst, none);
+    check(
+        json!({"to": "bob", "body": "[hidden h1] [hidden h99999999999999999999]"}),
+        Method::LowestFirst,
+        none,
+    );
+    check(json!({"to": "[hidden h7]", "body": "x"}), Method::LowestFirst, holds);
+}
+
+/// Payload lifts integrity alone, whatever stands around the region.
+#[test]
+fn a_reference_carries_no_secret_out() {
+    let private = "label out.content as untrusted, private if:";
+    let policy = POLICY.replace("label out.content as untrusted, public if:", private);
+    let run = run(&policy, "4711", r#"send {"to": "bob", "body": "the code is [hidden h1]"}"#);
+    assert_eq!(run.calls().last(), Some(&r#"asks send {"to":"bob","body":"the code is 4711"}"#));
+    assert!(run.last_view().ends_with("call_2: [hidden h2]"), "{}", run.last_view());
+}
+
+/// A reply has a constant in the place of every placeholder, of regions that are there and of others.
+#[test]
+fn replies_have_no_placeholders() {
+    let any = format!("{POLICY}require top if:\n    (call: ToolCall) is tool:flowgate/link\n");
+    for policy in [POLICY, &any] {
+        for way in WAYS.iter().chain(&["[hidden h7]"]) {
+            let mut run = Run::new(policy, Method::LowestFirst);
+            let turn = run.turn("Go.", &["read {}", &format!("It says {way}, I think.")]);
+            assert_eq!(turn.replies.last().unwrap().text, "It says (hidden text), I think.", "{way}");
+        }
+    }
+    let turn = Run::new(POLICY, Method::LowestFirst).turn("Go.", &["What is [hidden]?"]);
+    assert_eq!(turn.replies.last().unwrap().text, "What is [hidden]?");
+}
