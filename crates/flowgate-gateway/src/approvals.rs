@@ -6,6 +6,7 @@
 //!
 //! * `people`: who may see, decide and stop. * `known`: what can be stopped. * `routes`: how they do it. * `webhook`: how they hear of it.
 
+pub(crate) mod clearance;
 pub(crate) mod known;
 pub(crate) mod people;
 pub(crate) mod routes;

@@ -36,6 +36,7 @@ mod reply;
 pub mod server;
 mod service;
 mod stalled;
+mod status;
 pub mod store;
 pub mod visibility;
 mod workers;

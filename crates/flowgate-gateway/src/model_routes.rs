@@ -328,10 +328,15 @@ impl ModelRoutes {
         drop(held);
         let done = done.and_then(|completion| kept.map(|()| completion));
         match (done, stream) {
-            (Ok(completion), Some(mut stream)) => Ok(stream.finish(&completion)),
+            (Ok(completion), Some(mut stream)) => Ok(stream.finish(&completion, report.waits.as_ref())),
             (Ok(completion), None) => {
-                let body = received.api.encode_response(&completion, head);
+                let mut body = received.api.encode_response(&completion, head);
+                report.waits.iter().for_each(|waits| waits.in_body(&mut body));
                 let reply = Reply::json(StatusCode::OK, &body).named(CONVERSATION, found.name());
+                let reply = match &report.waits {
+                    Some(waits) => waits.of_reply(reply),
+                    None => reply,
+                };
                 Ok(Some(match &report.explained {
                     Some(told) => reply.named(ANSWER, told),
                     None => reply,

@@ -1,6 +1,12 @@
 //! Who may see, decide and stop.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use axum::http::{HeaderMap, header};
+use flowgate::policy::Policy;
+
+use super::clearance::Clearance;
 
 use crate::model_routes::{Client, Secret};
 
@@ -40,6 +46,8 @@ pub struct Person {
     pub role: Role,
     /// Whose questions; all, if none is named.
     pub tenants: Vec<String>,
+    /// What the person may read.
+    pub may_read: Clearance,
 }
 
 impl Person {
@@ -60,12 +68,20 @@ pub(crate) struct People {
     people: Vec<Person>,
     /// The name of a client and that of the person for whom it asks.
     owners: Vec<(String, String)>,
+    /// The policies of clients.
+    policies: BTreeMap<String, Arc<Policy>>,
 }
 
 impl People {
     pub(crate) fn new(people: Vec<Person>, clients: &[Client]) -> Self {
         let owner = |client: &Client| Some((client.name.clone(), client.owner.clone()?));
-        Self { people, owners: clients.iter().filter_map(owner).collect() }
+        let policies = clients.iter().map(|client| (client.name.clone(), Arc::clone(&client.policy)));
+        Self { people, owners: clients.iter().filter_map(owner).collect(), policies: policies.collect() }
+    }
+
+    /// The policy of a client.
+    pub(crate) fn policy(&self, client: &str) -> Option<&Arc<Policy>> {
+        self.policies.get(client)
     }
 
     /// Whether anybody may decide questions of a client.
@@ -105,7 +121,8 @@ mod tests {
     fn roles_tenants_and_owners() {
         let check = |role: Role, tenants: &[&str], owner: Option<&str>, expected: (bool, bool)| {
             let tenants = tenants.iter().map(|tenant| (*tenant).to_owned()).collect();
-            let person = Person { name: "ann".to_owned(), key: Secret::new("k"), role, tenants };
+            let (name, key, may_read) = ("ann".to_owned(), Secret::new("k"), Clearance::default());
+            let person = Person { name, key, role, tenants, may_read };
             assert_eq!((person.sees("mail"), person.decides_for("mail", owner)), expected, "{role:?}");
         };
         check(Role::Viewer, &[], None, (true, false));

@@ -17,7 +17,7 @@ use crate::audit::{self, Answer, Event, Forget};
 use crate::model_routes::Waiting;
 use crate::model_routes::stream::{self, Part};
 use crate::reply::Reply;
-use crate::store::{OWN, Question, State, StoreError, Undecided};
+use crate::store::{Question, State, StoreError, Undecided};
 
 /// Questions of one answer, for each tenant of the person.
 const MOST: i64 = 200;
@@ -160,6 +160,10 @@ impl Approvals {
             return Err(Reply::detail(StatusCode::FORBIDDEN, message));
         }
         let allow = matches!(said.decision, SaidDecision::Allow);
+        if allow && !self.visible(&question, person).1 {
+            let message = "your clearance does not cover what this question shows: you may deny it, and somebody who may read it allows it";
+            return Err(Reply::detail(StatusCode::FORBIDDEN, message));
+        }
         let record = || {
             let event = Event::Decided {
                 conversation: question.name.clone(),
@@ -305,12 +309,15 @@ impl Approvals {
         Ok(Reply::json(StatusCode::OK, &json!({"forgotten": forgotten.map_err(failed)?})))
     }
 
+    /// What a person may read of a question, and whether that is all of it.
+    fn visible(&self, question: &Question, person: &Person) -> (Value, bool) {
+        let stored: Value = serde_json::from_str(&question.content).unwrap_or_default();
+        person.may_read.show(self.people.policy(&question.client), &stored)
+    }
+
     /// A question as a person sees it.
     fn shown(&self, question: &Question, person: &Person) -> Value {
-        let mut content: Value = serde_json::from_str(&question.content).unwrap_or_default();
-        if let Some(content) = content.as_object_mut() {
-            content.remove(OWN);
-        }
+        let (content, is_all) = self.visible(question, person);
         let may_decide = question.state == State::Open
             && person.decides_for(&question.tenant, self.people.owner(&question.client));
         json!({
@@ -325,6 +332,7 @@ impl Approvals {
             "decided_by": (!question.decided_by.is_empty()).then_some(&question.decided_by),
             "decided": (question.decided != 0).then_some(question.decided),
             "you_may_decide": may_decide,
+            "you_may_allow": may_decide && is_all,
             "call": content,
         })
     }

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::message::{Id, error, result};
 use super::{Kind, Out, Proxy, REFUSED};
+use crate::status::WAITING;
 
 impl Proxy {
     /// Why a call that was judged does not run.
@@ -50,7 +51,13 @@ pub(super) fn answer(id: &Id, kind: Kind, refusal: &Value) -> Out {
         Kind::Tool => {
             let text = json!({"type": "text", "text": refusal.to_string()});
             // The revisions without sessions want to be told that nothing is missing; the others do not mind.
-            result(id, &json!({"resultType": "complete", "content": [text], "isError": true}))
+            let mut told = json!({"resultType": "complete", "content": [text], "isError": true});
+            // Programs that wait for a person need not read the text.
+            if let (Some(question), Some(told)) = (refusal.get("question"), told.as_object_mut()) {
+                let waits = json!({"flowgate/status": WAITING, "flowgate/question": question});
+                told.insert("_meta".to_owned(), waits);
+            }
+            result(id, &told)
         }
         Kind::Content | Kind::List(_) | Kind::Nothing => {
             error(Some(id), REFUSED, "the policy does not let this pass", Some(refusal))

@@ -41,6 +41,7 @@ use file::{
 };
 
 use crate::approvals::Asking;
+use crate::approvals::clearance::Clearance;
 use crate::approvals::people::{Person, Role};
 use crate::ask::{Asker, Source, SourceError};
 use crate::log::Format;
@@ -270,7 +271,7 @@ pub fn read(
     let mut people: Vec<Person> = Vec::new();
     for (name, spec) in file.people {
         let at = |why: String| ConfigError(format!("people.{name}: {why}"));
-        let person = reader.person(&name, spec).map_err(at)?;
+        let person = reader.person(&name, spec, &clients).map_err(at)?;
         let is_same = |key: &Secret| *key == person.key;
         let client = clients.iter().find(|client| is_same(&client.key)).map(|client| &client.name);
         let other = people.iter().find(|other| is_same(&other.key)).map(|other| &other.name);
@@ -364,7 +365,7 @@ impl Reader<'_> {
         Asker::load(&sources).map_err(|why| ConfigError(format!("predicates: {why}")))
     }
 
-    fn person(&self, name: &str, spec: PersonSpec) -> Result<Person, String> {
+    fn person(&self, name: &str, spec: PersonSpec, clients: &[Client]) -> Result<Person, String> {
         let key = self.key(spec.key_from.as_deref(), spec.key_file.as_deref())?;
         let key = key.ok_or("there is no key: write key-from = \"VARIABLE\" or key-file = \"FILE\"")?;
         if key.len() < MIN_KEY {
@@ -375,7 +376,11 @@ impl Reader<'_> {
             RoleSpec::Approver => Role::Approver,
             RoleSpec::Admin => Role::Admin,
         };
-        Ok(Person { name: name.to_owned(), key: Secret::new(key), role, tenants: spec.tenants })
+        let tenants = spec.tenants;
+        let is_seen = |client: &&Client| tenants.is_empty() || tenants.contains(&client.tenant);
+        let policies = clients.iter().filter(is_seen).map(|client| client.policy.as_ref());
+        let may_read = Clearance::read(spec.may_read.as_deref(), policies)?;
+        Ok(Person { name: name.to_owned(), key: Secret::new(key), role, tenants, may_read })
     }
 
     fn approvals(&self, spec: ApprovalsTable) -> Result<(Asking, Option<(String, Secret)>), String> {

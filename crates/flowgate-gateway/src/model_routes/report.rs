@@ -13,6 +13,7 @@ use serde_json::Value;
 use super::config::Secret;
 use super::turn::{Cause, Failure};
 use crate::log::{Event, Limit, Log, millis};
+use crate::status::Waits;
 
 /// What became of a request, as far as it is known.
 #[derive(Debug)]
@@ -31,6 +32,8 @@ pub(crate) struct Report {
     failure: Option<(StatusCode, Cause)>,
     /// What the client is told of what is hidden, if it asks.
     pub(crate) explained: Option<String>,
+    /// Whether the turn waits for a person.
+    pub(crate) waits: Option<Waits>,
 }
 
 /// How many calls were judged, by the verdict.
@@ -92,6 +95,7 @@ impl Report {
             upstream: Duration::ZERO,
             failure: None,
             explained: None,
+            waits: None,
         }
     }
 

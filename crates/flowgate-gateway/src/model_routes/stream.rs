@@ -18,6 +18,7 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use super::{CONVERSATION, Gone};
 use crate::reply::Reply;
+use crate::status::Waits;
 
 /// What goes from a turn to the client.
 #[derive(Debug)]
@@ -88,13 +89,15 @@ impl Outgoing {
     }
 
     /// Sends what is left of the answer; or returns all of it, if nothing has been sent.
-    pub(crate) fn finish(&mut self, completion: &Completion) -> Option<Reply> {
-        let events = self.writer.take().map(|writer| writer.finish(completion)).unwrap_or_default();
+    pub(crate) fn finish(&mut self, completion: &Completion, waits: Option<&Waits>) -> Option<Reply> {
+        let mut events = self.writer.take().map(|writer| writer.finish(completion)).unwrap_or_default();
+        waits.into_iter().for_each(|waits| waits.in_events(&mut events));
         if self.begun {
             self.send(&events);
             return None;
         }
         let reply = Reply::document(EVENTS, encoded(&events)).named(CONVERSATION, &self.conversation);
+        let reply = waits.into_iter().fold(reply, |reply, waits| waits.of_reply(reply));
         Some(self.headers.iter().fold(reply, |reply, (name, value)| reply.named(name, value)))
     }
 

@@ -29,6 +29,7 @@ use crate::ask::journal::Journal;
 use crate::audit::Event;
 use crate::log::Log;
 use crate::recorder::{self, Note};
+use crate::status::Waits;
 use crate::store::StoreError;
 use crate::visibility;
 
@@ -158,6 +159,7 @@ pub(crate) fn run(
             Decision::Later => {
                 let completion = waiting_for(&client.spec, asked.as_ref(), &session.conversation.postpone());
                 session.answered(client, &completion);
+                report.waits = asked.map(|asked| Waits { question: asked.id });
                 return Ok(completion);
             }
             Decision::Allow => used.extend(asked),
@@ -262,7 +264,11 @@ pub(crate) fn run(
         }
     }
     let completion = match turn.ended {
-        Some(Ended::Asked) => waiting_for(&client.spec, question.as_ref(), &turn),
+        Some(Ended::Asked) => {
+            let completion = waiting_for(&client.spec, question.as_ref(), &turn);
+            report.waits = question.map(|asked| Waits { question: asked.id });
+            completion
+        }
         _ => completion(&turn, &|tool| client.spec.name_of(tool)),
     };
     session.answered(client, &completion);

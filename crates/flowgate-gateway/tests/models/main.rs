@@ -26,6 +26,7 @@ mod stores;
 mod upstream;
 mod upstream_failing;
 mod visibility;
+mod waiting;
 
 use flowgate_lm::chat::{Completion, Message, Part, Request};
 use flowgate_lm::wire::Api;

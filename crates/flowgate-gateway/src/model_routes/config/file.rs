@@ -66,6 +66,7 @@ pub(super) struct PersonSpec {
     pub(super) role: RoleSpec,
     #[serde(default)]
     pub(super) tenants: Vec<String>,
+    pub(super) may_read: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]

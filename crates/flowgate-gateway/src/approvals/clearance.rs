@@ -1,0 +1,155 @@
+//! What people may read: a question's content is shown to those whose clearance it flows to.
+//!
+//! A clearance names elements of the policy's lattices, such as `private`. In a dimension that it does not mention it is the greatest,
+//! as the clearances of models are. Whoever has no `may-read` may read everything. Whoever may not read a question can deny it, and
+//! cannot allow it: one allows what one has seen.
+
+use std::sync::Arc;
+
+use flowgate::label::{Label, Roster, Space};
+use flowgate::policy::Policy;
+use serde_json::{Map, Value, json};
+
+use crate::store::OWN;
+
+/// What stands in place of what a person may not read. It says nothing that depends on it.
+pub(crate) const HIDDEN: &str = "[hidden: your clearance does not cover this]";
+
+/// The elements that a person may read, at most; none: everything.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Clearance(Option<Vec<String>>);
+
+impl Clearance {
+    /// A clearance in the words of a configuration: elements, separated by commas.
+    ///
+    /// # Errors
+    /// If an element is in no policy.
+    pub(crate) fn read<'p>(
+        text: Option<&str>,
+        policies: impl Iterator<Item = &'p Policy> + Clone,
+    ) -> Result<Self, String> {
+        let Some(text) = text else { return Ok(Self(None)) };
+        let names: Vec<String> = text.split(',').map(|name| name.trim().to_owned()).collect();
+        for name in &names {
+            let is_known = |policy: &Policy| dimension_of(policy.space(), name).is_some();
+            if !policies.clone().any(is_known) {
+                return Err(format!(
+                    "may-read: `{name}` is an element of no lattice of these clients' policies"
+                ));
+            }
+        }
+        Ok(Self(Some(names)))
+    }
+
+    /// The most that may be read under a policy. Of a policy that knows none of the elements, nothing may be.
+    fn under(&self, space: &Space) -> Label {
+        let Some(names) = &self.0 else { return space.top() };
+        let (mut label, mut is_known) = (space.top(), false);
+        for name in names {
+            let Some(dimension) = dimension_of(space, name) else { continue };
+            if let Some(element) = space.element(dimension, name) {
+                let lower = space.replace(&space.top(), &element);
+                label = space.greatest_below(&label, &lower);
+                is_known = true;
+            }
+        }
+        if is_known { label } else { Label::BOTTOM }
+    }
+
+    /// Whether somebody may read what carries this, in names.
+    fn covers(&self, policy: Option<&Arc<Policy>>, carries: Option<&Value>) -> bool {
+        if self.0.is_none() {
+            return true;
+        }
+        // What nobody knows the label of is shown to nobody with a clearance.
+        let (Some(policy), Some(carries)) = (policy, carries) else { return false };
+        let space = policy.space();
+        let mut roster = Roster::new(space);
+        space.from_names(carries, &mut roster).flows_to(&self.under(space))
+    }
+
+    /// A question's content as somebody may read it, and whether that is all of it.
+    pub(crate) fn show(&self, policy: Option<&Arc<Policy>>, stored: &Value) -> (Value, bool) {
+        let mut content = stored.clone();
+        let own = content.as_object_mut().and_then(|content| content.remove(OWN)).unwrap_or_default();
+        if self.covers(policy, own.get("carries")) {
+            return (content, true);
+        }
+        let reasons = own.get("reasons").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let mut shown: Vec<&str> = reasons
+            .iter()
+            .filter(|reason| self.covers(policy, reason.get("carries")))
+            .filter_map(|reason| reason.get("text").and_then(Value::as_str))
+            .collect();
+        shown.dedup();
+        shown.push(HIDDEN);
+        let mut hidden = Map::new();
+        hidden.insert("tool".to_owned(), content.get("tool").cloned().unwrap_or_default());
+        hidden.insert("arguments".to_owned(), HIDDEN.into());
+        hidden.insert("label".to_owned(), json!([]));
+        hidden.insert("reasons".to_owned(), json!(shown));
+        hidden.insert("excerpts".to_owned(), json!([]));
+        (Value::Object(hidden), false)
+    }
+}
+
+/// The dimension that has this element.
+fn dimension_of<'s>(space: &'s Space, element: &str) -> Option<&'s str> {
+    let mut dimensions = space.dimensions().iter();
+    dimensions
+        .find(|dimension| space.element(&dimension.name, element).is_some())
+        .map(|dimension| dimension.name.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_is_shown_to_those_whose_clearance_it_flows_to() {
+        let policy = |text: &str| Arc::new(Policy::parse(text).unwrap());
+        let own =
+            policy("lattice integrity: trusted < untrusted\nlattice secrecy: public < internal < private\n");
+        let other = policy("lattice level: low < high\n");
+        let rules = policy("raise \"no\" if:\n    (call: ToolCall)\n    call is tool:x\n");
+        let all = [own.clone(), other.clone(), rules.clone()];
+        let question = |secrecy: &str| {
+            let reason = |text: &str, secrecy: &str| json!({"text": text, "carries": {"integrity": "trusted", "secrecy": secrecy}});
+            json!({
+                "tool": "send", "arguments": {"body": "4111"}, "label": ["private"], "reasons": ["one", "two"], "excerpts": ["4111"],
+                OWN: {"state": "s", "carries": {"integrity": "untrusted", "secrecy": secrecy},
+                      "reasons": [reason("one", "public"), reason("two", secrecy)]},
+            })
+        };
+        // The clearance, the policy, the question's secrecy, and what of the reasons is shown, with whether all is.
+        let rows: [(Option<&str>, &Arc<Policy>, &str, &[&str], bool); 9] = [
+            (None, &own, "private", &["one", "two"], true),
+            (Some("private"), &own, "private", &["one", "two"], true),
+            (Some("internal"), &own, "internal", &["one", "two"], true),
+            (Some("internal"), &own, "private", &["one", HIDDEN], false),
+            (Some("public"), &own, "internal", &["one", HIDDEN], false),
+            (Some("public, trusted"), &own, "public", &["one", "two", HIDDEN], false),
+            (Some("private, low"), &own, "private", &["one", "two"], true),
+            // A policy that does not know the element, and a label that cannot be read.
+            (Some("public"), &other, "public", &[HIDDEN], false),
+            (Some("internal"), &own, "nonsense", &["one", HIDDEN], false),
+        ];
+        for (number, (clearance, policy, secrecy, reasons, is_all)) in rows.into_iter().enumerate() {
+            let clearance = Clearance::read(clearance, all.iter().map(AsRef::as_ref)).unwrap();
+            let (shown, all) = clearance.show(Some(policy), &question(secrecy));
+            assert_eq!((&shown["reasons"], all), (&json!(reasons), is_all), "{number}");
+            assert_eq!(shown.to_string().contains("4111"), is_all, "{number}: {shown}");
+            assert!(shown.get(OWN).is_none() && shown["tool"] == "send", "{number}: {shown}");
+        }
+        let read = |text: &str| Clearance::read(Some(text), all.iter().map(AsRef::as_ref));
+        assert!(read("secret").unwrap_err().contains("`secret` is an element of no lattice"));
+        assert!(read("").is_err());
+        // Without a label, and without the client's policy, nothing is shown.
+        let clearance = read("private").unwrap();
+        let mut unlabelled = question("public");
+        unlabelled.as_object_mut().unwrap().remove(OWN);
+        assert!(!clearance.show(Some(&own), &unlabelled).1 && !clearance.show(None, &question("public")).1);
+        // A policy without lattices labels nothing.
+        assert!(Clearance::default().show(Some(&rules), &unlabelled).1);
+    }
+}

@@ -1,0 +1,60 @@
+//! How an answer says, in a form that programs read, that its turn waits for a person: in headers, and in a field of the body or of the
+//! last event of a stream, which clients of the providers ignore.
+
+use flowgate_lm::sse::Event;
+use serde_json::{Map, Value, json};
+
+use crate::reply::Reply;
+
+/// The header that says what the turn does.
+const STATUS: &str = "x-flowgate-status";
+/// The header that names the question.
+const QUESTION: &str = "x-flowgate-question";
+/// The field of a body, and of an event.
+const FIELD: &str = "flowgate";
+/// What the turn does: it waits for a person.
+pub(crate) const WAITING: &str = "waiting";
+
+/// A turn that waits for a person to decide a question.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Waits {
+    pub(crate) question: String,
+}
+
+impl Waits {
+    fn value(&self) -> Value {
+        json!({"status": WAITING, "question": self.question})
+    }
+
+    /// As headers.
+    pub(crate) fn headers(&self) -> [(&'static str, String); 2] {
+        [(STATUS, WAITING.to_owned()), (QUESTION, self.question.clone())]
+    }
+
+    /// The answer with headers.
+    pub(crate) fn of_reply(&self, reply: Reply) -> Reply {
+        self.headers().into_iter().fold(reply, |reply, (name, value)| reply.named(name, &value))
+    }
+
+    /// The body with its field.
+    pub(crate) fn in_body(&self, body: &mut Value) {
+        if let Some(body) = body.as_object_mut() {
+            self.insert(body);
+        }
+    }
+
+    /// The events of a stream with the field in the last one that is an object.
+    pub(crate) fn in_events(&self, events: &mut [Event]) {
+        for event in events.iter_mut().rev() {
+            if let Ok(Value::Object(mut body)) = serde_json::from_str(&event.data) {
+                self.insert(&mut body);
+                event.data = Value::Object(body).to_string();
+                return;
+            }
+        }
+    }
+
+    fn insert(&self, body: &mut Map<String, Value>) {
+        body.insert(FIELD.to_owned(), self.value());
+    }
+}
