@@ -40,7 +40,13 @@ fn host(url: &str) -> Option<String> {
         let inner = label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
         !label.is_empty() && inner && !label.starts_with('-') && !label.ends_with('-')
     });
-    (url.chars().all(plain) && name.contains('.') && labels).then(|| name.to_ascii_lowercase())
+    // A name that ends in a number is an address to a browser, and has many spellings there: `127.1`, `0x7f.0.0.1`.
+    let last = name.rsplit('.').next().unwrap_or_default();
+    let hexadecimal = last.strip_prefix("0x").or(last.strip_prefix("0X"));
+    let is_number = last.bytes().all(|b| b.is_ascii_digit())
+        || hexadecimal.is_some_and(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()));
+    let is_one = !is_number || name.parse::<std::net::Ipv4Addr>().is_ok();
+    (url.chars().all(plain) && name.contains('.') && labels && is_one).then(|| name.to_ascii_lowercase())
 }
 
 #[cfg(test)]
@@ -63,6 +69,13 @@ mod tests {
             ("https://tru\u{e9}sted.com", "absent"),
             ("https://a.b c", "absent"),
             ("localhost", "absent"),
+            ("https://127.0.0.1/", "\"127.0.0.1\""),
+            ("https://127.1/", "absent"),
+            ("https://0x7f.0.0.1/", "absent"),
+            ("https://127.0.0.0x1/", "absent"),
+            ("https://127.0.0.01/", "absent"),
+            ("https://1.2.3.0x7g/", "\"1.2.3.0x7g\""),
+            ("https://a.1b/", "\"a.1b\""),
         ] {
             check("host", &format!("\"{url}\""), expected);
         }
