@@ -45,13 +45,16 @@ fn a_turn_is_one_line_without_content() {
     }
 }
 
+/// A request: what it is, its path, headers and body, and the event and status of its line.
+type Refused<'r> = (&'r str, &'r str, &'r [(&'r str, &'r str)], String, &'r str, u16);
+
 /// What is refused, whoever refuses it, has one line, and the line has none of the words of the request.
 #[test]
 fn a_refused_request_is_one_line() {
     let upstream = Upstream::new(|_| says("Done."));
     let key = format!("Bearer {KEY}");
     let path = "/v1/chat/completions";
-    let rows: [(&str, &str, &[(&str, &str)], String, &str, u16); 7] = [
+    let rows: [Refused<'_>; 7] = [
         (
             "an unknown key",
             path,
