@@ -376,6 +376,36 @@ mod tests {
         );
     }
 
+    /// The bits of two elements have elements in common that are none of the lattice: no `and` of bits is a meet.
+    #[test]
+    fn the_greatest_label_below_two_is_an_element() {
+        let order = |edges: &[(&str, &str)]| {
+            let mut names: Vec<&str> = edges.iter().flat_map(|(lower, upper)| [*lower, *upper]).collect();
+            names.sort_unstable();
+            names.dedup();
+            let lattice = Lattice::from_edges(&names, edges).unwrap();
+            Space::new(vec![Dimension::new("d", Purpose::Integrity, Kind::Order(lattice))]).unwrap()
+        };
+        let diamond = [("low", "a"), ("low", "b"), ("low", "c"), ("a", "high"), ("b", "high"), ("c", "high")];
+        let pentagon = [("low", "a"), ("a", "b"), ("b", "high"), ("low", "c"), ("c", "high")];
+        for (edges, left, right, expected) in [
+            (&diamond[..], "a", "b", "low"),
+            (&diamond, "b", "c", "low"),
+            (&diamond, "a", "high", "a"),
+            (&diamond, "a", "a", "a"),
+            (&pentagon, "b", "c", "low"),
+            (&pentagon, "a", "c", "low"),
+            (&pentagon, "a", "b", "a"),
+        ] {
+            let space = order(edges);
+            let element = |name: &str| space.element("d", name).unwrap().label;
+            let found = space.greatest_below(&element(left), &element(right));
+            let roster = Roster::new(&space);
+            assert_eq!(space.describe(&found, space.all(), &roster), [expected], "{left} {right}");
+            assert_eq!(found, element(expected), "{left} {right}");
+        }
+    }
+
     #[test]
     fn replacing_one_dimension_leaves_the_others() {
         let space = Space::new(vec![chain("a", &["a0", "a1"]), chain("b", &["b0", "b1"])]).unwrap();

@@ -487,9 +487,9 @@ impl Monitor {
         let join = |start: Label, regions: &[(EventId, NodeId)]| {
             regions.iter().fold(start, |label, (event, node)| {
                 let document = self.trace.event(*event).map(|event| &event.document);
-                label.join(
-                    &document.and_then(|document| document.node(*node)).map_or(*seen, |node| node.label),
-                )
+                // A region is all that stands in it: a field may carry more than the row around it.
+                let found = document.filter(|document| document.node(*node).is_some());
+                label.join(&found.map_or(*seen, |document| document.label_of(*node)))
             })
         };
         let label = |source: &Source| match source {
