@@ -2,7 +2,6 @@
 
 use std::fs::{self, File};
 use std::io::BufReader;
-use std::time::Duration;
 
 use flowgate_gateway::audit::{
     Content, Contents, Event, Expected, Key, Log, Options, Problem, Record, Said, Sidecar, Summary, Time,
@@ -14,7 +13,7 @@ use serde_json::{Value, json};
 use crate::FORMS;
 use crate::approvals::Person;
 use crate::audited::records;
-use crate::gateway::{Agent, Gateway, Home, KEY, OTHER_KEY, POLICY, config};
+use crate::gateway::{Agent, Gateway, Home, KEY, OTHER_KEY, POLICY, config, until};
 use crate::upstream::{Upstream, calls, says, text_of};
 
 const PEOPLE: &str = "[people.bob]\nkey-from = \"bob\"\nrole = \"admin\"\n\
@@ -180,12 +179,7 @@ fn content_is_deleted_when_it_is_too_old() {
     }
     log.close(days(29)).unwrap();
     let gateway = home.start();
-    for _ in 0..500 {
-        if files_with(&home, "long ago").is_empty() {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    until(|| files_with(&home, "long ago").is_empty());
     gateway.stop();
     assert_eq!(files_with(&home, "long ago"), Vec::<String>::new());
     assert_eq!(files_with(&home, "lately"), ["audit.jsonl.content"]);

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use flowgate::policy::Dialect;
 use flowgate_gateway::access::Access;
@@ -323,12 +323,37 @@ impl Gateway {
         (response.status().as_u16(), response.body_mut().read_to_string().unwrap())
     }
 
+    /// Waits until so many connections are open, that of the question included: those who went away have been noticed.
+    pub(crate) fn waits_for_connections(&self, count: u64) {
+        let open = || {
+            let (status, figures) = self.get("/metrics", KEY);
+            let line = figures.lines().find_map(|line| line.strip_prefix("flowgate_connections "));
+            line.unwrap_or_else(|| panic!("{status} {figures}")).parse::<u64>().unwrap()
+        };
+        assert!(until(|| open() <= count), "{} connections are open", open());
+    }
+
     pub(crate) fn get(&self, path: &str, key: &str) -> (u16, String) {
         let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
         let request = agent.get(format!("http://{}{path}", self.address));
         let mut response = request.header("authorization", format!("Bearer {key}")).call().unwrap();
         (response.status().as_u16(), response.body_mut().read_to_string().unwrap())
     }
+}
+
+/// The longest that a test waits for what has to happen: it ends a test that hangs, and nothing depends on it.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Waits until something is so, however busy the machine is.
+pub(crate) fn until(mut what: impl FnMut() -> bool) -> bool {
+    let begun = Instant::now();
+    while begun.elapsed() < PATIENCE {
+        if what() {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    false
 }
 
 /// The file of a gateway in front of an upstream that speaks a form, with more lines for the client of [`KEY`].

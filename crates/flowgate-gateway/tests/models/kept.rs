@@ -4,12 +4,11 @@ use std::io::Write as _;
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use serde_json::{Value, json};
 use sqlx::{AnyConnection, Connection as _};
 
-use crate::gateway::{Gateway, Home, KEY, POLICY, config};
+use crate::gateway::{Gateway, Home, KEY, POLICY, config, until};
 use crate::upstream::{Upstream, says};
 
 fn home(upstream: &Upstream) -> Home {
@@ -69,21 +68,19 @@ fn a_request_that_is_refused_is_no_turn() {
 /// It has waited behind another one, and its client did not.
 #[test]
 fn a_request_that_nobody_waits_for_any_more_writes_nothing() {
-    let goes_on = Arc::new(AtomicBool::new(false));
-    let waits = Arc::clone(&goes_on);
+    let (goes_on, is_asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (waits, asked) = (Arc::clone(&goes_on), Arc::clone(&is_asked));
     let upstream = Upstream::new(move |_| {
-        while !waits.load(Ordering::Relaxed) {
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        asked.store(true, Ordering::Relaxed);
+        until(|| waits.load(Ordering::Relaxed));
         says("Yes.")
     });
     let home = home(&upstream);
     let gateway = home.start();
-    let moment = || std::thread::sleep(Duration::from_millis(500));
     std::thread::scope(|scope| {
         let first =
             scope.spawn(|| ask(&gateway, "double", &json!([{"role": "user", "content": "the first"}])));
-        moment();
+        assert!(until(|| is_asked.load(Ordering::Relaxed)));
         let messages =
             json!([{"role": "user", "content": "the first"}, {"role": "user", "content": "the second"}]);
         let body = json!({"model": "double", "messages": messages}).to_string();
@@ -94,13 +91,12 @@ fn a_request_that_nobody_waits_for_any_more_writes_nothing() {
         );
         let mut second = TcpStream::connect(gateway.address).unwrap();
         second.write_all((head + &body).as_bytes()).unwrap();
-        moment();
         drop(second);
-        moment();
+        // The first request and the question about connections.
+        gateway.waits_for_connections(2);
         goes_on.store(true, Ordering::Relaxed);
         assert_eq!(first.join().unwrap().0, 200);
     });
-    moment();
     gateway.stop();
     assert_eq!(turns(&home), 1);
     assert!(upstream.shown().iter().all(|view| !view.contains("the second")));

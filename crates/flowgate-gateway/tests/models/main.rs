@@ -32,7 +32,7 @@ use flowgate_lm::chat::{Completion, Message, Part, Request};
 use flowgate_lm::wire::Api;
 use serde_json::{Value, json};
 
-use gateway::{Agent, Gateway, KEY, OTHER_KEY};
+use gateway::{Agent, Gateway, KEY, OTHER_KEY, PATIENCE, until};
 use upstream::{Upstream, calls, says, text_of};
 
 /// Reads a page and mails it to Bob in a slot; pays Mallory as soon as it sees that it should.
@@ -379,7 +379,9 @@ fn text_streams_as_far_as_it_may() {
     for (policy, early) in [(gateway::POLICY.split("raise ").next().unwrap(), true), (gateway::POLICY, false)]
     {
         for (api, _) in FORMS {
-            let upstream = Upstream::new(move |_| says(text));
+            // If nothing goes out early, nobody lets the upstream go on.
+            let patience = if early { PATIENCE } else { std::time::Duration::from_secs(2) };
+            let upstream = Upstream::pausing(move |_| says(text), patience);
             let gateway = Gateway::configured(
                 &gateway::config(&upstream.url, "chat-completions", "interactive = true"),
                 policy,
@@ -460,7 +462,7 @@ fn a_client_has_so_many_requests_at_the_same_time() {
     };
     let statuses: Vec<u16> = std::thread::scope(|scope| {
         let open: Vec<_> = (0..2).map(|_| scope.spawn(|| ask(KEY).0)).collect();
-        std::thread::sleep(std::time::Duration::from_millis(700));
+        assert!(until(|| upstream.shown().len() == 2));
         let (refused, text) = ask(KEY);
         assert!(text.contains("as many requests open"), "{text}");
         let other = scope.spawn(|| ask(OTHER_KEY).0);
@@ -501,11 +503,12 @@ fn turns_that_wait_hold_up_nobody() {
         gateway.post("/v1/chat/completions", &[("authorization", &format!("Bearer {key}"))], &body).0
     };
     std::thread::scope(|scope| {
-        scope.spawn(|| ask(KEY, "slow"));
-        std::thread::sleep(std::time::Duration::from_millis(300));
-        let begun = std::time::Instant::now();
+        let slow = scope.spawn(|| ask(KEY, "slow"));
+        assert!(until(|| upstream.shown().len() == 1));
         assert_eq!(ask(OTHER_KEY, "quick"), 200);
-        assert!(begun.elapsed().as_millis() < 1000, "{:?}", begun.elapsed());
+        assert!(!slow.is_finished());
+        upstream.go_on.send(()).unwrap();
+        assert_eq!(slow.join().unwrap(), 200);
     });
 }
 

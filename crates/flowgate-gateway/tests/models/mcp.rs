@@ -201,8 +201,8 @@ impl Client<'_> {
         (status, messages)
     }
 
-    /// Sends a message and goes away.
-    pub(crate) fn leave(&self, server: &str, message: &Value) {
+    /// Sends a message, waits until something has happened, and goes away.
+    pub(crate) fn leave(&self, server: &str, message: &Value, wait: &mut dyn FnMut()) {
         let body = message.to_string();
         let head = format!(
             "POST /mcp/{server} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\nauthorization: Bearer {}\r\n\
@@ -213,7 +213,7 @@ impl Client<'_> {
         );
         let mut stream = TcpStream::connect(self.gateway.address).unwrap();
         stream.write_all((head + &body).as_bytes()).unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(100));
+        wait();
     }
 
     /// Reads an answer message by message as it comes; `heard` gets those that ask something.

@@ -1,13 +1,14 @@
 //! Servers of tools behind the gateway, in the conversation of the chat: what one way in has shown counts for every other.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use flowgate_lm::chat::Request;
 use serde_json::{Value, json};
 
 use crate::approvals::Person;
 use crate::audited::{rechecked, records};
-use crate::gateway::{Gateway, Home, KEY, OTHER_KEY, config};
+use crate::gateway::{Gateway, Home, KEY, OTHER_KEY, config, until};
 use crate::mcp::{Client, Form, Server, text};
 use crate::upstream::{Upstream, calls, says, text_of};
 
@@ -140,8 +141,16 @@ fn each_client_has_its_own_servers() {
 /// words.
 #[test]
 fn requests_of_one_id_do_not_meet() {
-    let slow = Server::new(Form::Stream, &["read"], |_, arguments| {
-        std::thread::sleep(Duration::from_millis(if arguments["page"] == 1 { 300 } else { 0 }));
+    let (first_is_asked, second_is_asked) =
+        (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (one, two) = (Arc::clone(&first_is_asked), Arc::clone(&second_is_asked));
+    let slow = Server::new(Form::Stream, &["read"], move |_, arguments| {
+        if arguments["page"] == 1 {
+            one.store(true, Ordering::SeqCst);
+            until(|| two.load(Ordering::SeqCst));
+        } else {
+            two.store(true, Ordering::SeqCst);
+        }
         text(&format!("page {}", arguments["page"]))
     });
     let bank = bank(Form::Json);
@@ -154,7 +163,7 @@ fn requests_of_one_id_do_not_meet() {
     };
     std::thread::scope(|scope| {
         let first = scope.spawn(|| read(1));
-        std::thread::sleep(Duration::from_millis(100));
+        assert!(until(|| first_is_asked.load(Ordering::SeqCst)));
         for (page, messages) in [(2, read(2)), (1, first.join().unwrap())] {
             let answer = messages.last().unwrap();
             assert_eq!(

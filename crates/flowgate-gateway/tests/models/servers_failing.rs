@@ -210,8 +210,7 @@ fn a_call_that_nobody_waits_for_has_an_outcome() {
             let mut one = begin(&gateway, "one");
             assert!(posts(&mut one));
             if leaves {
-                one.leave("web", &call(tool));
-                is_asked.recv().unwrap();
+                one.leave("web", &call(tool), &mut || is_asked.recv().unwrap());
             } else {
                 let asker = client(&gateway, "one");
                 std::thread::scope(|scope| {

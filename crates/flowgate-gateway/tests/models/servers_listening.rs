@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::approvals::Person;
-use crate::gateway::{Home, KEY};
+use crate::gateway::{Home, KEY, until};
 use crate::mcp::{Form, Server, text};
 use crate::servers::{PEOPLE, POLICY, client, home, web};
 use crate::servers_attacked::{NOWHERE, answer, listed};
@@ -43,18 +43,6 @@ fn begun(bank: &Server, more: &str, policy: &str) -> (Home, Server) {
     let web = web(Form::Json);
     let home = home(NOWHERE, [&web, bank], more, &format!("{POLICY}{policy}"));
     (home, web)
-}
-
-/// Until something is so.
-fn until(mut what: impl FnMut() -> bool) -> bool {
-    let begun = Instant::now();
-    while begun.elapsed() < Duration::from_secs(30) {
-        if what() {
-            return true;
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    false
 }
 
 const SUBSCRIBES: &str = r#"
@@ -96,9 +84,7 @@ fn what_only_tells_is_passed_without_words() {
     // Who has listened holds nothing: others go on with the conversation at once.
     let other = home.shares_its_store().then(|| home.start());
     if let Some(other) = &other {
-        let begun = Instant::now();
         assert_eq!(client(other, "one").call("bank", "pay", &json!({"to": "ann"})), "100");
-        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     }
     // Another conversation has subscribed to nothing.
     let heard = client(&gateway, "two").overhear("bank", &STREAM, &mut { last }).1;

@@ -1,11 +1,11 @@
 //! Servers that end a stream before the answer, to be asked for the rest: the client gets it in its own.
 
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use crate::approvals::Person;
+use crate::gateway::until;
 use crate::mcp::{Form, Server, text};
 use crate::servers::{PEOPLE, POLICY, client, home, web};
 use crate::servers_attacked::{NOWHERE, answer, listed};
@@ -47,7 +47,6 @@ fn the_rest_of_an_answer_is_asked_for() {
         let gateway = home(NOWHERE, [&web, &bank], "", POLICY).start();
         let mut one = client(&gateway, "one");
         one.begin("bank");
-        let begun = Instant::now();
         let told = one.ask("bank", "tools/call", &json!({"name": "balance", "arguments": {}}));
         let said = told["result"]["content"][0]["text"].as_str().unwrap();
         let said = if told["result"]["isError"] == true { Err(said) } else { Ok(said) };
@@ -57,7 +56,6 @@ fn the_rest_of_an_answer_is_asked_for() {
             (said, _) => panic!("{said:?} {expected:?}"),
         }
         assert_eq!(*polls.lock().unwrap(), asked);
-        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
         assert!(
             bank.heads()
                 .iter()
@@ -115,9 +113,7 @@ fn the_rest_is_judged_like_the_beginning() {
     one.begin("bank");
     std::thread::scope(|scope| {
         let asked = scope.spawn(|| one.ask("bank", "tools/call", &json!({"name": "balance"})));
-        while *polls.lock().unwrap() < 3 {
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        assert!(until(|| *polls.lock().unwrap() >= 3));
         let body = json!({"kind": "server", "what": "bank", "frozen": true});
         assert_eq!(Person(&gateway, "ann").post("/api/v1/freezes", &body).0, 200);
         let told = asked.join().unwrap();

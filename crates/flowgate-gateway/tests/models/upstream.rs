@@ -11,6 +11,8 @@ use flowgate_lm::chat::{Completion, Message, Part, Request, Stop, ToolCall, Usag
 use flowgate_lm::json::Json;
 use flowgate_lm::wire::{Api, Asked, Head};
 
+use crate::gateway::PATIENCE;
+
 /// What the double makes of a request.
 pub(crate) type Mind = dyn Fn(&Request) -> Completion + Send + Sync;
 
@@ -26,6 +28,14 @@ pub(crate) struct Upstream {
 
 impl Upstream {
     pub(crate) fn new(mind: impl Fn(&Request) -> Completion + Send + Sync + 'static) -> Self {
+        Self::pausing(mind, PATIENCE)
+    }
+
+    /// One that goes on after a pause if nobody lets it.
+    pub(crate) fn pausing(
+        mind: impl Fn(&Request) -> Completion + Send + Sync + 'static,
+        patience: Duration,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/v1", listener.local_addr().unwrap());
         let asked = Arc::new(Mutex::new(Vec::new()));
@@ -38,7 +48,7 @@ impl Upstream {
                 let (log, mind) = (Arc::clone(&log), Arc::clone(&mind));
                 let (halt, released) = (Arc::clone(&halt), Arc::clone(&released));
                 let pause = move || {
-                    let heard = halt.lock().unwrap().recv_timeout(Duration::from_secs(2)).is_ok();
+                    let heard = halt.lock().unwrap().recv_timeout(patience).is_ok();
                     released.store(heard, Ordering::SeqCst);
                 };
                 std::thread::spawn(move || serve(stream.unwrap(), &*mind, &log, &pause));

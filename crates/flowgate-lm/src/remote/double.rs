@@ -43,7 +43,7 @@ pub(super) fn serve(replies: Vec<Reply>) -> (String, Receiver<(String, String)>)
         let Some(mut reply) = left.next() else { return };
         loop {
             let (mut stream, _) = listener.accept().unwrap();
-            stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+            stream.set_read_timeout(Some(Duration::from_secs(300))).unwrap();
             let mut bytes = Vec::new();
             let mut buffer = [0_u8; 4096];
             let said = loop {
@@ -75,8 +75,8 @@ pub(super) fn serve(replies: Vec<Reply>) -> (String, Receiver<(String, String)>)
             }
         }
         drop(listener);
-        if !open.is_empty() {
-            std::thread::sleep(Duration::from_secs(3));
+        while !open.is_empty() {
+            std::thread::park();
         }
     });
     (format!("http://{address}/v1"), hears)

@@ -37,10 +37,10 @@ fn request() -> Request {
     Request { messages: vec![Message::User(vec![Part::from(QUESTION)])].into(), ..Request::default() }
 }
 
-/// Longer than anything here takes.
-const LONG: Duration = Duration::from_secs(20);
+/// Longer than anything here takes, on a busy machine too.
+const LONG: Duration = Duration::from_secs(300);
 /// As long as a server that says nothing is waited for, in all and at first.
-const SHORT: [Duration; 2] = [Duration::from_millis(1500), Duration::from_millis(300)];
+const SHORT: [Duration; 2] = [Duration::from_secs(4), Duration::from_millis(300)];
 
 fn remote(api: Api, base: &str) -> Remote {
     let times = Times { connect: LONG, first_byte: LONG, whole: LONG };
@@ -172,7 +172,6 @@ fn what_does_not_pass_is_not() {
 fn what_is_too_slow_is_not_tried_again() {
     let late = "the model did not answer in time heard ";
     let [whole, first_byte] = SHORT;
-    let begun = Instant::now();
     let times = Times { connect: LONG, first_byte, whole: LONG };
     check_within(times, vec![Reply::Stall(String::new())], late);
     check_within(times, vec![Reply::Stall("HTTP/1.1 200 OK\r\n".to_owned())], late);
@@ -181,7 +180,6 @@ fn what_is_too_slow_is_not_tried_again() {
     let part = stream(Api::ChatCompletions, "hello");
     let part = part.split_inclusive("\n\n").take(2).collect::<String>();
     check_within(times, vec![Reply::Stall(Reply::streaming(&part))], &format!("{late}hello"));
-    assert!(begun.elapsed() < LONG);
 }
 
 #[test]
