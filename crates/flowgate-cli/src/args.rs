@@ -2,6 +2,7 @@
 
 #[cfg(feature = "gateway")]
 mod audit;
+mod help;
 #[cfg(feature = "run")]
 mod hook;
 #[cfg(all(feature = "gateway", feature = "run"))]
@@ -46,7 +47,9 @@ Start here:
   flowgate explain policy.flow trace.json    why, and what would change the verdict
   flowgate run --policy policy.flow ...      chat with a guarded agent (see `flowgate run --help`)
 
-Exit codes:
+  flowgate man check | man -l -              the manual page of a command
+
+Exit codes (each command's help says more):
   0  nothing to object to
   1  a call needs confirmation or is denied, or a rule found something
   2  the command line, a policy or a trace cannot be used";
@@ -58,6 +61,7 @@ pub(crate) enum Command {
     ///
     /// A trace is OpenAI or Anthropic messages as JSON, an MCP log, or JSON lines of any of them; gzip is read as
     /// well, and `-` is the standard input. Without a trace, only the policy is checked.
+    #[command(after_help = help::CHECK)]
     Check {
         /// The policy.
         policy: PathBuf,
@@ -75,6 +79,9 @@ pub(crate) enum Command {
         /// Leave permitted calls out of the text.
         #[arg(long)]
         objections: bool,
+        /// Exit with 1 where there is a warning, of the policy or of what it names and the traces do not have.
+        #[arg(long)]
+        deny_warnings: bool,
         #[command(flatten)]
         answering: Answering,
     },
@@ -83,6 +90,7 @@ pub(crate) enum Command {
     /// A run that names its `suite` is judged by the policy whose file is called like the suite; runs of other suites
     /// are left out and counted. Runs without a suite are judged by the only policy. `NAME=FILE` gives a policy another
     /// name, and the name `*` stands for every suite.
+    #[command(after_help = help::REPLAY)]
     Replay {
         /// A policy, as FILE or NAME=FILE; may be given several times.
         #[arg(long = "policy", required = true, value_name = "[NAME=]FILE")]
@@ -102,6 +110,9 @@ pub(crate) enum Command {
         /// How many runs to judge at the same time; as many as there are processors by default.
         #[arg(long)]
         jobs: Option<usize>,
+        /// Exit with 1 where there is a warning, of a policy or of what it names and the runs do not have.
+        #[arg(long)]
+        deny_warnings: bool,
         /// The corpora.
         #[arg(required = true)]
         corpora: Vec<PathBuf>,
@@ -110,7 +121,7 @@ pub(crate) enum Command {
     ///
     /// This is how the policies of Invariant's analyzer are run. A place is an address in the list of messages, in
     /// characters: `messages.1.content:5-10`.
-    #[command(after_help = ANALYZE_HELP)]
+    #[command(after_help = help::ANALYZE)]
     Analyze {
         /// The policy.
         policy: PathBuf,
@@ -130,6 +141,7 @@ pub(crate) enum Command {
         format: AnalyzeFormat,
     },
     /// Show why each call got its verdict, and the smallest change of the policy that would permit it.
+    #[command(after_help = help::EXPLAIN)]
     Explain {
         /// The policy.
         policy: PathBuf,
@@ -148,12 +160,14 @@ pub(crate) enum Command {
         answering: Answering,
     },
     /// Make a measurement again.
+    #[command(after_help = help::BENCH)]
     Bench {
         /// What to measure.
         #[command(subcommand)]
         bench: Bench,
     },
     /// Walk through an injected payment: labels, what the model may see, the call, its requirement, the verdict.
+    #[command(after_help = help::DEMO)]
     Demo,
     /// Talk to a model whose tools come from MCP servers: what it sees and does is guarded by a policy.
     ///
@@ -188,32 +202,35 @@ pub(crate) enum Command {
     Serve(ServeArgs),
     /// Read the log that the gateway keeps of what was judged and decided, and check that nobody changed it.
     #[cfg(feature = "gateway")]
+    #[command(after_help = help::AUDIT)]
     Audit {
         /// What to do with it.
         #[command(subcommand)]
         audit: Audit,
     },
     /// List the influence methods, and what each guarantees.
+    #[command(after_help = help::METHODS)]
     Methods,
     /// List the functions that policies can call.
+    #[command(after_help = help::FUNCTIONS)]
     Functions,
     /// Print the script that completes commands in a shell.
+    #[command(after_help = help::COMPLETIONS)]
     Completions {
         /// The shell.
         shell: clap_complete::Shell,
     },
-    /// Print the manual page.
-    Man,
+    /// Print the manual page of a command, or write those of all.
+    #[command(after_help = help::MAN)]
+    Man {
+        /// The command; without it, the page of flowgate itself.
+        #[arg(value_name = "COMMAND", conflicts_with = "out")]
+        command: Vec<String>,
+        /// Write the pages of all commands into this folder, which is made if it is not there.
+        #[arg(long, value_name = "FOLDER")]
+        out: Option<PathBuf>,
+    },
 }
-
-const ANALYZE_HELP: &str = "\
-Examples:
-  flowgate analyze rules.flow trace.json                        what the rules find, and where
-  flowgate analyze rules.flow runs/*.json --format json         the same for a program
-  flowgate analyze rules.flow trace.json --param user=alice     with `input.user`
-  flowgate analyze --compat old.policy trace.json               a policy that relies on the old readings
-  flowgate analyze rules.flow trace.json --predicate is_customer=http://127.0.0.1:9000/
-                                                                with `extern is_customer(email: str) -> bool`";
 
 /// `NAME=VALUE`
 fn parameter(text: &str) -> Result<(String, serde_json::Value), String> {
@@ -266,6 +283,13 @@ pub(crate) enum Bench {
 }
 
 const AGENTS_HELP: &str = "\
+Examples:
+  flowgate bench agents
+
+Exit codes:
+  0  it was measured
+  2  the command line cannot be used
+
 How to read the table:
   foreign     acting calls that the task does not have
   altered     acting calls of the task with another value where it matters
@@ -354,4 +378,38 @@ fn method(name: &str) -> Result<String, String> {
 
 fn method_or_all(name: &str) -> Result<String, String> {
     if name == "all" { Ok(name.to_owned()) } else { method(name).map_err(|error| format!("{error} and all")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    /// Every command, a new one as well, teaches: what it does, how it is called, what its exit codes mean, and what each option is.
+    #[test]
+    fn every_command_says_what_it_does_and_how_it_ends() {
+        let mut root = Args::command();
+        root.build();
+        let mut open = vec![("flowgate".to_owned(), &root)];
+        let mut count = 0;
+        while let Some((name, command)) = open.pop() {
+            let below = command.get_subcommands().filter(|command| command.get_name() != "help");
+            open.extend(below.map(|below| (format!("{name} {}", below.get_name()), below)));
+            count += 1;
+            let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+            assert!(about.len() > 20, "`{name} --help` does not say what it does");
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let teaches = help.contains(&name) || help.contains("\"flowgate\"");
+            assert!(teaches, "`{name} --help` shows no example of it:\n{help}");
+            let codes = help.split_once("Exit codes").map(|(_, codes)| codes).unwrap_or_default();
+            let says = |code: &str| codes.lines().any(|line| line.trim_start().starts_with(code));
+            assert!(says("0  ") && says("2  "), "`{name} --help` does not say what 0 and 2 mean:\n{help}");
+            for argument in command.get_arguments() {
+                let said = argument.get_help().map(ToString::to_string).unwrap_or_default();
+                assert!(said.len() > 5, "`{name} --help` does not say what {} is", argument.get_id());
+            }
+        }
+        assert!(count >= 12, "{count} commands");
+    }
 }

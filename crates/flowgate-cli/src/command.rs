@@ -9,6 +9,7 @@ mod demo;
 mod explain;
 #[cfg(feature = "run")]
 mod hook;
+mod man;
 #[cfg(all(feature = "gateway", feature = "run"))]
 mod mcp;
 mod replay;
@@ -27,7 +28,16 @@ use crate::output::Output;
 /// Runs a command; returns the exit code.
 pub(crate) fn run(command: Command, output: &mut Output) -> Result<u8, InputError> {
     match command {
-        Command::Replay { policies, influence, format, list_permitted, list_questions, jobs, corpora } => {
+        Command::Replay {
+            policies,
+            influence,
+            format,
+            list_permitted,
+            list_questions,
+            jobs,
+            deny_warnings,
+            corpora,
+        } => {
             let options = replay::Options {
                 policies: &policies,
                 influence: &influence,
@@ -35,11 +45,21 @@ pub(crate) fn run(command: Command, output: &mut Output) -> Result<u8, InputErro
                 list_permitted,
                 list_questions,
                 jobs,
+                deny_warnings,
                 corpora: &corpora,
             };
             replay::run(&options, output)
         }
-        Command::Check { policy, traces, influence, format, content, objections, answering } => {
+        Command::Check {
+            policy,
+            traces,
+            influence,
+            format,
+            content,
+            objections,
+            deny_warnings,
+            answering,
+        } => {
             let (policy, traces) = (policy.as_path(), traces.as_slice());
             check::run(
                 &check::Options {
@@ -49,6 +69,7 @@ pub(crate) fn run(command: Command, output: &mut Output) -> Result<u8, InputErro
                     format,
                     content,
                     objections,
+                    deny_warnings,
                     answering,
                 },
                 output,
@@ -99,12 +120,6 @@ pub(crate) fn run(command: Command, output: &mut Output) -> Result<u8, InputErro
             output.raw(&script);
             Ok(0)
         }
-        Command::Man => {
-            let mut page = Vec::new();
-            let rendered = clap_mangen::Man::new(Args::command()).render(&mut page);
-            rendered.map_err(|error| InputError(format!("the manual page cannot be printed: {error}")))?;
-            output.raw(&page);
-            Ok(0)
-        }
+        Command::Man { command, out } => man::run(&command, out.as_deref(), output),
     }
 }

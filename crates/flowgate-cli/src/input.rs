@@ -3,9 +3,13 @@
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, stdin};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use flate2::bufread::MultiGzDecoder;
 use flowgate::trace::read::{self, Line, Run};
+
+use crate::progress::Counted;
 
 /// The longest line of a corpus, in bytes: longer ones are refused with their number.
 pub(crate) const MAX_LINE: u64 = 64 << 20;
@@ -24,12 +28,16 @@ impl std::fmt::Display for InputError {
 
 /// Opens a file for reading, `-` being the standard input; gzip is recognised, of several members as well.
 pub(crate) fn open(path: &Path) -> Result<Box<dyn BufRead>, InputError> {
+    open_counted(path, &Arc::default())
+}
+
+fn open_counted(path: &Path, read: &Arc<AtomicU64>) -> Result<Box<dyn BufRead>, InputError> {
     let mut reader: Box<dyn BufRead> = if path == Path::new("-") {
         Box::new(BufReader::new(stdin()))
     } else {
         let file = File::open(path)
             .map_err(|error| InputError(format!("{}: {}", path.display(), reason(&error))))?;
-        Box::new(BufReader::with_capacity(1 << 16, file))
+        Box::new(BufReader::with_capacity(1 << 16, Counted { file, read: Arc::clone(read) }))
     };
     let magic =
         reader.fill_buf().map_err(|error| InputError(format!("{}: {}", path.display(), reason(&error))))?;
@@ -41,7 +49,7 @@ pub(crate) fn open(path: &Path) -> Result<Box<dyn BufRead>, InputError> {
 
 pub(crate) fn reason(error: &std::io::Error) -> String {
     match error.kind() {
-        std::io::ErrorKind::NotFound => "there is no such file".to_owned(),
+        std::io::ErrorKind::NotFound => "there is no such file; check the path".to_owned(),
         std::io::ErrorKind::PermissionDenied => "the file may not be read".to_owned(),
         std::io::ErrorKind::IsADirectory => "this is a directory, not a file".to_owned(),
         _ => error.to_string(),
@@ -74,9 +82,15 @@ pub(crate) type Item = Result<(usize, Run), InputError>;
 ///
 /// JSON lines are read line by line. A file whose lines are single messages, and a JSON document over several
 /// lines, is one run.
-pub(crate) fn runs(path: &Path, each: &mut dyn FnMut(Item) -> bool) -> Result<(), InputError> {
+///
+/// `read` counts the bytes of the file.
+pub(crate) fn runs(
+    path: &Path,
+    read: &Arc<AtomicU64>,
+    each: &mut dyn FnMut(Item) -> bool,
+) -> Result<(), InputError> {
     let name = path.display().to_string();
-    let mut reader = open(path)?;
+    let mut reader = open_counted(path, read)?;
     let mut part = Run::default();
     let mut nothing_read = true;
     let mut number = 0;

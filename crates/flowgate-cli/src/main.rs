@@ -7,11 +7,13 @@ mod input;
 #[cfg(feature = "run")]
 mod mcp;
 mod output;
+mod progress;
 mod report;
 #[cfg(feature = "run")]
 mod stores;
 #[cfg(any(feature = "gateway", feature = "run"))]
 mod visible;
+mod warnings;
 
 use std::process::ExitCode;
 

@@ -45,7 +45,6 @@ impl Output {
     }
 
     /// Prints a warning.
-    #[cfg(feature = "gateway")]
     pub(crate) fn warning(&mut self, message: &str) {
         let word = paint(self.err_color, "1;33", "warning");
         let _ = writeln!(self.err, "{word}: {message}");
@@ -118,6 +117,11 @@ impl Output {
     }
 }
 
+/// A number of things: `1 call`, `2 calls`, `0 calls`.
+pub(crate) fn plural(count: usize, word: &str) -> String {
+    if count == 1 { format!("1 {word}") } else { format!("{count} {word}s") }
+}
+
 fn paint(color: bool, code: &str, text: &str) -> String {
     if color { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
 }
@@ -153,8 +157,7 @@ pub(crate) fn load_policy_as(
         Err(diagnostics) => {
             output.diagnostics(&name, &source, &diagnostics);
             let errors = diagnostics.iter().filter(|d| d.severity == Severity::Error).count();
-            let plural = if errors == 1 { "" } else { "s" };
-            Err(InputError(format!("{name} has {errors} error{plural}")))
+            Err(InputError(format!("{name} has {}", plural(errors, "error"))))
         }
     }
 }

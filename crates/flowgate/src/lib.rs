@@ -57,6 +57,7 @@ mod eval;
 pub mod json;
 pub mod label;
 pub mod monitor;
+pub mod occurrence;
 pub mod policy;
 pub mod predicates;
 mod rules;

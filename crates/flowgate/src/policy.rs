@@ -84,6 +84,7 @@ impl Policy {
             |diagnostics: &[Diagnostic]| diagnostics.iter().any(|d| d.severity == Severity::Error);
         if dialect == Dialect::Flowgate && !has_error(&diagnostics) {
             diagnostics.extend(compat::warnings(&file, source));
+            diagnostics.extend(crate::occurrence::misspelled_roles(&file.statements));
         }
         diagnostics.sort_by_key(|diagnostic| (diagnostic.span.start, diagnostic.span.end));
         diagnostics.dedup();
@@ -101,6 +102,11 @@ impl Policy {
     /// About how many bytes it takes, for who keeps many: its text, and its compiled patterns, which may be far larger.
     pub fn size(&self) -> usize {
         self.source.len() + self.plan.patterns_weight.saturating_mul(RANGE)
+    }
+
+    /// What it was read from, as a tree.
+    pub(crate) fn syntax(&self) -> syntax::File {
+        parser::parse(&self.source, self.plan.dialect).0
     }
 
     /// What is odd about it, though it can be used.

@@ -29,8 +29,12 @@ gateway.toml (docs/gateway.md says more):
   pinned = [\"You help.\"]         # its instructions, word for word; other system messages are hidden
 
 The log is on the standard error: one line for each turn, each refused request, each failure of a server, each limit that was
-reached, with the setting that raises it, and for what is hidden from a model; no line has content. It ends with 0 on Ctrl-C or
-SIGTERM, with 1 if --deny-warnings finds one, and with 2 if it cannot start: then it says what to do.
+reached, with the setting that raises it, and for what is hidden from a model; no line has content.
+
+Exit codes:
+  0  it was told to stop (Ctrl-C or SIGTERM), and the requests that had begun have ended
+  1  there is a warning, and --deny-warnings
+  2  it cannot start, and says what to do: the command line, the configuration or a policy cannot be used, or the address is taken
 
 GET /api/openapi.json describes the routes, GET /metrics is for Prometheus, GET /health for whoever restarts it.
 Connections are not encrypted: beyond this machine, put it behind a proxy that speaks TLS.";

@@ -1,5 +1,6 @@
 //! `flowgate analyze`: what rules find in recorded runs, and where.
 
+use std::io::{IsTerminal as _, stdout};
 use std::path::{Path, PathBuf};
 
 use flowgate::analysis::{self, Analysis};
@@ -9,7 +10,8 @@ use serde_json::{Map, Value, json};
 use crate::answering::Answering;
 use crate::args::AnalyzeFormat;
 use crate::input::{self, InputError};
-use crate::output::{Output, load_policy_as};
+use crate::output::{Output, load_policy_as, plural};
+use crate::progress::Progress;
 
 /// What `flowgate analyze` was asked to do.
 pub(crate) struct Options<'a> {
@@ -34,9 +36,13 @@ pub(crate) fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, Inpu
     };
     let (mut runs, mut found, mut failed) = (0, 0, 0);
     let (mut errors, mut results) = (Vec::new(), Vec::new());
+    // Lines on a terminal show how far it is.
+    let progress =
+        Progress::over(options.traces, options.format != AnalyzeFormat::Text || !stdout().is_terminal());
     for trace in options.traces {
         let trace_name = trace.display().to_string();
-        let read = input::runs(trace, &mut |item| {
+        let read = input::runs(trace, &progress.read(), &mut |item| {
+            progress.step();
             let analyzed = item.and_then(|(line, run)| {
                 let analyzed = analysis::analyze(&policy, run.entries, &limits);
                 let problem = |error| InputError(format!("{trace_name}: line {line}: {error}"));
@@ -58,9 +64,9 @@ pub(crate) fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, Inpu
         });
         errors.extend(read.err());
     }
+    progress.finish();
     match options.format {
         AnalyzeFormat::Text => {
-            let plural = |n: usize, word: &str| format!("{n} {word}{}", if n == 1 { "" } else { "s" });
             let failures = match failed {
                 0 => String::new(),
                 n => format!(", {} that could not be evaluated", plural(n, "rule")),
@@ -68,7 +74,7 @@ pub(crate) fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, Inpu
             output.line(&format!(
                 "{}: {}{failures}",
                 plural(runs, "run"),
-                plural(found, "match").replace("matchs", "matches")
+                if found == 1 { "1 match".to_owned() } else { format!("{found} matches") }
             ));
         }
         AnalyzeFormat::Json => {

@@ -1,5 +1,6 @@
 //! `flowgate check`: the verdict of every call of recorded runs, and what rules find besides.
 
+use std::io::{IsTerminal as _, stdout};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -12,8 +13,10 @@ use serde_json::{Value, json};
 use crate::answering::Answering;
 use crate::args::Format;
 use crate::input::{self, InputError};
-use crate::output::{Output, load_policy};
+use crate::output::{Output, load_policy, plural};
+use crate::progress::Progress;
 use crate::report;
+use crate::warnings::Traces;
 
 /// What `flowgate check` was asked to do.
 pub(crate) struct Options<'a> {
@@ -23,6 +26,7 @@ pub(crate) struct Options<'a> {
     pub(crate) format: Format,
     pub(crate) content: bool,
     pub(crate) objections: bool,
+    pub(crate) deny_warnings: bool,
     pub(crate) answering: Answering,
 }
 
@@ -45,19 +49,29 @@ pub(crate) fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, Inpu
                 if policy.is_rules_only() { "rules only" } else { "with labels" },
                 policy.space().dimensions().len(),
             );
-            output.line(&format!("{name} is a policy ({rules}, {labels} dimensions)"));
+            output.line(&format!("{name} is a policy ({rules}, {})", plural(labels, "dimension")));
         }
-        return Ok(0);
+        return Ok(u8::from(options.deny_warnings && !policy.warnings().is_empty()));
     }
     let predicates = options.answering.predicates(&policy, &name)?;
     let method = influence::find(options.influence).unwrap_or(&Everything);
     let (mut totals, mut errors, mut results) = (Totals::default(), Vec::new(), Vec::new());
+    let mut seen = Traces::default();
+    // Lines on a terminal show how far it is.
+    let progress = Progress::over(
+        options.traces,
+        !matches!(options.format, Format::Text | Format::Jsonl) || !stdout().is_terminal(),
+    );
     for trace in options.traces {
         let trace_name = trace.display().to_string();
-        let read = input::runs(trace, &mut |item| {
+        let mut is_empty = true;
+        let read = input::runs(trace, &progress.read(), &mut |item| {
+            is_empty = false;
             match item {
                 Ok((line, run)) => {
                     let replayed = replay_with(&policy, &predicates, method, &run);
+                    seen.add(&format!("{trace_name}:{line}"), replayed.monitor.trace());
+                    progress.step();
                     totals.add(&replayed);
                     match options.format {
                         Format::Text => text(&replayed, &name, &trace_name, line, options, output),
@@ -76,11 +90,18 @@ pub(crate) fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, Inpu
             }
             true
         });
+        if is_empty && read.is_ok() {
+            seen.add_empty(&trace_name);
+        }
         errors.extend(read.err());
     }
+    progress.finish();
+    let warnings = seen.warnings(&policy);
     match options.format {
         Format::Text => output.line(&totals.sentence()),
-        Format::Jsonl => {}
+        Format::Jsonl => {
+            warnings.json(&name, &policy).iter().for_each(|warning| output.line(&warning.to_string()))
+        }
         Format::Json => {
             let document = json!({
                 "policy": name,
@@ -89,16 +110,22 @@ pub(crate) fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, Inpu
                 "confirm": totals.asked,
                 "denied": totals.denied,
                 "findings": totals.findings,
+                "warnings": warnings.json(&name, &policy),
                 "results": results,
             });
             output.line(&serde_json::to_string_pretty(&document).unwrap_or_default());
         }
-        Format::Sarif => output.line(&serde_json::to_string_pretty(&sarif(&results)).unwrap_or_default()),
+        Format::Sarif => {
+            results.extend(warnings.sarif(&name, &policy));
+            output.line(&serde_json::to_string_pretty(&sarif(&results)).unwrap_or_default());
+        }
     }
+    warnings.draw(&name, &policy, output);
     for error in &errors {
         output.error(&error.0);
     }
-    Ok(match (errors.is_empty(), totals.asked + totals.denied + totals.findings) {
+    let denied_warnings = if options.deny_warnings { warnings.len() + policy.warnings().len() } else { 0 };
+    Ok(match (errors.is_empty(), totals.asked + totals.denied + totals.findings + denied_warnings) {
         (false, _) => 2,
         (true, 0) => 0,
         (true, _) => 1,
@@ -116,8 +143,6 @@ impl Totals {
     }
 
     fn sentence(&self) -> String {
-        let plural =
-            |n: usize, word: &str| if n == 1 { format!("{n} {word}") } else { format!("{n} {word}s") };
         format!(
             "{}: {} permitted, {} to be confirmed, {} denied; {}",
             plural(self.runs, "run"),

@@ -40,7 +40,7 @@ pub(crate) fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, Inpu
     let name = options.policy.display().to_string();
     let predicates = options.answering.predicates(&policy, &name)?;
     let (mut shown, mut objections, mut errors) = (0, false, Vec::new());
-    input::runs(options.trace, &mut |item| {
+    input::runs(options.trace, &Arc::default(), &mut |item| {
         match item {
             Ok((_, run)) => {
                 let replayed = replay_with(&policy, &predicates, method, &run);

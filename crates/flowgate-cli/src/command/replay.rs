@@ -11,17 +11,18 @@ use std::sync::{Arc, Mutex};
 use flowgate::label::Label;
 use flowgate::monitor::{Outcome, Source};
 use flowgate::policy::Policy;
-use flowgate::trace::Step;
 use flowgate::trace::read::Run;
+use flowgate::trace::{Step, Trace};
 use flowgate_guard::influence::{self, Influence};
 use flowgate_guard::replay::{JudgedCall, Replayed, replay};
-use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Map, Value, json};
 
 use crate::args::TableFormat;
 use crate::input::{self, InputError};
-use crate::output::{Output, load_policy};
+use crate::output::{Output, load_policy, plural};
+use crate::progress::Progress;
 use crate::report;
+use crate::warnings::Traces;
 
 /// What `flowgate replay` was asked to do.
 pub(crate) struct Options<'a> {
@@ -31,15 +32,17 @@ pub(crate) struct Options<'a> {
     pub(crate) list_permitted: bool,
     pub(crate) list_questions: bool,
     pub(crate) jobs: Option<usize>,
+    pub(crate) deny_warnings: bool,
     pub(crate) corpora: &'a [PathBuf],
 }
 
-/// The policies by suite.
-struct Policies(Vec<(String, Arc<Policy>)>);
+/// The policies by suite, with the names of their files.
+struct Policies(Vec<(String, Arc<Policy>)>, Vec<String>);
 
 impl Policies {
     fn load(arguments: &[String], output: &mut Output) -> Result<Self, InputError> {
         let mut policies: Vec<(String, Arc<Policy>)> = Vec::new();
+        let mut files = Vec::new();
         for argument in arguments {
             let (name, path) = match argument.split_once('=') {
                 Some((name, path)) => (name.to_owned(), Path::new(path)),
@@ -54,8 +57,14 @@ impl Policies {
                 )));
             }
             policies.push((name, Arc::new(load_policy(path, output)?)));
+            files.push(path.display().to_string());
         }
-        Ok(Self(policies))
+        Ok(Self(policies, files))
+    }
+
+    /// The place of a policy among all.
+    fn place(&self, policy: &Arc<Policy>) -> usize {
+        self.0.iter().position(|(_, known)| Arc::ptr_eq(known, policy)).unwrap_or_default()
     }
 
     /// The policy for a run, and the name under which it is counted.
@@ -124,9 +133,10 @@ impl Figures {
         }
     }
 
-    /// Judges one run.
-    fn of(policy: &Arc<Policy>, method: &dyn Influence, run: &Run) -> Self {
+    /// Judges one run, and says what occurs in it.
+    fn of(policy: &Arc<Policy>, method: &dyn Influence, run: &Run, occurs: impl FnOnce(&Trace)) -> Self {
         let replayed = replay(policy, method, run);
+        occurs(replayed.monitor.trace());
         let text = |key: &str| run.meta.get(key).and_then(Value::as_str);
         let attack = text("attack").filter(|attack| *attack != "none");
         let task = [text("user_task_id"), text("injection_task_id")]
@@ -259,9 +269,9 @@ pub(crate) fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, Inpu
         .jobs
         .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
         .clamp(1, 256);
-    let progress = progress();
+    let progress = Progress::over(options.corpora, true);
     let stop = AtomicBool::new(false);
-    let (sums, skipped, errors) = std::thread::scope(|scope| {
+    let (sums, skipped, seen, errors) = std::thread::scope(|scope| {
         let (sender, receiver): (SyncSender<Job>, Receiver<Job>) = sync_channel(4 * jobs);
         let receiver = Arc::new(Mutex::new(receiver));
         let workers: Vec<_> = (0..jobs)
@@ -271,9 +281,11 @@ pub(crate) fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, Inpu
                 scope.spawn(move || work(&receiver, policies, methods, progress))
             })
             .collect();
-        let mut errors = Vec::new();
+        let (mut errors, mut empty) = (Vec::new(), Vec::new());
         for corpus in options.corpora {
-            let result = input::runs(corpus, &mut |item| {
+            let mut is_empty = true;
+            let result = input::runs(corpus, &progress.read(), &mut |item| {
+                is_empty = false;
                 match item {
                     Ok(job) => {
                         if sender.send(job).is_err() {
@@ -284,14 +296,24 @@ pub(crate) fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, Inpu
                 }
                 !stop.load(Ordering::Relaxed)
             });
+            if is_empty && result.is_ok() {
+                empty.push(corpus.display().to_string());
+            }
             errors.extend(result.err());
         }
         drop(sender);
         let mut sums = Sums::new();
+        let mut seen = Seen::new();
+        for place in &empty {
+            seen.entry(0).or_default().add_empty(place);
+        }
         let mut skipped: BTreeMap<String, usize> = BTreeMap::new();
         for worker in workers {
             match worker.join() {
-                Ok((more, left_out)) => {
+                Ok((more, left_out, occurs)) => {
+                    occurs
+                        .into_iter()
+                        .for_each(|(policy, traces)| seen.entry(policy).or_default().merge(traces));
                     more.into_iter().for_each(|(key, figures)| sums.entry(key).or_default().add(figures));
                     left_out
                         .into_iter()
@@ -301,19 +323,35 @@ pub(crate) fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, Inpu
                     .push(InputError("a worker stopped unexpectedly; the figures are incomplete".to_owned())),
             }
         }
-        (sums, skipped, errors)
+        (sums, skipped, seen, errors)
     });
-    progress.finish_and_clear();
+    progress.finish();
     for error in &errors {
         output.error(&error.0);
     }
     for (suite, count) in &skipped {
-        output.note(&format!("{count} runs of `{suite}` were left out: no policy has that name"));
+        let were = if *count == 1 { "was" } else { "were" };
+        output.note(&format!(
+            "{} of `{suite}` {were} left out: no policy has that name",
+            plural(*count, "run")
+        ));
     }
     if sums.is_empty() && errors.is_empty() {
         return Err(InputError(
             "no run was judged: name a policy like the suite of the runs, or give `*=FILE`".to_owned(),
         ));
+    }
+    let mut warnings = 0;
+    for (index, ((_, policy), file)) in policies.0.iter().zip(&policies.1).enumerate() {
+        warnings += policy.warnings().len();
+        if let Some(seen) = seen.get(&index) {
+            let found = seen.warnings(policy);
+            warnings += found.len();
+            found.draw(file, policy, output);
+            if options.format == TableFormat::Json {
+                found.json(file, policy).iter().for_each(|warning| output.line(&warning.to_string()));
+            }
+        }
     }
     match options.format {
         TableFormat::Json => {
@@ -335,35 +373,40 @@ pub(crate) fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, Inpu
     if options.list_questions {
         list("questions without attack", &sums, &methods, |figures| &figures.asked, output);
     }
-    Ok(if errors.is_empty() { 0 } else { 2 })
+    Ok(match errors.is_empty() {
+        false => 2,
+        true => u8::from(options.deny_warnings && warnings > 0),
+    })
 }
 
-fn progress() -> ProgressBar {
-    let bar = ProgressBar::new_spinner();
-    if let Ok(style) = ProgressStyle::with_template("{spinner} {pos} runs judged, {per_sec}, {elapsed}") {
-        bar.set_style(style);
-    }
-    bar
-}
+/// What occurs in the runs of each policy, by its place.
+type Seen = BTreeMap<usize, Traces>;
 
 fn work(
     receiver: &Mutex<Receiver<Job>>,
     policies: &Policies,
     methods: &[&'static dyn Influence],
-    progress: &ProgressBar,
-) -> (Sums, BTreeMap<String, usize>) {
+    progress: &Progress,
+) -> (Sums, BTreeMap<String, usize>, Seen) {
     let mut sums = Sums::new();
+    let mut seen = Seen::new();
     let mut skipped = BTreeMap::new();
     loop {
         let job = match receiver.lock() {
             Ok(receiver) => receiver.recv(),
-            Err(_) => return (sums, skipped),
+            Err(_) => return (sums, skipped, seen),
         };
-        let Ok((_, run)) = job else { return (sums, skipped) };
+        let Ok((line, run)) = job else { return (sums, skipped, seen) };
         match policies.of(&run) {
             Some((suite, policy)) => {
                 for (index, method) in methods.iter().enumerate() {
-                    sums.entry((suite.clone(), index)).or_default().add(Figures::of(policy, *method, &run));
+                    let figures = Figures::of(policy, *method, &run, |trace| {
+                        if index == 0 {
+                            let seen = seen.entry(policies.place(policy)).or_default();
+                            seen.add(&format!("the run in line {line}"), trace);
+                        }
+                    });
+                    sums.entry((suite.clone(), index)).or_default().add(figures);
                 }
             }
             None => {
@@ -371,7 +414,7 @@ fn work(
                 *skipped.entry(suite.to_owned()).or_default() += 1;
             }
         }
-        progress.inc(1);
+        progress.step();
     }
 }
 

@@ -8,6 +8,8 @@ mod audit;
 mod bad_traces;
 mod bench;
 mod check;
+mod dead_statements;
+mod every_command;
 mod explain;
 #[cfg(feature = "gateway")]
 mod predicates;

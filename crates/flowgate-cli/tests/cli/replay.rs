@@ -41,7 +41,7 @@ fn a_corpus_is_summed_up_by_suite() {
         (line.get("suite"), line.get("influence")),
         (Some(&"payment".into()), Some(&"everything".into()))
     );
-    assert!(text(&output).contains("1 runs of `other` were left out"));
+    assert!(text(&output).contains("1 run of `other` was left out"));
     let everywhere = format!("*={POLICY}");
     check(&["replay", "--policy", &everywhere, "--influence", "all", name(&path)], 0, "all      provenance");
     check(

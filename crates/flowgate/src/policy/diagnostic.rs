@@ -63,6 +63,7 @@ pub const CODES: &[&str] = &[
     "unavailable",
     "unknown-field",
     "unknown-name",
+    "unknown-role",
     "unknown-type",
 ];
 

@@ -10,7 +10,7 @@ use crate::json;
 
 /// A tool's identity: its server and its name. A name alone identifies nothing, since a second server may
 /// offer a tool of the same name.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tool {
     /// The server that offers it, as the client's configuration calls it; `None` for the agent's own tools.
     pub server: Option<Arc<str>>,

@@ -1,0 +1,56 @@
+//! `flowgate man`: manual pages, printed or written to a folder.
+
+use std::path::Path;
+
+use clap::CommandFactory;
+
+use crate::args::Args;
+use crate::input::{InputError, reason};
+use crate::output::{Output, plural};
+
+/// Runs the command; returns the exit code.
+pub(crate) fn run(names: &[String], out: Option<&Path>, output: &mut Output) -> Result<u8, InputError> {
+    let mut root = Args::command();
+    root.build();
+    if let Some(folder) = out {
+        let failed = |error: std::io::Error| InputError(format!("{}: {}", folder.display(), reason(&error)));
+        std::fs::create_dir_all(folder).map_err(failed)?;
+        let mut count = 0;
+        for (name, page) in pages(&root, "flowgate")? {
+            std::fs::write(folder.join(format!("{name}.1")), page).map_err(failed)?;
+            count += 1;
+        }
+        output.line(&format!("{} in {}", plural(count, "manual page"), folder.display()));
+        return Ok(0);
+    }
+    let (mut command, mut title) = (&root, "flowgate".to_owned());
+    for name in names {
+        command = command.find_subcommand(name).ok_or_else(|| {
+            let known: Vec<&str> = subcommands(command).map(clap::Command::get_name).collect();
+            InputError(format!("{title} has no command `{name}`; there are {}", known.join(", ")))
+        })?;
+        title = format!("{title}-{}", command.get_name());
+    }
+    output.raw(&page(command, &title)?);
+    Ok(0)
+}
+
+fn subcommands(command: &clap::Command) -> impl Iterator<Item = &clap::Command> {
+    command.get_subcommands().filter(|command| command.get_name() != "help")
+}
+
+/// The pages of a command and of all below it, by their names.
+fn pages(command: &clap::Command, title: &str) -> Result<Vec<(String, Vec<u8>)>, InputError> {
+    let mut found = vec![(title.to_owned(), page(command, title)?)];
+    for below in subcommands(command) {
+        found.extend(pages(below, &format!("{title}-{}", below.get_name()))?);
+    }
+    Ok(found)
+}
+
+fn page(command: &clap::Command, title: &str) -> Result<Vec<u8>, InputError> {
+    let mut page = Vec::new();
+    let rendered = clap_mangen::Man::new(command.clone()).title(title).render(&mut page);
+    rendered.map_err(|error| InputError(format!("the manual page of {title} cannot be printed: {error}")))?;
+    Ok(page)
+}

@@ -1,0 +1,139 @@
+//! What a policy names and the traces do not have, empty traces and odd roles: reported, and an error if so wished.
+
+use crate::{POLICY, TRACE, check, file, flowgate, name, text};
+
+const RUN: &str = r#"[
+  {"role":"user","content":"refund it"},
+  {"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"function",
+    "function":{"name":"read_mail","arguments":"{\"folder\": \"inbox\"}"}}]},
+  {"role":"tool","tool_call_id":"c1","content":"[{\"from\": \"ann\"}]"},
+  {"role":"assistant","content":null,"tool_calls":[{"id":"c2","type":"function",
+    "function":{"name":"refund","arguments":"{\"amount\": 5}"}}]},
+  {"role":"tool","tool_call_id":"c2","content":"done"}]"#;
+
+/// A line of a rule; what is said of it, with the place and what was perhaps meant.
+const DEAD: &[(&str, &str, &str, &str)] = &[
+    ("(call: ToolCall) is tool:refnd", "unused-tool", "no tool in the traces matches `tool:refnd`", "refund"),
+    (
+        "(out: ToolOutput) is tool:read_mail\n    (row: dict) in out.content\n    row.fro == \"eve\"",
+        "unused-field",
+        "the field `fro` does not occur in the traces",
+        "from",
+    ),
+    (
+        "(m: Message)\n    m.role == \"asistant\"",
+        "unused-role",
+        "no message in the traces has the role `asistant`",
+        "assistant",
+    ),
+    (
+        "(call: ToolCall) is tool:refund\n    call.arguments.get(\"amuont\", 0) > 100",
+        "unused-argument",
+        "the argument `amuont` does not occur in the traces",
+        "amount",
+    ),
+];
+
+fn policy(line: &str) -> std::path::PathBuf {
+    let digest = line.bytes().fold(0_u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(byte)));
+    file(&format!("dead-{digest}.flow"), format!("raise \"x\" if:\n    {line}\n").as_bytes())
+}
+
+#[test]
+fn dead_statements_are_reported_and_can_be_denied() {
+    let run = file("refund.json", RUN.as_bytes());
+    for (line, code, message, near) in DEAD {
+        let dead = policy(line);
+        let alive = policy(
+            &line
+                .replace("refnd", "refund")
+                .replace("fro ", "from ")
+                .replace("asistant", "user")
+                .replace("amuont", "amount"),
+        );
+        for (command, kinds) in [
+            (&["check", name(&dead), name(&run)][..], 2),
+            (&["replay", "--policy", name(&dead), name(&run)], 1),
+        ] {
+            let said = text(&flowgate(command));
+            assert!(said.contains(message) && said.contains(code), "{command:?} {said}");
+            assert!(said.contains(&format!("did you mean `{near}`?")), "{command:?} {said}");
+            check(command, 0, message);
+            check(&[command, &["--deny-warnings"]].concat(), 1, message);
+            let formats = ["json", "sarif"];
+            for format in formats.iter().take(kinds) {
+                let output = flowgate(&[command, &["--format", format]].concat());
+                let printed = String::from_utf8(output.stdout).unwrap();
+                assert!(
+                    printed.contains(message) && printed.contains(code),
+                    "{command:?} {format} {printed}"
+                );
+            }
+        }
+        // The same line spelled as the traces have it says nothing of the kind.
+        for command in
+            [&["check", name(&alive), name(&run)][..], &["replay", "--policy", name(&alive), name(&run)]]
+        {
+            let said = text(&flowgate(command));
+            assert!(!said.contains("unused-"), "{command:?} {said}");
+        }
+        check(&["replay", "--policy", name(&alive), name(&run), "--deny-warnings"], 0, "");
+    }
+}
+
+/// Where there are several traces, what one of them has is there.
+#[test]
+fn what_one_trace_has_is_there() {
+    let run = file("refund.json", RUN.as_bytes());
+    let other = file("other.json", br#"[{"role":"user","content":"hi"}]"#);
+    let alive = policy("(call: ToolCall) is tool:refund\n    call.arguments.amount > 100");
+    check(
+        &["check", name(&alive), name(&other), "--deny-warnings"],
+        1,
+        "no tool in the traces matches `tool:refund`",
+    );
+    check(&["check", name(&alive), name(&other), name(&run), "--deny-warnings"], 0, "2 runs");
+    check(&["replay", "--policy", name(&alive), name(&other), name(&run), "--deny-warnings"], 0, "");
+    // Many words that are not there are counted.
+    let many: String = (0..30)
+        .map(|n| format!("raise \"x\" if:\n    (c: ToolCall) is tool:{}\n", "q".repeat(n + 20)))
+        .collect();
+    let many = file("many.flow", many.as_bytes());
+    check(&["check", name(&many), name(&run)], 0, "names 20 words more that the traces do not have");
+}
+
+#[test]
+fn empty_traces_and_odd_roles_are_warnings() {
+    let plain = policy("(m: Message)\n    m.content == \"nothing\"");
+    for (name_of, content) in
+        [("empty.json", "[]"), ("blank.json", "\n"), ("nothing.json", ""), ("run.json", "{\"messages\": []}")]
+    {
+        let empty = file(name_of, content.as_bytes());
+        check(
+            &["check", name(&plain), name(&empty)],
+            0,
+            "has no messages: nothing was judged there [empty-trace]",
+        );
+        check(&["check", name(&plain), name(&empty), "--deny-warnings"], 1, "has no messages");
+    }
+    let odd = file("odd.json", br#"[{"role":"asistant","content":"hi"}]"#);
+    check(
+        &["check", name(&plain), name(&odd)],
+        0,
+        "the traces have messages of the role `asistant`; known are assistant, ",
+    );
+    check(&["check", name(&plain), name(&odd), "--deny-warnings"], 1, "[unknown-role]");
+    check(&["replay", "--policy", name(&plain), name(&odd), "--deny-warnings"], 1, "[unknown-role]");
+    let hi = file("hi.json", br#"[{"role":"user","content":"hi"}]"#);
+    check(&["check", name(&plain), name(&hi), "--deny-warnings"], 0, "1 run");
+}
+
+/// A role that no message can have is a warning of the policy itself.
+#[test]
+fn a_misspelled_role_needs_no_trace() {
+    let wrong = policy("(m: Message)\n    m.role == \"asistant\"");
+    check(&["check", name(&wrong)], 0, "`asistant` is no role that messages have");
+    check(&["check", name(&wrong), "--deny-warnings"], 1, "did you mean `assistant`?");
+    check(&["check", POLICY, "--deny-warnings"], 0, "is a policy");
+    check(&["check", POLICY, TRACE, "--deny-warnings"], 1, "2 to be confirmed");
+}
