@@ -453,7 +453,8 @@ fn a_client_may_go_away_and_come_back() {
 /// A client that holds requests open holds up itself.
 #[test]
 fn a_client_has_so_many_requests_at_the_same_time() {
-    let upstream = Upstream::new(|_| says("A story that takes its time, and more. PAUSE The end."));
+    let story = "A story that takes its time, and more. PAUSE The end.";
+    let upstream = Upstream::pausing(|_| says(story), PATIENCE);
     let gateway = Gateway::new(&upstream.url, "chat-completions", "interactive = true\nparallel = 2");
     let ask = |key: &str| {
         let body =
@@ -492,10 +493,13 @@ fn what_was_forgotten_is_nobodys() {
 /// A turn waits for its model beside the threads that evaluate: it holds up nobody else.
 #[test]
 fn turns_that_wait_hold_up_nobody() {
-    let upstream = Upstream::new(|request| match text_of(request).contains("slow") {
-        true => says("A story that takes its time, and more. PAUSE The end."),
-        false => says("Quick."),
-    });
+    let upstream = Upstream::pausing(
+        |request| match text_of(request).contains("slow") {
+            true => says("A story that takes its time, and more. PAUSE The end."),
+            false => says("Quick."),
+        },
+        PATIENCE,
+    );
     let config = gateway::config(&upstream.url, "chat-completions", "interactive = true");
     let gateway = Gateway::served(&config, gateway::POLICY, 1);
     let ask = |key: &str, text: &str| {

@@ -11,8 +11,6 @@ use flowgate_lm::chat::{Completion, Message, Part, Request, Stop, ToolCall, Usag
 use flowgate_lm::json::Json;
 use flowgate_lm::wire::{Api, Asked, Head};
 
-use crate::gateway::PATIENCE;
-
 /// What the double makes of a request.
 pub(crate) type Mind = dyn Fn(&Request) -> Completion + Send + Sync;
 
@@ -28,7 +26,7 @@ pub(crate) struct Upstream {
 
 impl Upstream {
     pub(crate) fn new(mind: impl Fn(&Request) -> Completion + Send + Sync + 'static) -> Self {
-        Self::pausing(mind, PATIENCE)
+        Self::pausing(mind, Duration::from_secs(2))
     }
 
     /// One that goes on after a pause if nobody lets it.
