@@ -28,7 +28,16 @@ fn every_command_has_a_manual_page() {
     }
     for page in &pages {
         let command = page.trim_end_matches(".1");
-        let arguments: Vec<&str> = command.split('-').skip(1).collect();
+        // A command below another has its page's name as a prefix; its own name may have a hyphen.
+        let mut arguments = Vec::new();
+        let mut rest = command;
+        while rest != "flowgate" {
+            let names = pages.iter().map(|page| page.trim_end_matches(".1"));
+            let above = names.filter(|above| rest.starts_with(&format!("{above}-")));
+            let above = above.max_by_key(|above| above.len()).unwrap();
+            arguments.insert(0, &rest[above.len() + 1..]);
+            rest = above;
+        }
         let output = flowgate(&[&["man"], &arguments[..]].concat());
         let printed = text(&output);
         assert!(printed.contains(&format!(".TH {command} 1")), "{page}: {printed}");
