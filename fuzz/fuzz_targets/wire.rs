@@ -149,7 +149,7 @@ fn carried(api: Api, mut request: Request) -> Request {
                 before.extend(calls);
             }
             (Api::ChatCompletions | Api::Responses, Message::Tool { call_id, content, .. }, _) => {
-                messages.push(Message::Tool { call_id, content, is_error: false });
+                messages.push(Message::Tool { call_id, content, is_error: None });
             }
             (_, message, _) => messages.push(message),
         }

@@ -167,7 +167,7 @@ impl Source<'_> {
         for (index, made) in step.calls.iter().enumerate() {
             let (content, is_error) = self.answer(&made.answer, label, names);
             let call_id = format!("call_{}", first + index + 1);
-            messages.push(Message::Tool { call_id, content, is_error });
+            messages.push(Message::Tool { call_id, content, is_error: Some(is_error) });
         }
     }
 

@@ -44,8 +44,9 @@ pub enum Message {
         call_id: String,
         /// What was answered.
         content: Vec<Part>,
-        /// Whether it is an error instead of a result.
-        is_error: bool,
+        /// Whether it is an error instead of a result. `None` if that is not known: not every form can say so.
+        #[serde(default)]
+        is_error: Option<bool>,
     },
 }
 

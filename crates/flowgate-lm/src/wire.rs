@@ -17,6 +17,7 @@ mod assembly;
 pub mod chat_completions;
 mod fields;
 pub mod messages;
+mod own;
 pub mod responses;
 mod status;
 #[cfg(test)]

@@ -56,7 +56,13 @@ fn session(length: usize) -> Monitor {
 
 fn output(id: &str) -> Entry {
     let (call_id, content) = (id.to_owned(), Value::String(rows()));
-    Entry::from(Body::Output(Output { call_id, tool: None, content, structured: None, is_error: false }))
+    Entry::from(Body::Output(Output {
+        call_id,
+        tool: None,
+        content,
+        structured: None,
+        is_error: Some(false),
+    }))
 }
 
 /// One answer of five rows is pushed, and one payment judged (asked about, so the trace does not grow by it).

@@ -382,7 +382,8 @@ fn message(role: &str, content: Value) -> Entry {
 #[test]
 fn silent_messages_fail_no_rule() {
     let output = |content| {
-        let body = Output { call_id: "x".to_owned(), tool: None, content, structured: None, is_error: false };
+        let body =
+            Output { call_id: "x".to_owned(), tool: None, content, structured: None, is_error: Some(false) };
         Entry::from(Body::Output(body))
     };
     for condition in [

@@ -68,7 +68,7 @@ fn entries(steps: &[Step]) -> Vec<Entry> {
                     tool: None,
                     content: content.into(),
                     structured: None,
-                    is_error: false,
+                    is_error: Some(false),
                 };
                 entries.push(Entry {
                     agent: agent(*who),

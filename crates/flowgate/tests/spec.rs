@@ -201,7 +201,7 @@ impl Run<'_> {
             "out" | "error" => {
                 let (id, text) = rest.split_once(": ").unwrap_or((rest.trim_end_matches(':'), ""));
                 let content = Value::String(text.to_owned());
-                let (call_id, is_error) = (id.to_owned(), word == "error");
+                let (call_id, is_error) = (id.to_owned(), Some(word == "error"));
                 self.push(entry(Body::Output(Output {
                     call_id,
                     tool: None,

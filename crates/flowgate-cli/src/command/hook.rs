@@ -170,7 +170,7 @@ fn judge(options: &HookArgs, event: Event, asked: &Map<String, Value>) -> Result
                 tool: None,
                 content: answer::content(response),
                 structured: None,
-                is_error: false,
+                is_error: Some(false),
             };
             if !session::has(&monitor, &call.id) {
                 monitor.record(Entry::from(call), &Attribution::everything());

@@ -37,7 +37,7 @@ impl Proxy {
         };
         let is_error = output.is_error;
         let mut out = Vec::new();
-        if let (Kind::List(key), false) = (running.kind, is_error) {
+        if let (Kind::List(key), Some(false)) = (running.kind, is_error) {
             let monitor = session.monitor();
             let carries = monitor.would_carry([Entry::from(Body::Output(output.clone()))]);
             if !carries.iter().all(|label| label.join(&said).flows_to(&self.base(monitor, &[]))) {
@@ -128,7 +128,7 @@ fn read(running: &Running, answer: Result<Value, Value>) -> Result<(Output, Show
         tool: None,
         content,
         structured,
-        is_error,
+        is_error: Some(is_error),
     };
     let fields = match answer {
         Err(error) if running.kind == Kind::Nothing => {

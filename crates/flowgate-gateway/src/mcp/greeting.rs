@@ -85,7 +85,7 @@ impl Proxy {
             tool: None,
             content: Value::Object(full.clone()),
             structured: None,
-            is_error: false,
+            is_error: Some(false),
         };
         let shown = call.is_some_and(|running| {
             let carries = monitor.would_carry([Entry::from(Body::Output(label(running)))]);

@@ -134,7 +134,7 @@ impl Proxy {
         let asked = wanted.iter().map(|one| (one.key.clone(), shown(one))).collect();
         let content = json!({REQUESTS: Value::Object(asked)});
         let call_id = running.call_id.clone();
-        let output = Output { call_id, tool: None, content, structured: None, is_error: false };
+        let output = Output { call_id, tool: None, content, structured: None, is_error: Some(false) };
         let Some((event, is_shown)) = self.label(session.monitor(), output, running, said) else {
             return vec![no_answer(id, running.kind)];
         };
@@ -241,7 +241,7 @@ impl Proxy {
                     let found = round.asked.iter().find(|one| one.key == *key);
                     let call_id = found.map(|one| one.call_id.clone()).unwrap_or_default();
                     let (content, tool, structured) = (response.clone(), None, None);
-                    let output = Output { call_id, tool, content, structured, is_error: false };
+                    let output = Output { call_id, tool, content, structured, is_error: Some(false) };
                     let (entry, monitor) = (Entry::from(Body::Output(output)), session.monitor());
                     // Whatever the client was shown since it was asked may be in what it says.
                     let seen = monitor.trace().place(&entry).map(|place| place.context);

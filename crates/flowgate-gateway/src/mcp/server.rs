@@ -156,7 +156,7 @@ impl Proxy {
                 self.person_said(session.monitor(), question, id, *pending, &said)
             }
             Some(Asking::Server { running }) => {
-                let is_error = answer.is_err();
+                let is_error = Some(answer.is_err());
                 let content = answer.unwrap_or_else(|error| error);
                 let (call_id, tool, structured) = (running.call_id, None, None);
                 let output = Output { call_id, tool, content, structured, is_error };

@@ -421,7 +421,7 @@ impl Agent {
                     "sent".to_owned()
                 };
                 let content = vec![Part::Text(answer)];
-                self.chat.push(Message::Tool { call_id: call.id.clone(), content, is_error: false });
+                self.chat.push(Message::Tool { call_id: call.id.clone(), content, is_error: Some(false) });
             }
             if calls.is_empty() {
                 return text;

@@ -23,6 +23,7 @@ mod servers_rounds;
 mod slow;
 mod stale;
 mod stores;
+mod tool_errors;
 mod upstream;
 mod upstream_failing;
 mod visibility;

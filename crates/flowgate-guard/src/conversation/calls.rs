@@ -432,7 +432,7 @@ impl Conversation {
         let carries = carries.map_or(Label::BOTTOM, |names| self.monitor.from_names(&names));
         let call = self.monitor.trace().event(event).and_then(|call| call.tool());
         let carries = call.map_or(carries, |tool| carries.join(&self.monitor.answer_floor(tool)));
-        let output = Output { call_id, tool: None, content, structured, is_error };
+        let output = Output { call_id, tool: None, content, structured, is_error: Some(is_error) };
         match self.monitor.push_raised(Entry::from(Body::Output(output)), &carries.into()) {
             Ok((event, findings)) => {
                 let found = stops(findings);

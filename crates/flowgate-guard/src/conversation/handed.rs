@@ -119,7 +119,7 @@ impl Conversation {
         &mut self,
         id: &str,
         content: &[Part],
-        is_error: bool,
+        is_error: Option<bool>,
         floor: Label,
     ) -> Result<Option<Label>, PushError> {
         let Some((item, index, event)) = self.handed(id) else { return Ok(None) };

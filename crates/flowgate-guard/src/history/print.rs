@@ -62,7 +62,8 @@ impl Print {
             Message::Tool { call_id, content, is_error } => {
                 write!(self, "tool {call_id:?} ")?;
                 self.parts(content)?;
-                write!(self, " {is_error}")
+                // That it is not known whether it is an error says no more than that it is none.
+                write!(self, " {}", *is_error == Some(true))
             }
         }
     }
@@ -114,7 +115,7 @@ mod tests {
                 Message::User(parts) => format!("user {parts:?}"),
                 Message::Assistant { text, calls } => format!("assistant {text:?} {calls:?}"),
                 Message::Tool { call_id, content, is_error } => {
-                    format!("tool {call_id:?} {content:?} {is_error}")
+                    format!("tool {call_id:?} {content:?} {}", *is_error == Some(true))
                 }
             };
             let expected = <[u8; 32]>::from(Sha256::digest(print.as_bytes()));
@@ -143,7 +144,7 @@ mod tests {
             for parts in [vec![Part::from(text)], vec![Part::from(text), image()], vec![image()], vec![]] {
                 check(Message::System(parts.clone()));
                 check(Message::User(parts.clone()));
-                check(Message::Tool { call_id: text.to_owned(), content: parts, is_error: true });
+                check(Message::Tool { call_id: text.to_owned(), content: parts, is_error: Some(true) });
             }
             check(Message::Assistant { text: text.to_owned(), calls: Vec::new() });
             check(Message::Assistant { text: text.to_owned(), calls: vec![call.clone()] });
@@ -183,7 +184,7 @@ mod tests {
         );
         let content = vec![Part::from("{\"a\": 1}")];
         check(
-            Message::Tool { call_id: "c1".to_owned(), content, is_error: false },
+            Message::Tool { call_id: "c1".to_owned(), content, is_error: Some(false) },
             "39029a920598c64c352fb850f333601fef92ff96ad9bc31fb57a609a1e67d229",
         );
     }

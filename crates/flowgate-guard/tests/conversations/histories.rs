@@ -201,7 +201,7 @@ fn answers_that_were_never_given_are_nobodys() {
     caller.chat = vec![
         user("Mail Bob."),
         assistant("You told me to pay Mallory."),
-        Message::Tool { call_id: "c1".to_owned(), content, is_error: false },
+        Message::Tool { call_id: "c1".to_owned(), content, is_error: Some(false) },
         user("Go on."),
     ];
     let (_, seen) = caller.send(&["Done."]);

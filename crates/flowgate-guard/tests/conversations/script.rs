@@ -232,7 +232,7 @@ fn shown(request: &Request) -> String {
             format!("model: {text}{}", calls.join(" "))
         }
         chat::Message::Tool { call_id, content, is_error } => {
-            format!("{call_id}{}: {}", if *is_error { "!" } else { "" }, text(content))
+            format!("{call_id}{}: {}", if *is_error == Some(true) { "!" } else { "" }, text(content))
         }
     };
     request.messages.iter().map(said).collect::<Vec<_>>().join(" | ")

@@ -33,7 +33,7 @@ pub(crate) fn fresh(random: &mut Random, errors: usize) -> (ToolAnswer, Spelling
 
 fn taken_apart(content: &Value, structured: Option<&Value>) -> Document {
     let (call_id, tool, structured) = (String::new(), None, structured.cloned());
-    let output = Output { call_id, tool, content: content.clone(), structured, is_error: false };
+    let output = Output { call_id, tool, content: content.clone(), structured, is_error: Some(false) };
     Document::new(&Body::Output(output), Label::BOTTOM)
 }
 
@@ -68,7 +68,8 @@ impl Before<'_> {
             Some(_) => Some(read(&text)),
             None => None,
         };
-        let answer = ToolAnswer { content: text, structured, is_error: output.is_error, carries: None };
+        let answer =
+            ToolAnswer { content: text, structured, is_error: output.is_error == Some(true), carries: None };
         (answer, self.spelling)
     }
 
@@ -88,13 +89,18 @@ impl Before<'_> {
                     _ => world::plain(random),
                 };
                 if taken_apart(&content, structured.as_ref()).twins_differ == document.twins_differ {
-                    let answer = ToolAnswer { content, structured, is_error: output.is_error, carries: None };
+                    let answer = ToolAnswer {
+                        content,
+                        structured,
+                        is_error: output.is_error == Some(true),
+                        carries: None,
+                    };
                     return (answer, *spelling);
                 }
             }
         }
         // An error is top whatever the tool's answers are; that there was one is as visible as they are.
-        let errors = match (output.is_error, self.speaks_of_errors) {
+        let errors = match (output.is_error == Some(true), self.speaks_of_errors) {
             (true, _) => 100,
             (false, true) => 0,
             (false, false) => 20,

@@ -162,7 +162,10 @@ fn body(event: &Event) -> String {
         Body::Output(output) => {
             format!(
                 "out error={} differ={} {} ~~ {:?}",
-                output.is_error, event.document.twins_differ, output.content, output.structured
+                output.is_error == Some(true),
+                event.document.twins_differ,
+                output.content,
+                output.structured
             )
         }
         Body::Tool(tool) => format!("tool {}: {}", tool.tool, tool.description),

@@ -39,7 +39,7 @@ fn message(message: &Message) -> Value {
         Message::User(content) => json!({"user": parts(content)}),
         Message::Assistant { text, calls } => json!({"assistant": text, "calls": listed(calls)}),
         Message::Tool { call_id, content, is_error } => {
-            json!({"tool": call_id, "content": parts(content), "is_error": is_error})
+            json!({"tool": call_id, "content": parts(content), "is_error": *is_error == Some(true)})
         }
     }
 }
@@ -160,8 +160,8 @@ mod tests {
             said(Message::User(one())),
             said(Message::System(one())),
             said(Message::Assistant { text: "a".to_owned(), calls: Vec::new() }),
-            said(Message::Tool { call_id: "a".to_owned(), content: one(), is_error: false }),
-            said(Message::Tool { call_id: "a".to_owned(), content: one(), is_error: true }),
+            said(Message::Tool { call_id: "a".to_owned(), content: one(), is_error: Some(false) }),
+            said(Message::Tool { call_id: "a".to_owned(), content: one(), is_error: Some(true) }),
             said(Message::User(vec![Part::ImageUrl("a".to_owned())])),
             Request { choice: ToolChoice::Any, ..Request::default() },
             Request { choice: ToolChoice::Tool("any".to_owned()), ..Request::default() },

@@ -123,7 +123,7 @@ fn parts() -> impl Strategy<Value = Vec<Part>> {
 }
 
 fn messages() -> impl Strategy<Value = Vec<Message>> {
-    let turn = (parts(), text(), calls(), parts(), any::<bool>());
+    let turn = (parts(), text(), calls(), parts(), any::<bool>().prop_map(Some));
     (prop::option::of("[ -~]{1,20}"), prop::collection::vec(turn, 0..4)).prop_map(|(system, turns)| {
         let mut messages: Vec<Message> =
             system.into_iter().map(|text| Message::System(vec![Part::Text(text)])).collect();
@@ -174,7 +174,7 @@ fn request() -> impl Strategy<Value = Request> {
 fn carried(api: Api, mut request: Request) -> Request {
     for message in request.messages.iter_mut() {
         if let (Message::Tool { is_error, .. }, true) = (message, api != Api::Messages) {
-            *is_error = false;
+            *is_error = None;
         }
     }
     if api == Api::Messages {

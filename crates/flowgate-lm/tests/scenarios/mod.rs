@@ -55,7 +55,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         let tool = |id: &str, text: &str, is_error: bool| Message::Tool {
             call_id: id.to_owned(),
             content: vec![Part::from(text)],
-            is_error,
+            is_error: Some(is_error),
         };
         let archive = call("call_3", "read_mail", r#"{"folder":"archive"}"#);
         request.messages.extend([

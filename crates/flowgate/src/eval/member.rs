@@ -166,6 +166,11 @@ impl Evaluator<'_> {
             (Body::Output(output), "tool_call_id") => Value::text(&output.call_id),
             (Body::Output(_), "role") => Value::text("tool"),
             (Body::Output(_) | Body::Message(_), "content") => self.content(id),
+            (Body::Output(output), "is_error") if output.is_error.is_none() => {
+                return Err(self.lacking(|| {
+                    "`is_error` is not known: the form of the answer cannot say that a tool failed".to_owned()
+                }));
+            }
             (Body::Output(_), "is_error") | (Body::Message(_), "role") | (Body::Call(_), "arguments") => {
                 self.child(id, 0, name)
             }

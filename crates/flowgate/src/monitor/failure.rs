@@ -24,7 +24,7 @@ impl Monitor {
     ) -> Result<(EventId, Vec<Finding>), PushError> {
         let floors = Floors::from(self.failure_carries(call_id));
         let (call_id, content) = (call_id.to_owned(), Value::from(text));
-        let output = Output { call_id, tool: None, content, structured: None, is_error: true };
+        let output = Output { call_id, tool: None, content, structured: None, is_error: Some(true) };
         self.push_labelled(Entry::from(Body::Output(output)), None, &floors, true)
     }
 

@@ -145,7 +145,7 @@ impl Monitor {
             Body::Tool(_) => applicable = std::sync::Arc::clone(&self.tools),
             Body::Message(_) | Body::Call(_) => {}
         }
-        let is_error = matches!(&entry.body, Body::Output(output) if output.is_error);
+        let is_error = matches!(&entry.body, Body::Output(output) if output.is_error == Some(true));
         if is_error {
             // A tool's error text is top unless a statement speaks of it, whatever the default is.
             base = plan.space.top();

@@ -298,7 +298,7 @@ require untrusted if:
             let ran = monitor.redeem(permit).unwrap();
             assert_eq!(ran.call().id, id);
             let (call_id, tool, structured) = (id.to_owned(), None, None);
-            let output = Output { call_id, tool, content: json!("fine"), structured, is_error: false };
+            let output = Output { call_id, tool, content: json!("fine"), structured, is_error: Some(false) };
             let (output, _) = monitor.push(Entry::from(Body::Output(output))).unwrap();
             let label = monitor.trace().event(output).unwrap().label;
             monitor.describe(&label)

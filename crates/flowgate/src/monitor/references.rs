@@ -158,8 +158,13 @@ require untrusted if:
         let id = list.id.clone();
         let Verdict::Permit(permit) = monitor.judge(list) else { panic!("{tool}") };
         monitor.redeem(permit).unwrap();
-        let output =
-            Output { call_id: id, tool: None, content: listed.clone(), structured: None, is_error: false };
+        let output = Output {
+            call_id: id,
+            tool: None,
+            content: listed.clone(),
+            structured: None,
+            is_error: Some(false),
+        };
         monitor.push(Entry::from(Body::Output(output))).unwrap();
         // Others must not take the reservation of this session for a write of theirs.
         monitor.stamp("own");

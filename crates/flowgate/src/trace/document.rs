@@ -373,7 +373,7 @@ mod tests {
 
     fn output(text: &str, structured: Option<Value>) -> Document {
         let content = Value::String(text.to_owned());
-        let (call_id, tool, is_error) = ("c".to_owned(), None, false);
+        let (call_id, tool, is_error) = ("c".to_owned(), None, Some(false));
         Document::new(&Body::Output(Output { call_id, tool, content, structured, is_error }), space().top())
     }
 
@@ -442,7 +442,7 @@ mod tests {
     fn what_is_too_deep_stays_whole() {
         let nest = |depth: usize| (0..depth).fold(Value::Null, |inner, _| Value::Array(vec![inner]));
         let document = |depth| {
-            let (call_id, tool, is_error) = ("c".to_owned(), None, false);
+            let (call_id, tool, is_error) = ("c".to_owned(), None, Some(false));
             let (content, structured) = (nest(depth), Some(nest(depth)));
             Document::new(
                 &Body::Output(Output { call_id, tool, content, structured, is_error }),

@@ -109,8 +109,9 @@ pub struct Output {
     pub content: Value,
     /// The same answer as a JSON value, if the tool gave both.
     pub structured: Option<Value>,
-    /// Whether the tool reports an error instead of a result.
-    pub is_error: bool,
+    /// Whether the tool reports an error instead of a result. `None` if the form in which the answer came cannot say so: then no
+    /// condition about it holds, and a rule that asks for it fails.
+    pub is_error: Option<bool>,
 }
 
 /// What a server says of a tool that it offers. It is text like any other, and may be an attack.

@@ -209,7 +209,11 @@ impl Chat<'_> {
                     format!("model: {text}{}", calls.collect::<String>())
                 }
                 Message::Tool { call_id, content, is_error } => {
-                    format!("{call_id}{}: {}", if *is_error { " (error)" } else { "" }, spoken(content))
+                    format!(
+                        "{call_id}{}: {}",
+                        if *is_error == Some(true) { " (error)" } else { "" },
+                        spoken(content)
+                    )
                 }
             };
             self.shell.say(&visible::text(&shown));
@@ -227,7 +231,7 @@ impl Chat<'_> {
         });
         let calls: Vec<_> = calls.collect();
         let refusal = all.messages.iter().rev().find_map(|message| match message {
-            Message::Tool { call_id, content, is_error: true } => {
+            Message::Tool { call_id, content, is_error: Some(true) } => {
                 let told: serde_json::Value = serde_json::from_str(&spoken(content)).ok()?;
                 told.get("refused")?;
                 let call = calls.iter().find(|call| call.id == *call_id)?;

@@ -122,7 +122,7 @@ mod tests {
                 tool: None,
                 content,
                 structured,
-                is_error: number == 1,
+                is_error: Some(number == 1),
             };
             monitor.push(Entry::from(Body::Output(output))).unwrap();
         }

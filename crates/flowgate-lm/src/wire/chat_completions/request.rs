@@ -5,7 +5,7 @@ use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
 use super::super::fields::{Fields, Known, NOT_SUPPORTED};
-use super::super::{Asked, WireError, image_at, image_url, only_text};
+use super::super::{Asked, WireError, image_at, image_url, only_text, own};
 use crate::chat::{Message, Part, Request, Sampling, ToolCall, ToolChoice, ToolSpec, Written};
 use crate::json::Json;
 
@@ -304,7 +304,8 @@ const ASSISTANT: Known = Known {
     fixed: &[("annotations", &["[]"])],
 };
 // The call says which tool it was.
-const TOOL: Known = Known { read: &["role", "content", "tool_call_id"], dropped: &["name"], fixed: &[] };
+const TOOL: Known =
+    Known { read: &["role", "content", "tool_call_id", own::OWN], dropped: &["name"], fixed: &[] };
 
 fn read_message(message: &Fields<'_>) -> Result<Message, WireError> {
     match message.text("role")? {
@@ -332,7 +333,7 @@ fn read_message(message: &Fields<'_>) -> Result<Message, WireError> {
         "tool" => {
             message.only(&TOOL)?;
             let call_id = message.text("tool_call_id")?.to_owned();
-            Ok(Message::Tool { call_id, content: read_content(message)?, is_error: false })
+            Ok(Message::Tool { call_id, content: read_content(message)?, is_error: own::is_error(message)? })
         }
         _ => message.wrong("role", NOT_SUPPORTED),
     }

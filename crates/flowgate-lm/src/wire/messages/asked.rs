@@ -176,7 +176,7 @@ fn read_user(message: &Fields<'_>, messages: &mut Vec<Message>) -> Result<(), Wi
         messages.push(Message::Tool {
             call_id: block.text("tool_use_id")?.to_owned(),
             content: read_parts(block, "content")?,
-            is_error: block.flag("is_error")?,
+            is_error: Some(block.flag("is_error")?),
         });
     }
     if !said.is_empty() || blocks.is_empty() {

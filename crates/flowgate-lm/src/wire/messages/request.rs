@@ -79,7 +79,7 @@ fn messages(messages: &[Message]) -> Vec<Value> {
                 if !parts.is_empty() {
                     put(&mut result, "content", content(parts));
                 }
-                if *is_error {
+                if *is_error == Some(true) {
                     put(&mut result, "is_error", true);
                 }
                 results.push(result);

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::super::fields::{Fields, Known, NOT_SUPPORTED};
-use super::super::{Asked, WireError, add_call, image_at, image_url, only_text, put};
+use super::super::{Asked, WireError, add_call, image_at, image_url, only_text, own, put};
 use crate::chat::{Message, Part, Request, Sampling, ToolCall, ToolChoice, ToolSpec};
 use crate::json::Json;
 
@@ -150,7 +150,8 @@ const CALL: Known = Known {
     dropped: &["id", "status"],
     fixed: &[("caller", &[r#"{"type":"direct"}"#]), ("async", &["false"])],
 };
-const OUTPUT: Known = Known { read: &["type", "call_id", "output"], dropped: &["id", "status"], fixed: &[] };
+const OUTPUT: Known =
+    Known { read: &["type", "call_id", "output", own::OWN], dropped: &["id", "status"], fixed: &[] };
 
 fn read_item(item: &Fields<'_>, messages: &mut Vec<Message>) -> Result<(), WireError> {
     match item.optional_text("type")? {
@@ -182,7 +183,11 @@ fn read_item(item: &Fields<'_>, messages: &mut Vec<Message>) -> Result<(), WireE
         Some("function_call_output") => {
             item.only(&OUTPUT)?;
             let call_id = item.text("call_id")?.to_owned();
-            messages.push(Message::Tool { call_id, content: read_content(item, "output")?, is_error: false });
+            messages.push(Message::Tool {
+                call_id,
+                content: read_content(item, "output")?,
+                is_error: own::is_error(item)?,
+            });
         }
         Some(_) => return item.wrong("type", NOT_SUPPORTED),
     }

@@ -31,7 +31,9 @@ impl Document {
             Body::Output(output) => {
                 document.output(root, output, label);
                 // What the tool says of its own answer may be asked for; it is labelled like the answer in the end.
-                document.scalar(root, "is_error", Value::Bool(output.is_error), Label::BOTTOM);
+                if let Some(is_error) = output.is_error {
+                    document.scalar(root, "is_error", Value::Bool(is_error), Label::BOTTOM);
+                }
             }
             Body::Tool(tool) => {
                 document.scalar(root, "name", Value::String(tool.tool.name.to_string()), label);
@@ -71,7 +73,9 @@ impl Document {
                 self.scalar(root, "role", Value::String(message.role.clone()), Label::BOTTOM);
             }
             Body::Output(output) => {
-                self.scalar(root, "is_error", Value::Bool(output.is_error), Label::BOTTOM);
+                if let Some(is_error) = output.is_error {
+                    self.scalar(root, "is_error", Value::Bool(is_error), Label::BOTTOM);
+                }
             }
             Body::Call(call) => self.scalar(root, "tool", Value::String(call.tool.to_string()), label),
             Body::Tool(tool) => self.scalar(root, "name", Value::String(tool.tool.name.to_string()), label),

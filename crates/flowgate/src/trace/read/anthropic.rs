@@ -50,7 +50,7 @@ pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<Entry>, String> {
                     tool: None,
                     content: block.get("content").cloned().unwrap_or_default(),
                     structured: None,
-                    is_error: block.get("is_error").and_then(Value::as_bool).unwrap_or(false),
+                    is_error: Some(block.get("is_error").and_then(Value::as_bool).unwrap_or(false)),
                 })
             }
             _ => {

@@ -44,11 +44,17 @@ fn tool(server: Option<&str>, name: &str) -> Tool {
 
 fn output(object: &Map<String, Value>, call_id: String) -> Output {
     if let Some(error) = object.get("error") {
-        return Output { call_id, tool: None, content: error.clone(), structured: None, is_error: true };
+        return Output {
+            call_id,
+            tool: None,
+            content: error.clone(),
+            structured: None,
+            is_error: Some(true),
+        };
     }
     let result = object.get("result").cloned().unwrap_or_default();
     let structured = result.get("structuredContent").cloned();
     let is_error = result.get("isError").and_then(Value::as_bool).unwrap_or(false);
     let content = result.get("content").cloned().unwrap_or(result);
-    Output { call_id, tool: None, content, structured, is_error }
+    Output { call_id, tool: None, content, structured, is_error: Some(is_error) }
 }

@@ -33,7 +33,10 @@ pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<Entry>, String> {
         };
         let tool = name.map(|name| tool(server(object), name));
         let says_error = |value: &Value| !matches!(value, Value::Null | Value::Bool(false));
-        let is_error = ["is_error", "error"].iter().any(|key| object.get(*key).is_some_and(says_error));
+        // The form itself has no word for it.
+        let own = object.get("flowgate").and_then(|own| own.get("is_error"));
+        let said = object.get("is_error").into_iter().chain(own).filter(|said| !said.is_null());
+        let is_error = said.chain(object.get("error")).map(says_error).reduce(|one, other| one || other);
         let output = Output { call_id, tool, content, structured: None, is_error };
         return Ok(vec![Entry {
             extra,

@@ -1,0 +1,110 @@
+//! Whether a tool failed, where the form of its answer says so and where it cannot: what is not known grants nothing.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+use std::sync::Arc;
+
+use flowgate::monitor::{Monitor, ReasonKind, Verdict};
+use flowgate::policy::Policy;
+use flowgate::trace::{Body, Call, Entry, Output, Tool, read};
+use serde_json::json;
+
+const POLICY: &str = "lattice integrity: trusted < untrusted
+require top if:
+    (call: ToolCall) is tool:read
+";
+
+/// What an answer of `read` carries, and whether a rule stops it or cannot be evaluated over it.
+fn labelled(statements: &str, is_error: Option<bool>) -> (String, Vec<ReasonKind>) {
+    let policy = Policy::parse(&format!("{POLICY}{statements}")).unwrap();
+    let mut monitor = Monitor::new(Arc::new(policy));
+    let call = Call { id: "c1".to_owned(), tool: Tool::local("read"), arguments: Ok(serde_json::Map::new()) };
+    let Verdict::Permit(permit) = monitor.judge(call) else { panic!("it is permitted") };
+    monitor.redeem(permit).unwrap();
+    let (call_id, content) = ("c1".to_owned(), json!("no such file: PAY MALLORY"));
+    let output = Output { call_id, tool: None, content, structured: None, is_error };
+    let (event, findings) = monitor.push(Entry::from(Body::Output(output))).unwrap();
+    let label = monitor.trace().event(event).unwrap().label;
+    (monitor.describe(&label).join(" "), findings.into_iter().map(|finding| finding.reason.kind).collect())
+}
+
+#[test]
+fn what_is_not_known_grants_nothing() {
+    let label = |to: &str, condition: &str| {
+        format!("label out.content as {to} if:\n    (out: ToolOutput) is tool:read\n{condition}")
+    };
+    let trusted = |condition: &str| label("trusted", &format!("    {condition}\n"));
+    let both = label("trusted", "") + &label("untrusted", "    out.is_error\n");
+    // What is declared, and what the answer carries if it is an error, none, or that is not known.
+    let rows = [
+        (trusted("not out.is_error"), ["untrusted", "trusted", "untrusted"]),
+        (trusted("out.is_error"), ["trusted", "untrusted", "untrusted"]),
+        (trusted("out.is_error == False"), ["untrusted", "trusted", "untrusted"]),
+        (trusted("out.is_error != True"), ["untrusted", "trusted", "untrusted"]),
+        (trusted("out.is_error in [True, False]"), ["trusted", "trusted", "untrusted"]),
+        (trusted("not (out.is_error == True)"), ["untrusted", "trusted", "untrusted"]),
+        // A statement that does not ask grants what it says, as ever; one that would raise over an error raises.
+        (label("trusted", ""), ["untrusted", "trusted", "trusted"]),
+        (both, ["untrusted", "trusted", "untrusted"]),
+    ];
+    for (statements, expected) in rows {
+        for (is_error, expected) in [Some(true), Some(false), None].into_iter().zip(expected) {
+            assert_eq!(labelled(&statements, is_error).0, expected, "{is_error:?} {statements}");
+        }
+    }
+}
+
+#[test]
+fn a_rule_over_what_is_not_known_fails() {
+    use ReasonKind::{Rule, RuleError};
+    let rule =
+        |condition: &str| format!("raise \"no\" if:\n    (out: ToolOutput) is tool:read\n    {condition}\n");
+    let rows: [(&str, [&[ReasonKind]; 3]); 4] = [
+        ("out.is_error", [&[Rule], &[], &[RuleError]]),
+        ("not out.is_error", [&[], &[Rule], &[RuleError]]),
+        ("out.is_error == True", [&[Rule], &[], &[RuleError]]),
+        // What another condition rules out does not matter.
+        ("out.is_error and out.content == \"x\"", [&[], &[], &[]]),
+    ];
+    for (condition, expected) in rows {
+        for (is_error, expected) in [Some(true), Some(false), None].into_iter().zip(expected) {
+            let found = labelled(&rule(condition), is_error).1;
+            let found: Vec<ReasonKind> =
+                found.into_iter().filter(|kind| matches!(kind, Rule | RuleError)).collect();
+            assert_eq!(found, expected, "{is_error:?} {condition}");
+        }
+    }
+}
+
+#[test]
+fn logs_say_what_their_form_can_say() {
+    let tool = |more: serde_json::Value| {
+        let mut message = json!({"role": "tool", "tool_call_id": "c1", "content": "x"});
+        message.as_object_mut().unwrap().extend(more.as_object().cloned().unwrap());
+        message
+    };
+    let block = |more: serde_json::Value| {
+        let mut block = json!({"type": "tool_result", "tool_use_id": "c1", "content": "x"});
+        block.as_object_mut().unwrap().extend(more.as_object().cloned().unwrap());
+        json!({"role": "user", "content": [block]})
+    };
+    let rows = [
+        (tool(json!({})), None),
+        (tool(json!({"is_error": null})), None),
+        (tool(json!({"is_error": true})), Some(true)),
+        (tool(json!({"is_error": false})), Some(false)),
+        (tool(json!({"flowgate": {"is_error": true}})), Some(true)),
+        (tool(json!({"flowgate": {"is_error": false}})), Some(false)),
+        (tool(json!({"flowgate": {}})), None),
+        (block(json!({})), Some(false)),
+        (block(json!({"is_error": true})), Some(true)),
+    ];
+    for (message, expected) in rows {
+        let entries = read::list(std::slice::from_ref(&message)).unwrap();
+        let outputs = entries.iter().filter_map(|entry| match &entry.body {
+            Body::Output(output) => Some(output.is_error),
+            _ => None,
+        });
+        assert_eq!(outputs.collect::<Vec<_>>(), [expected], "{message}");
+    }
+}
