@@ -41,7 +41,7 @@ fn read(monitor: &mut Monitor, id: &str) -> EventId {
     };
     drop(monitor.redeem(permit).unwrap());
     let output =
-        Output { call_id: id.to_owned(), tool: None, content: json!("x"), structured: None, is_error: false };
+        Output { call_id: id.to_owned(), tool: None, content: json!("x"), structured: None, is_error: Some(false) };
     monitor.push(Entry::from(Body::Output(output))).unwrap().0
 }
 
