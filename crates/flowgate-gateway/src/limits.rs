@@ -9,6 +9,9 @@ pub struct Limits {
     pub body: usize,
     /// Bytes of all bodies that are being read or evaluated.
     pub bodies: usize,
+    /// Bytes that the values of all bodies may take that are being evaluated, as [`weight`] estimates them. One body may take a
+    /// quarter of that.
+    pub values: usize,
     /// Open connections; more wait to be accepted.
     pub connections: usize,
     /// Evaluations at the same time.
@@ -46,6 +49,7 @@ impl Default for Limits {
         Self {
             body: 8 << 20,
             bodies: 64 << 20,
+            values: 1 << 30,
             connections: 256,
             workers: std::thread::available_parallelism().map_or(1, usize::from),
             queue: 64,
@@ -62,5 +66,48 @@ impl Default for Limits {
             write_time: Duration::from_secs(20),
             drain_time: Duration::from_secs(10),
         }
+    }
+}
+
+/// What a body takes for each byte: it is read, compared, labelled and kept.
+const FOR_A_BYTE: usize = 24;
+/// What it takes for each value and each key, however short: measured, with some room.
+const FOR_A_VALUE: usize = 400;
+
+/// How many bytes of memory a JSON body takes while it is evaluated, roughly. Many short values take much more than the bytes that they
+/// are written in.
+pub fn weight(body: &[u8]) -> usize {
+    let (mut values, mut is_text, mut is_escaped) = (1_usize, false, false);
+    for byte in body {
+        match (is_text, byte) {
+            (true, _) if is_escaped => is_escaped = false,
+            (true, b'\\') => is_escaped = true,
+            (true, b'"') => is_text = false,
+            (true, _) => {}
+            (false, b'"') => is_text = true,
+            (false, b',' | b':' | b'[' | b'{') => values = values.saturating_add(1),
+            (false, _) => {}
+        }
+    }
+    body.len().saturating_mul(FOR_A_BYTE).saturating_add(values.saturating_mul(FOR_A_VALUE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_values_weigh_more_than_their_bytes() {
+        let check = |body: &str, values: usize| {
+            assert_eq!(weight(body.as_bytes()), body.len() * FOR_A_BYTE + values * FOR_A_VALUE, "{body}");
+        };
+        check("", 1);
+        check("1", 1);
+        check("[1,2]", 3);
+        check(r#"{"a":[],"b":{}}"#, 7);
+        // What stands in a text is no value.
+        check(r#""a,b:[{""#, 1);
+        check(r#"["\",[","\\",1]"#, 4);
+        check("[[[[", 5);
     }
 }

@@ -18,14 +18,14 @@ use flowgate::policy::Dialect;
 use flowgate_lm::wire::Api;
 use http_body_util::BodyExt;
 use serde::Serialize;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use crate::access::Access;
 use crate::admission::Place;
 use crate::approvals::Approvals;
 use crate::ask::Asker;
-use crate::limits::Limits;
+use crate::limits::{Limits, weight};
 use crate::log::{Event, Limit, Log, millis};
 use crate::metrics::Metrics;
 use crate::model_routes::report::sentence_of;
@@ -141,6 +141,8 @@ pub(crate) struct Service {
     streams: Workers,
     /// Bytes of bodies that may still be read.
     bodies: Arc<Semaphore>,
+    /// KiB of their values that may still be evaluated.
+    values: Arc<Semaphore>,
     metrics: Metrics,
     connections: AtomicU64,
 }
@@ -173,6 +175,7 @@ impl Service {
             turns: Workers::new(limits.turns, limits.queue),
             streams: Workers::new(limits.streams, 0),
             bodies: Arc::new(Semaphore::new(limits.bodies.min(Semaphore::MAX_PERMITS))),
+            values: Arc::new(Semaphore::new((limits.values >> 10).min(Semaphore::MAX_PERMITS))),
             metrics: Metrics::default(),
             connections: AtomicU64::new(0),
             limits,
@@ -462,7 +465,7 @@ impl Service {
     async fn receive(&self, headers: &HeaderMap, body: Body) -> Result<Read, Reply> {
         is_json(headers)?;
         let held = Arc::clone(&self.bodies).try_acquire_many_owned(0).map_err(|_| busy())?;
-        let mut read = Read { bytes: Vec::new(), held };
+        let mut read = Read { bytes: Vec::new(), held, _values: None };
         let limit = self.limits.body_time;
         timeout(limit, self.read(body, &mut read)).await.map_err(|_| {
             let detail = format!("the body did not arrive within {} s", limit.as_secs_f32());
@@ -475,7 +478,32 @@ impl Service {
             };
             self.refuse(&bound, reply)
         })??;
+        read._values = Some(self.weigh(&read.bytes)?);
         Ok(read)
+    }
+
+    /// Makes room for the values of a body, which may take much more than its bytes.
+    fn weigh(&self, body: &[u8]) -> Result<OwnedSemaphorePermit, Reply> {
+        let (weight, most) = (weight(body), self.limits.values);
+        let bound = |effect| Bound {
+            what: "bytes of the values of all bodies",
+            effect,
+            setting: "--max-values",
+            most,
+        };
+        if weight > most / 4 {
+            let detail = format!(
+                "the body has too many values: it would take about {} MiB of memory, and one may take {}: send fewer and longer \
+                 messages and parts, or start the server with a larger --max-values",
+                weight >> 20,
+                (most / 4) >> 20
+            );
+            let reply = Reply::detail(StatusCode::PAYLOAD_TOO_LARGE, &detail);
+            return Err(self.refuse(&bound("a request was refused with 413"), reply));
+        }
+        let held = u32::try_from((weight >> 10) + 1).map_err(|_| busy())?;
+        let held = Arc::clone(&self.values).try_acquire_many_owned(held);
+        held.map_err(|_| self.refuse(&bound("a request was refused with 503"), busy()))
     }
 
     async fn read(&self, mut body: Body, read: &mut Read) -> Result<(), Reply> {
@@ -590,7 +618,9 @@ fn last(uri: &Uri) -> &str {
 /// A body, and the bytes of all bodies that it takes up.
 struct Read {
     bytes: Vec<u8>,
-    held: tokio::sync::OwnedSemaphorePermit,
+    held: OwnedSemaphorePermit,
+    /// What its values take, until it is answered.
+    _values: Option<OwnedSemaphorePermit>,
 }
 
 /// A bound of the command line that was reached.

@@ -76,6 +76,9 @@ pub(crate) struct ServeArgs {
     /// All bodies that are read or evaluated at the same time, in MiB.
     #[arg(long, default_value_t = 64, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..=16384), help_heading = "Limits")]
     pub(crate) max_bodies: u32,
+    /// What the values of all bodies may take in memory that are evaluated at the same time, in MiB, roughly; one body may take a quarter.
+    #[arg(long, default_value_t = 1024, value_name = "MIB", value_parser = clap::value_parser!(u32).range(8..=65536), help_heading = "Limits")]
+    pub(crate) max_values: u32,
     /// Open connections; more wait.
     #[arg(long, default_value_t = 256, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=65536), help_heading = "Limits")]
     pub(crate) max_connections: u32,

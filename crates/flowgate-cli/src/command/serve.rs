@@ -114,6 +114,7 @@ fn limits(options: &ServeArgs) -> Limits {
     Limits {
         body: mib(options.max_body),
         bodies: mib(options.max_bodies.max(options.max_body)),
+        values: mib(options.max_values),
         connections: number(options.max_connections),
         workers: options.workers.map_or_else(|| Limits::default().workers, number),
         queue: number(options.queue),

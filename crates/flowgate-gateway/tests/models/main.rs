@@ -7,6 +7,7 @@ mod audited;
 mod contents;
 mod crowded;
 mod gateway;
+mod isolated;
 mod kept;
 mod log;
 mod losses;
