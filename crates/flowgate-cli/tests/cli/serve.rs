@@ -146,7 +146,7 @@ fn a_configuration_is_checked_before_it_serves() {
             &labelled,
             quiet,
             0,
-            &["`interactive = true` in [clients.assistant] if a person types all"],
+            &["in [clients.assistant]", "if a person types all", "1 warning"],
         ),
         (&config(""), &bare, strict, 1, &["pinned", "interactive", "label tool", "4 warnings"]),
         (&whole, "lattice integrity: trusted <", quiet, 2, &["clients.assistant: ", "checked.flow:1:"]),
