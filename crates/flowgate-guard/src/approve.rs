@@ -139,3 +139,31 @@ impl DigestKey {
         self.mac(text.as_bytes())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_digest_is_of_the_tool_and_of_all_its_arguments() {
+        let (key, other) = (DigestKey::new([1; 32]), DigestKey::new([2; 32]));
+        let digest = |key: &DigestKey, server: Option<&str>, name: &str, arguments: &str| {
+            let tool = server.map_or_else(|| Tool::local(name), |server| Tool::of(server, name));
+            key.digest_of(&Call::from_json("c1", tool, arguments))
+        };
+        let one = digest(&key, Some("bank"), "pay", r#"{"to":"bob","amount":1}"#);
+        assert_eq!(one, digest(&key, Some("bank"), "pay", r#"{ "to": "bob", "amount": 1 }"#));
+        for (what, another) in [
+            ("the key", digest(&other, Some("bank"), "pay", r#"{"to":"bob","amount":1}"#)),
+            ("the server", digest(&key, Some("mail"), "pay", r#"{"to":"bob","amount":1}"#)),
+            ("no server", digest(&key, None, "pay", r#"{"to":"bob","amount":1}"#)),
+            ("the tool", digest(&key, Some("bank"), "send", r#"{"to":"bob","amount":1}"#)),
+            ("a value", digest(&key, Some("bank"), "pay", r#"{"to":"bob","amount":2}"#)),
+            ("a name", digest(&key, Some("bank"), "pay", r#"{"from":"bob","amount":1}"#)),
+            ("one more", digest(&key, Some("bank"), "pay", r#"{"to":"bob","amount":1,"now":true}"#)),
+            ("none", digest(&key, Some("bank"), "pay", "{}")),
+        ] {
+            assert_ne!(one, another, "{what}");
+        }
+    }
+}

@@ -624,6 +624,54 @@ mod tests {
         assert_eq!(model.iter().filter(|q| q.state == State::Used).count(), used);
     }
 
+    /// A yes is for one question: for its reasons, for the state that it is about, and for one of two equal calls.
+    #[tokio::test]
+    async fn a_yes_is_for_one_question() {
+        let store = Store::open(&Place::Memory).await.unwrap();
+        let ask = async |id: &str, content: &str, used: &[String]| {
+            let most = Most { of_conversation: 100, of_client: 100 };
+            let (client, name, tenant, digest) = ("c", "n", "t", "d");
+            let (stands, turn) = (3_600_000, BESIDE);
+            store
+                .ask(&NewQuestion { id, client, name, tenant, digest, content, stands, turn, used, most })
+                .await
+                .unwrap()
+        };
+        let new = |id: &str, void: &[&str]| Posed::New {
+            id: id.to_owned(),
+            void: void.iter().map(|id| (*id).to_owned()).collect(),
+        };
+        let (one, other) = (
+            r#"{"reasons":["a"],"flowgate":{"state":"1"}}"#,
+            r#"{"reasons":["b"],"flowgate":{"state":"1"}}"#,
+        );
+        assert_eq!(ask("1", one, &[]).await, new("1", &[]));
+        assert!(store.decide(("1", "d"), true, "ann", || Ok(())).await.unwrap().is_ok());
+        assert_eq!(ask("2", one, &[]).await, Posed::Known("1".to_owned()));
+        // For other reasons, and for the second of two equal calls of one turn, it is another question.
+        assert_eq!(ask("3", other, &[]).await, new("3", &[]));
+        assert_eq!(ask("4", one, &["1".to_owned()]).await, new("4", &[]));
+        // The state has changed: what was allowed is void, and what was asked for other reasons stands.
+        let changed = r#"{"reasons":["a"],"flowgate":{"state":"2"}}"#;
+        assert_eq!(ask("5", changed, &[]).await, new("5", &["1"]));
+        assert_eq!(store.question("1").await.unwrap().unwrap().state, State::Void);
+        assert_eq!(store.question("3").await.unwrap().unwrap().state, State::Open);
+        let mut tx = store.begin().await.unwrap();
+        assert!(use_question(&store, &mut tx, "1").await.is_err());
+    }
+
+    /// Where it cannot be known what is stopped, nobody says that nothing is.
+    #[tokio::test]
+    async fn a_store_that_fails_does_not_say_that_nothing_is_stopped() {
+        let store = Store::open(&Place::Memory).await.unwrap();
+        assert!(store.freezes().await.unwrap().is_empty());
+        sqlx::query("ALTER TABLE freezes RENAME TO gone").execute(&store.pool).await.unwrap();
+        assert!(store.freeze("tool", "send", "ann").await.is_err());
+        assert!(store.freezes().await.is_err());
+        sqlx::query("ALTER TABLE gone RENAME TO freezes").execute(&store.pool).await.unwrap();
+        assert!(store.freezes().await.unwrap().is_empty());
+    }
+
     /// What is stopped is seen at once, though it is not asked every time, and so if whoever changed it has stopped waiting.
     #[test]
     fn what_is_stopped_is_seen_at_once() {

@@ -324,6 +324,79 @@ fn events_tell_of_questions() {
     assert_eq!(next(&mut listen(Some("0"))).1["state"], "denied");
 }
 
+/// A person of another tenant hears nothing of a question: not in a list, not by its name, not as an event.
+#[test]
+fn a_person_of_another_tenant_hears_of_no_question() {
+    let upstream = Upstream::new(mails);
+    let gateway = home(&upstream, 0).start();
+    Agent::new(&gateway, FORMS[0].0, false, KEY).says("Mail Bob.");
+    let question = Person(&gateway, "vic").first();
+    let path = format!("/api/v1/approvals/{}", question["id"].as_str().unwrap());
+    let heard = |name: &str| {
+        let mut stream = TcpStream::connect(gateway.address).unwrap();
+        let head = "GET /api/v1/approvals/events HTTP/1.1\r\nHost: localhost\r\nLast-Event-ID: 0\r\n";
+        write!(stream, "{head}Authorization: Bearer key-of-the-person-{name}\r\n\r\n").unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let (mut lines, mut text) = (BufReader::new(stream), String::new());
+        // All that has happened comes before that.
+        while !text.contains("still here") {
+            assert!(lines.read_line(&mut text).unwrap() > 0, "{text}");
+        }
+        text.contains("data: ")
+    };
+    for (name, is_theirs) in [("vic", true), ("eve", false)] {
+        let person = Person(&gateway, name);
+        let (status, body) = gateway.get(&path, &person.key());
+        assert_eq!(
+            (status, body.contains("hello")),
+            if is_theirs { (200, true) } else { (404, false) },
+            "{name}"
+        );
+        assert_eq!((person.open().len(), heard(name)), (usize::from(is_theirs), is_theirs), "{name}");
+    }
+}
+
+/// Consent that is withdrawn after a call was judged, and before it goes out, does not let it go out.
+#[test]
+fn consent_that_is_withdrawn_before_the_answer_counts() {
+    for is_withdrawn in [false, true] {
+        let upstream =
+            Upstream::new(|request: &Request| match text_of(request).matches("\"read\"").count() {
+                0 => calls(&[("read", "{}")]),
+                _ if text_of(request).contains("name: \"send\"") => says("Done."),
+                _ => calls(&[
+                    ("send", r#"{"to": "bob", "body": {"$slot": {"regions": ["h1"]}}}"#),
+                    ("send", r#"{"to": "ann", "body": "hello"}"#),
+                ]),
+            });
+        let people = "[people.bob]\nkey-from = \"bob\"\nrole = \"admin\"\n[approvals]\nwait-seconds = 0\n";
+        let text = config(&upstream.url, "chat-completions", "interactive = true") + people;
+        let asks = "ask \"mails to Ann are confirmed\" if:\n    (call: ToolCall) is tool:send\n    call.arguments.to == \"ann\"\n";
+        let gateway = Home::new(&text, &(CONSENTS.to_owned() + asks)).start();
+        let bob = Person(&gateway, "bob");
+        let switch = |what: &str| {
+            bob.post("/api/v1/freezes", &json!({"kind": "consent", "what": what, "frozen": true}))
+        };
+        let (_, problem) = switch("agent:3");
+        let name = problem.split("policy: ").nth(1).unwrap().split([',', '"']).next().unwrap().to_owned();
+        let mut agent = Agent::new(&gateway, FORMS[0].0, false, KEY);
+        agent.page = "4111".to_owned();
+        agent.says("Mail it to Bob, and greet Ann.");
+        assert_eq!(bob.says(&bob.first(), "allow").0, 200);
+        if is_withdrawn {
+            assert_eq!(switch(&name).0, 200);
+        }
+        let agent = std::sync::Mutex::new(agent);
+        // Whether it is refused or answered by something else: the call does not go out.
+        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            agent.lock().unwrap().says("continue");
+        }));
+        let agent = agent.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let is_sent = agent.ran.iter().any(|call| call.contains("4111"));
+        assert_eq!(is_sent, !is_withdrawn, "{:?}", agent.ran);
+    }
+}
+
 /// A webhook is told that there is something to decide, signed, and without content.
 #[test]
 fn a_webhook_is_told() {

@@ -188,6 +188,27 @@ require untrusted if:
         monitor.remember()
     }
 
+    /// What was judged in one session is of no use in another one, whose trace is another.
+    #[test]
+    fn permits_and_questions_are_good_only_where_they_were_made() {
+        let policy = Arc::new(Policy::parse(&format!("{LATTICE}{RULES}")).unwrap());
+        let (mut one, mut other) = (Monitor::new(Arc::clone(&policy)), Monitor::new(Arc::clone(&policy)));
+        let why =
+            |denial: &crate::monitor::Denial| denial.judgement().reasons.last().unwrap().message.clone();
+        for _ in 0..2 {
+            let Verdict::Permit(permit) = one.judge(call("bank/list", &json!({}))) else { panic!() };
+            assert!(why(&other.redeem(permit).unwrap_err()).contains("another session"));
+        }
+        let pay = json!({"to": "bob"});
+        let Verdict::Confirm(question) = one.judge(call("bank/send", &pay)) else { panic!() };
+        assert!(why(&other.approve(question).unwrap_err()).contains("another session"));
+        // Each is good where it was made.
+        let Verdict::Permit(permit) = one.judge(call("bank/list", &json!({}))) else { panic!() };
+        assert!(one.redeem(permit).is_ok());
+        let Verdict::Confirm(question) = other.judge(call("bank/send", &pay)) else { panic!() };
+        assert!(other.approve(question).is_ok());
+    }
+
     #[test]
     fn only_what_a_question_refers_to_makes_it_stale() {
         let undeclared = "";
