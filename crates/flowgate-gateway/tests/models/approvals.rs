@@ -336,7 +336,7 @@ fn a_person_of_another_tenant_hears_of_no_question() {
         let mut stream = TcpStream::connect(gateway.address).unwrap();
         let head = "GET /api/v1/approvals/events HTTP/1.1\r\nHost: localhost\r\nLast-Event-ID: 0\r\n";
         write!(stream, "{head}Authorization: Bearer key-of-the-person-{name}\r\n\r\n").unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        stream.set_read_timeout(Some(std::time::Duration::from_secs(10))).unwrap();
         let (mut lines, mut text) = (BufReader::new(stream), String::new());
         // All that has happened comes before that.
         while !text.contains("still here") {
