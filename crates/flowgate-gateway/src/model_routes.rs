@@ -10,6 +10,7 @@
 //! * [`recheck`]: whether verdicts come to the same as a log says.
 //! * `report`: what the log says of a request.
 //! * `sessions`: which conversation a request belongs to.
+//! * `quotations`: what is remembered of what clients were shown.
 //! * `servers`: MCP servers, in the same conversations.
 //! * `turn`: one request, from what was asked to what is answered.
 //! * `stream`: answers that are sent while they come into being.
@@ -18,6 +19,7 @@
 mod beginnings;
 mod clients;
 pub mod config;
+mod quotations;
 pub mod recheck;
 pub(crate) mod report;
 pub(crate) mod servers;
@@ -32,7 +34,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::http::{HeaderMap, StatusCode, header};
 use flowgate_guard::history::Chat;
-use flowgate_lm::chat::Completion;
+use flowgate_lm::chat::{Completion, Source};
 use flowgate_lm::wire::{Api, Asked, Head};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::Sender;
@@ -46,6 +48,7 @@ use crate::recorder::{AuditSpec, Note, Recorder};
 use crate::reply::Reply;
 use crate::store::{self, Store, StoreError};
 use crate::visibility::{self, ANSWER, EXPLAIN, HIDDEN};
+use beginnings::filled;
 use clients::{AtWork, Clients, Known};
 use config::Config;
 pub use config::{Client, Secret};
@@ -59,6 +62,8 @@ use turn::{Cause, Turn};
 
 /// The header in which a client names the conversation of a request.
 pub(crate) const CONVERSATION: &str = "x-flowgate-conversation";
+/// The header in which a client says where the parts of the user's messages come from that it does not mark.
+pub(crate) const SOURCE: &str = "x-flowgate-source";
 
 /// Everything that model routes share.
 #[derive(Debug)]
@@ -123,6 +128,8 @@ pub(crate) struct Received {
     pub(crate) conversation: Option<String>,
     /// Whether the client wants to know what is hidden from the model.
     explains: bool,
+    /// Where the parts of the user's messages come from that the client does not mark, if it says so.
+    pub(crate) unmarked: Option<Source>,
     _at_work: AtWork,
 }
 
@@ -158,7 +165,16 @@ impl ModelRoutes {
             log.clone(),
         );
         let approvals = Arc::new(approvals);
-        upkeep::begin(&open, &approvals, &recorder, &log, store.retention);
+        upkeep::begin(&open, &approvals, &recorder, &log, store.retention, store.quotation_age);
+        for client in clients.iter().filter(|client| client.user_messages.trusts_unmarked()) {
+            let sentence = "what this client sends as the user's is trusted where it marks no source, also where the agent pasted \
+                            into it what strangers write: write user-messages = \"marked\" if it marks what a person typed, or \
+                            \"trust-unmarked-even-if-pasted\" if it cannot";
+            // Who has written those words knows.
+            if client.takes_the_risk_unsaid {
+                log.write(Event::Remark, &client.name, vec![("setting", "interactive".into())], sentence);
+            }
+        }
         let sessions = Sessions::new(open, store.memory, store.conversation, log.clone());
         let (clients, answers) = (Clients::new(clients), AtomicU64::new(0));
         let (waiters, cancelled) = (Mutex::default(), Mutex::default());
@@ -232,9 +248,10 @@ impl ModelRoutes {
             let message = "this client has as many requests open as it may: wait for one of them";
             return Err(refuse(StatusCode::TOO_MANY_REQUESTS, message).logged());
         };
+        let unmarked = source_of(headers).map_err(|why| refuse(StatusCode::BAD_REQUEST, &why))?;
         let conversation = named.map_err(|why| refusal(api, StatusCode::BAD_REQUEST, &why))?;
         let explains = headers.get_all(EXPLAIN).iter().any(|value| value.as_bytes() == HIDDEN.as_bytes());
-        Ok(Received { api, client, key, conversation, explains, _at_work: at_work })
+        Ok(Received { api, client, key, conversation, unmarked, explains, _at_work: at_work })
     }
 
     /// Answers a request; waits for models, and so runs beside the sockets. What is streamed before the
@@ -274,7 +291,7 @@ impl ModelRoutes {
             report.failed(&failure);
             refusal(api, failure.status, &failure.message)
         };
-        let chat = request.chat();
+        let chat = request.chat(received.unmarked);
         received.client.beginnings.note(&request, &chat);
         let found = match self.sessions.find(&received.client, received.conversation.as_deref(), &chat) {
             Ok(found) => found,
@@ -305,7 +322,10 @@ impl ModelRoutes {
                 return Err(turn::Failure::new(StatusCode::BAD_REQUEST, why));
             }
         };
-        let whole = whole.as_ref().map(|asked| Chat::of(&asked.request.messages));
+        let whole = whole.as_ref().map(|asked| {
+            let messages = &asked.request.messages;
+            Chat::of(messages).with_sources(filled(asked.sources.clone(), messages, received.unmarked))
+        });
         let chat = whole.as_ref().unwrap_or(chat);
         let number = self.answers.fetch_add(1, Ordering::Relaxed);
         let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
@@ -421,6 +441,22 @@ impl ModelRoutes {
             _ => json!({"object": "list", "data": models}),
         };
         Ok(Reply::json(StatusCode::OK, &list))
+    }
+}
+
+/// Where the parts of the user's messages come from that a request does not mark.
+fn source_of(headers: &HeaderMap) -> Result<Option<Source>, String> {
+    let mut values = headers.get_all(SOURCE).iter();
+    match (values.next(), values.next()) {
+        (None, _) => Ok(None),
+        (Some(_), Some(_)) => Err(format!("`{SOURCE}` stands there twice: send it once")),
+        (Some(value), None) => match value.to_str().ok().and_then(Source::named) {
+            Some(source) => Ok(Some(source)),
+            None => {
+                let names: Vec<&str> = Source::ALL.iter().map(|source| source.name()).collect();
+                Err(format!("`{SOURCE}` is one of: {}", names.join(", ")))
+            }
+        },
     }
 }
 

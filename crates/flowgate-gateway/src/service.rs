@@ -56,6 +56,8 @@ pub(crate) enum Route {
     Frozen,
     Freeze,
     Forget,
+    Quotations,
+    ClearQuotations,
     Server,
     Listen,
     EndConnection,
@@ -68,6 +70,7 @@ impl Route {
             Self::Health | Self::OpenApi | Self::Model(_) | Self::Models => true,
             Self::Questions | Self::QuestionEvents | Self::Question | Self::Decide => true,
             Self::Frozen | Self::Freeze | Self::Forget => true,
+            Self::Quotations | Self::ClearQuotations => true,
             Self::Server | Self::Listen | Self::EndConnection => true,
             Self::Load | Self::Check | Self::Batch | Self::Metrics => false,
         }
@@ -75,7 +78,7 @@ impl Route {
 }
 
 /// Every route: what is served, what the description describes, and what a lost client is told.
-pub(crate) const ROUTES: [(Method, &str, Route); 21] = [
+pub(crate) const ROUTES: [(Method, &str, Route); 23] = [
     (Method::POST, "/api/v1/policy/load", Route::Load),
     (Method::POST, "/api/v1/policy/check", Route::Check),
     (Method::POST, "/api/v1/policy/check/batch", Route::Batch),
@@ -94,6 +97,8 @@ pub(crate) const ROUTES: [(Method, &str, Route); 21] = [
     (Method::GET, "/api/v1/freezes", Route::Frozen),
     (Method::POST, "/api/v1/freezes", Route::Freeze),
     (Method::POST, "/api/v1/audit/forget", Route::Forget),
+    (Method::GET, "/api/v1/quotations", Route::Quotations),
+    (Method::POST, "/api/v1/quotations/clear", Route::ClearQuotations),
     (Method::POST, "/mcp/{server}", Route::Server),
     (Method::GET, "/mcp/{server}", Route::Listen),
     (Method::DELETE, "/mcp/{server}", Route::EndConnection),
@@ -298,7 +303,14 @@ impl Service {
             Route::Frozen => {
                 self.approvals()?.freezes(request.headers()).await.inspect(|_| keep(request.extensions()))
             }
-            Route::Decide | Route::Freeze | Route::Forget => self.say(route, request).await,
+            Route::Quotations => self
+                .routes_of_people()?
+                .quotations(request.headers())
+                .await
+                .inspect(|_| keep(request.extensions())),
+            Route::Decide | Route::Freeze | Route::Forget | Route::ClearQuotations => {
+                self.say(route, request).await
+            }
             Route::Health => Ok(self.health().await.reply()),
             Route::OpenApi => Ok(Reply::json_document(openapi::DOCUMENT)),
             Route::Metrics => Ok(Reply::document("text/plain; version=0.0.4; charset=utf-8", self.figures())),
@@ -315,9 +327,12 @@ impl Service {
     }
 
     fn approvals(&self) -> Result<&Arc<Approvals>, Reply> {
+        self.routes_of_people().map(|models| &models.approvals)
+    }
+
+    fn routes_of_people(&self) -> Result<&Arc<ModelRoutes>, Reply> {
         let message = "this gateway asks nobody: its operator starts it with --config";
-        let models = self.models.as_ref();
-        models.map(|models| &models.approvals).ok_or_else(|| Reply::detail(StatusCode::NOT_FOUND, message))
+        self.models.as_ref().ok_or_else(|| Reply::detail(StatusCode::NOT_FOUND, message))
     }
 
     async fn health(&self) -> Health {
@@ -339,6 +354,9 @@ impl Service {
         match route {
             Route::Decide => approvals.decide(&head.headers, last(&head.uri), &read.bytes).await,
             Route::Forget => approvals.forget(&head.headers, &read.bytes).await,
+            Route::ClearQuotations => {
+                self.routes_of_people()?.clear_quotations(&head.headers, &read.bytes).await
+            }
             _ => approvals.switch(&head.headers, &read.bytes).await,
         }
     }
@@ -599,6 +617,7 @@ impl Service {
             u64::try_from(held).unwrap_or(u64::MAX),
             false,
         ));
+        figures.extend(self.models.iter().flat_map(|models| models.figures()));
         self.metrics.text(&figures)
     }
 }

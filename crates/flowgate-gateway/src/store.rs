@@ -5,7 +5,8 @@
 //! goes out, in one transaction with all that follows from it: who cannot keep it gives no answer.
 //!
 //! * `place`: where the store is. * `migrations`: its tables.
-//! * `conversations`: conversations, and what is known of tenants and clients. * `questions`: what people are asked. * `tools`: which
+//! * `conversations`: conversations, and what is known of tenants and clients. * `questions`: what people are asked.
+//! * `quotations`: what clients were shown. * `tools`: which
 //!   tools of servers were approved of.
 //! * `cache`: what need not be asked again. * `turns`: a connection of their own for most turns. * `probe`: whether it can be written.
 //! * `logs`: how far audit logs have come. * `file`: whose a file is, and whether it is the one that was there.
@@ -18,6 +19,7 @@ mod migrations;
 mod place;
 mod probe;
 mod questions;
+mod quotations;
 mod tools;
 mod turns;
 
@@ -29,15 +31,14 @@ use std::time::Duration;
 use sqlx::any::AnyPoolOptions;
 use sqlx::{AnyPool, AssertSqlSafe, Connection as _, SqlSafeStr as _, SqlStr};
 
-pub(crate) use conversations::{
-    Kept, Opened, Past, Seen, forget_seen, keep_seen, keep_tenant, keep_turn, take_tenant,
-};
+pub(crate) use conversations::{Kept, Opened, Past, keep_tenant, keep_turn, take_tenant};
 pub(crate) use logs::keep_log;
 pub use place::{Place, PlaceError};
 pub(crate) use questions::{
     BESIDE, Freeze, MOST_OFFERED, Most, NewQuestion, OFFERED, OWN, Posed, Question, State, Undecided,
     use_question, void_question,
 };
+pub(crate) use quotations::{Seen, forget_seen, keep_seen};
 pub(crate) use tools::Offer;
 
 /// A transaction. Dropped without a commit, it leaves nothing behind.

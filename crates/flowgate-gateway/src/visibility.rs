@@ -62,7 +62,8 @@ pub fn of_client(client: &Client) -> Vec<Advice> {
         None => return Vec::new(),
     };
     let mut sender = history::Client {
-        is_interactive: client.interactive,
+        is_interactive: client.user_messages.trusts_unmarked(),
+        marks_typed: client.user_messages.believes_marks(),
         pinned: client.pinned.clone(),
         ..history::Client::default()
     };
@@ -261,8 +262,10 @@ fn advice(one: &Concealed, client: &Client) -> Advice {
         }
         (_, Cause::NotInteractive) => {
             let text = format!(
-                "user messages are hidden, since nobody is known to type them: set `interactive = true` in [clients.{name}] if a person types all \
-                 that this client sends as the user's, and not if it puts pages, files or mails there; or pin the form that it fills in"
+                "user messages are hidden where nothing says that a person typed them: set `user-messages = \"marked\"` in [clients.{name}] and \
+                 have the client mark what was typed (`\"flowgate\": {{\"source\": \"typed\"}}`, or the header `x-flowgate-source: typed`); or \
+                 `user-messages = \"trust-unmarked-even-if-pasted\"`, if a person types all that this client sends as the user's, and not if it \
+                 puts pages, files or mails there; or pin the form that it fills in"
             );
             advice("interactive", false, text)
         }

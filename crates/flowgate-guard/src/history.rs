@@ -9,10 +9,14 @@
 mod chat;
 mod client;
 pub(crate) mod memory;
+mod normal;
 mod print;
+mod query;
 mod seen;
+mod windows;
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
+use std::fmt;
 use std::ops::Range;
 
 use flowgate::label::Label;
@@ -22,9 +26,10 @@ use sha2::{Digest as _, Sha256};
 pub use chat::{Beginning, Chat};
 pub use client::{Client, Template};
 pub use memory::Recollected;
-pub use seen::{Learned, Remembered, SHORTEST, Seen, Span};
+pub use seen::{Learned, Remembered, SHARE, SHORTEST, Seen, Share, Span};
 
 use print::Print;
+pub(crate) use seen::Shown;
 
 /// The messages of one session, as the caller holds them.
 #[derive(Debug, Default)]
@@ -35,7 +40,28 @@ pub struct History {
     pub(crate) told: (usize, usize),
     /// How many items of the conversation stand before the first message that the caller holds.
     pub(crate) before: Option<usize>,
+    /// The end of what was said last as the user's: what comes next may go on with it.
+    pub(crate) tail: String,
+    /// Whether the caller brought messages that only a conversation writes, and that this one did not.
+    pub(crate) has_unknown: bool,
+    /// Messages of the user and the system that carry something only because nobody knows where they come from.
+    pub(crate) unknown: BTreeSet<usize>,
+    /// What was shown here, if that is compared.
+    pub(crate) shown: ShownHere,
 }
+
+/// What was shown in a session. It follows from the session, and is made when it is needed.
+#[derive(Default)]
+pub(crate) struct ShownHere(pub(crate) Option<Shown>);
+
+impl fmt::Debug for ShownHere {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ShownHere")
+    }
+}
+
+/// How much of what was said last is joined with what comes next, in bytes.
+const TAIL: usize = 512;
 
 /// Stands for the first messages of a chat, up to one that the model wrote.
 pub type Prefix = [u8; 32];
@@ -92,6 +118,8 @@ pub struct Sent {
     pub new: usize,
     /// Pieces of these that had been seen with a label.
     pub quoted: usize,
+    /// How many bits of what had been seen may show in which pieces these are, at most.
+    pub bits: u32,
 }
 
 impl History {
@@ -103,6 +131,15 @@ impl History {
     /// What a chat has in common with this session that goes on with it, shortest first.
     pub fn prefixes(&self) -> Vec<Prefix> {
         self.prefixes.all.clone()
+    }
+
+    /// Something was said as the user's.
+    pub(crate) fn say(&mut self, text: &str) {
+        self.tail.push('\n');
+        self.tail.push_str(text);
+        let from = self.tail.len().saturating_sub(TAIL);
+        let from = (from..=self.tail.len()).find(|at| self.tail.is_char_boundary(*at)).unwrap_or(0);
+        self.tail.drain(..from);
     }
 
     pub(crate) fn known(&self) -> &[Known] {

@@ -9,7 +9,7 @@
 
 use std::collections::BTreeSet;
 
-use flowgate_lm::chat::{Completion, Message, Sampling};
+use flowgate_lm::chat::{Completion, Message, Sampling, Sources};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -57,6 +57,9 @@ pub enum Input {
         rest: Vec<Message>,
         /// What the client's memory said of them.
         seen: Vec<Recollected>,
+        /// Where their parts come from, as far as the client said.
+        #[serde(default, skip_serializing_if = "Sources::is_empty")]
+        sources: Sources,
     },
     /// What the caller got for an answer.
     AnsweredTo(Message),

@@ -3,12 +3,14 @@
 //! What a provider calls it is the business of [`wire`](crate::wire).
 
 mod messages;
+mod source;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use messages::Messages;
 pub(crate) use messages::Written;
+pub use source::{Source, Sources};
 
 /// What a model is asked: to write the next message of a chat.
 #[derive(Debug, Clone, PartialEq, Default)]

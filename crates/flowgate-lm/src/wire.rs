@@ -28,7 +28,7 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
-use crate::chat::{Completion, Message, Part, Request, Stop};
+use crate::chat::{Completion, Message, Part, Request, Sources, Stop};
 use crate::json::Json;
 use crate::model::Listener;
 use crate::{Error, sse};
@@ -70,6 +70,8 @@ pub struct Asked {
     pub stream: bool,
     /// Whether the stream is to say what it cost; chat completions do so only if they are asked.
     pub usage: bool,
+    /// Where the parts of the user's messages come from, as far as the client says.
+    pub sources: Sources,
 }
 
 /// A request that is not understood.

@@ -148,7 +148,7 @@ fn a_configuration_is_checked_before_it_serves() {
             0,
             &["in [clients.assistant]", "if a person types all", "1 warning"],
         ),
-        (&config(""), &bare, strict, 1, &["pinned", "interactive", "label tool", "4 warnings"]),
+        (&config(""), &bare, strict, 1, &["pinned", "user-messages", "label tool", "4 warnings"]),
         (&whole, "lattice integrity: trusted <", quiet, 2, &["clients.assistant: ", "checked.flow:1:"]),
         (
             &whole.replace("checked.flow", "no-such.flow"),

@@ -97,7 +97,7 @@ impl Kind {
 
 impl Approvals {
     /// The person who asks.
-    fn person(&self, headers: &HeaderMap, least: Role) -> Result<&Person, Reply> {
+    pub(crate) fn person(&self, headers: &HeaderMap, least: Role) -> Result<&Person, Reply> {
         let person = self.people.find(headers).ok_or_else(|| {
             let message = "this route asks for the key of a person: send `Authorization: Bearer KEY`";
             Reply::detail(StatusCode::UNAUTHORIZED, message).header(header::WWW_AUTHENTICATE, "Bearer")

@@ -108,6 +108,17 @@ pub enum Event {
         /// Whether it is stopped now.
         state: Switch,
     },
+    /// Somebody cleared what was remembered of what a client was shown.
+    QuotationsCleared {
+        /// The client.
+        client: String,
+        /// What it belongs to.
+        tenant: String,
+        /// The source, or `all`.
+        what: String,
+        /// Who did it.
+        who: String,
+    },
     /// A session began, ended, or was deleted.
     Session {
         /// The conversation.
@@ -200,6 +211,7 @@ impl Event {
             Self::RanBeside { .. } => "ran-beside",
             Self::ReplyWithheld { .. } => "reply-withheld",
             Self::KillSwitch { .. } => "kill-switch",
+            Self::QuotationsCleared { .. } => "quotations-cleared",
             Self::Session { phase: Phase::Begun, .. } => "session-begun",
             Self::Session { phase: Phase::Ended, .. } => "session-ended",
             Self::Session { phase: Phase::Deleted, .. } => "session-deleted",
@@ -220,7 +232,10 @@ impl Event {
             | Self::RanBeside { conversation, .. }
             | Self::ReplyWithheld { conversation, .. }
             | Self::Session { conversation, .. } => Some(conversation),
-            Self::KillSwitch { .. } | Self::LossAccepted { .. } | Self::ConfigurationLoaded { .. } => None,
+            Self::KillSwitch { .. }
+            | Self::QuotationsCleared { .. }
+            | Self::LossAccepted { .. }
+            | Self::ConfigurationLoaded { .. } => None,
         }
     }
 
@@ -241,6 +256,7 @@ impl Event {
             | Self::Unasked { client, tenant, .. }
             | Self::RanBeside { client, tenant, .. }
             | Self::ReplyWithheld { client, tenant, .. }
+            | Self::QuotationsCleared { client, tenant, .. }
             | Self::Session { client, tenant, .. } => Some((client, tenant)),
             Self::Decided { .. }
             | Self::ApprovalUsed { .. }
@@ -259,6 +275,7 @@ impl Event {
                 | Self::ApprovalUsed { .. }
                 | Self::KillSwitch { .. }
                 | Self::LossAccepted { .. }
+                | Self::QuotationsCleared { .. }
         )
     }
 
@@ -311,6 +328,9 @@ impl Event {
                     Switch::Unset => "unset",
                 };
                 fields.text("what", what).text("who", who).text("state", state);
+            }
+            Self::QuotationsCleared { what, who, .. } => {
+                fields.text("what", what).text("who", who);
             }
             Self::Session { .. } => {}
             Self::LossAccepted { who, loss } => {
@@ -429,6 +449,10 @@ mod tests {
         check(
             Event::KillSwitch { what: s("everything"), who: s("ann"), state: Switch::Set },
             r#"{"kind":"kill-switch","what":"everything","who":"ann","state":"set"}"#,
+        );
+        check(
+            Event::QuotationsCleared { client: s("agent"), tenant: s("acme"), what: s("all"), who: s("ann") },
+            r#"{"kind":"quotations-cleared","client":"agent","tenant":"acme","what":"all","who":"ann"}"#,
         );
         check(
             Event::Session { conversation, client: s("agent"), tenant: s("acme"), phase: Phase::Deleted },

@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use flowgate_guard::history::{Beginning, Chat};
-use flowgate_lm::chat::Message;
+use flowgate_lm::chat::{Message, Source, Sources};
 use flowgate_lm::json::{self, Json};
 use flowgate_lm::wire::{Api, Asked, chat_completions};
 use sha2::{Digest as _, Sha256};
@@ -50,19 +50,30 @@ pub(crate) struct Request {
     pub(crate) asked: Arc<Asked>,
     /// The messages behind the beginning.
     messages: Vec<Message>,
+    /// Where their parts come from, as far as the client says.
+    sources: Sources,
     beginning: Option<(Letters, Arc<Beginning>)>,
     /// How many messages there are, and the letters of all.
     all: Option<(usize, Letters)>,
 }
 
 impl Request {
-    /// The whole chat.
-    pub(crate) fn chat(&self) -> Chat<'_> {
-        match &self.beginning {
+    /// The whole chat. What the client does not mark comes from `unmarked`, if that is known.
+    pub(crate) fn chat(&self, unmarked: Option<Source>) -> Chat<'_> {
+        let chat = match &self.beginning {
             Some((_, beginning)) => Chat::going_on(beginning, &self.messages),
             None => Chat::of(&self.messages),
-        }
+        };
+        chat.with_sources(filled(self.sources.clone(), &self.messages, unmarked))
     }
+}
+
+/// Where parts come from, if those that are not marked come from here.
+pub(crate) fn filled(mut sources: Sources, messages: &[Message], unmarked: Option<Source>) -> Sources {
+    if let Some(unmarked) = unmarked {
+        sources.fill(messages, unmarked);
+    }
+    sources
 }
 
 /// Reads the whole body of a request.
@@ -80,7 +91,8 @@ impl Beginnings {
         }
         let mut asked = whole(api, text)?;
         let messages = std::mem::take(asked.request.messages.edit());
-        Ok(Request { asked: Arc::new(asked), messages, beginning: None, all: None })
+        let sources = std::mem::take(&mut asked.sources);
+        Ok(Request { asked: Arc::new(asked), messages, sources, beginning: None, all: None })
     }
 
     /// Reads a request whose messages stand here. What is wrong with it is told by who reads all of it.
@@ -92,11 +104,12 @@ impl Beginnings {
         let known = beginning.as_ref().map_or(0, |(_, beginning)| beginning.len());
         let behind = text.get(messages.get(known)?.start..last.end)?;
         let behind = [r#"{"messages":["#, behind, "]}"].concat();
-        let behind = chat_completions::decode_messages(&Json::parse(&behind).ok()?).ok()?;
+        let (behind, sources) = chat_completions::decode_messages(&Json::parse(&behind).ok()?).ok()?;
         let count = messages.len();
         (known + behind.len() == count).then(|| Request {
             asked,
             messages: behind,
+            sources,
             beginning,
             all: Some((count, all)),
         })
@@ -205,13 +218,13 @@ mod tests {
                 return request.map(|()| 0);
             }
         };
-        let chat = request.chat();
+        let chat = request.chat(None);
         beginnings.note(&request, &chat);
         let known = request.beginning.as_ref().map_or(0, |(_, beginning)| beginning.len());
         let all = Chat::of(&whole.request.messages);
         assert_eq!(chat.prefixes(), all.prefixes(), "{text}");
         assert_eq!(*chat.beginning(), *all.beginning(), "{text}");
-        let Asked { request: asked, model, stream, usage } = &*request.asked;
+        let Asked { request: asked, model, stream, usage, sources: _ } = &*request.asked;
         let behind = whole.request.messages.get(known..).unwrap_or_default();
         assert_eq!((&asked.messages[..], &request.messages[..]), (&[][..], behind), "{text}");
         assert_eq!(

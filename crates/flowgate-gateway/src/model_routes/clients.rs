@@ -1,11 +1,11 @@
 //! Who asks, by the key that they send, and how much they may ask.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::http::HeaderMap;
-use flowgate_guard::history;
+use flowgate_guard::history::{self, Seen};
 
 use super::beginnings::Beginnings;
 use super::config::Client;
@@ -26,6 +26,10 @@ pub(crate) struct Known {
     /// Conversations that were begun here.
     begun: AtomicUsize,
     listening: AtomicUsize,
+    /// Bits of what it was shown that may show in which words of the user are hidden.
+    bits: AtomicU64,
+    /// Letters that were forgotten for want of room.
+    forgotten: AtomicU64,
 }
 
 /// What a client was shown, as far as it is known here.
@@ -34,8 +38,20 @@ pub(crate) struct Shown {
     pub(crate) client: history::Client,
     /// The number of the next text that is not known here.
     pub(crate) next: i64,
+    /// How often it had been cleared when it was read.
+    pub(crate) cleared: i64,
     /// Whether what was kept has been read.
     pub(crate) is_loaded: bool,
+    /// When it grew old last.
+    pub(crate) aged: Instant,
+}
+
+impl Shown {
+    /// Forgets all of it: what is kept is read again.
+    pub(crate) fn read_again(&mut self) {
+        self.client.seen.clear(None);
+        (self.next, self.is_loaded) = (0, false);
+    }
 }
 
 /// A bucket that fills with the minute.
@@ -49,10 +65,33 @@ impl Known {
     /// The client for a conversation that is made again: what it was shown is a part of what was put in.
     pub(crate) fn for_replay(&self) -> history::Client {
         history::Client {
-            is_interactive: self.spec.interactive,
+            is_interactive: self.spec.user_messages.trusts_unmarked(),
+            marks_typed: self.spec.user_messages.believes_marks(),
             pinned: self.spec.pinned.clone(),
             ..history::Client::default()
         }
+    }
+
+    /// Bits that a turn may have told.
+    pub(crate) fn note_bits(&self, bits: u32) {
+        self.bits.fetch_add(u64::from(bits), Ordering::Relaxed);
+    }
+
+    pub(crate) fn bits(&self) -> u64 {
+        self.bits.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn note_forgotten(&self, letters: u64) {
+        self.forgotten.fetch_add(letters, Ordering::Relaxed);
+    }
+
+    pub(crate) fn forgotten(&self) -> u64 {
+        self.forgotten.load(Ordering::Relaxed)
+    }
+
+    /// Has what it was shown read again before it is used.
+    pub(crate) fn read_history_again(&self) {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner).read_again();
     }
 
     /// Another conversation has begun: whether it is time to see if there are too many. To look takes long where there are
@@ -128,19 +167,25 @@ impl Clients {
     pub(crate) fn new(clients: Vec<Client>) -> Self {
         let known = clients.into_iter().map(|spec| {
             let mut client = history::Client {
-                is_interactive: spec.interactive,
+                is_interactive: spec.user_messages.trusts_unmarked(),
+                marks_typed: spec.user_messages.believes_marks(),
                 pinned: spec.pinned.clone(),
-                ..history::Client::default()
+                seen: Seen::with_room(spec.quotations),
             };
             client.seen.keep_learned();
-            let history = Shown { client, next: 0, is_loaded: false };
+            let history = Shown { client, next: 0, cleared: 0, is_loaded: false, aged: Instant::now() };
             let quota = Quota { left: f64::from(spec.requests_per_minute), since: Instant::now() };
             let (history, quota) = (Mutex::new(history), Mutex::new(quota));
             let (at_work, begun, listening) = Default::default();
             let beginnings = Beginnings::default();
-            Arc::new(Known { spec, history, beginnings, quota, at_work, begun, listening })
+            let (bits, forgotten) = Default::default();
+            Arc::new(Known { spec, history, beginnings, quota, at_work, begun, listening, bits, forgotten })
         });
         Self(known.collect())
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Known>> {
+        self.0.iter()
     }
 
     pub(crate) fn named(&self, name: &str) -> Option<Arc<Known>> {

@@ -9,7 +9,7 @@
 //! key-from = "ASSISTANT_KEY"      # the variable of the environment that holds the key it sends
 //! upstream = "local"
 //! policy = "mail.flow"
-//! interactive = true              # a person types what it sends as the user's
+//! user-messages = "marked"        # what it marks as typed by a person is the user's
 //!
 //! [store]
 //! url = "sqlite:flowgate.db"      # or `postgres://...`, for many gateways
@@ -84,12 +84,17 @@ pub struct StoreSpec {
     pub memory: usize,
     /// Bytes that may be put into one conversation.
     pub conversation: u64,
+    /// Letters that are remembered of what one client was shown.
+    pub quotations: usize,
+    /// For how long.
+    pub quotation_age: Duration,
 }
 
 impl Default for StoreSpec {
     fn default() -> Self {
         let (place, retention) = (Place::Memory, Duration::from_secs(30 * DAY));
-        Self { place, retention, memory: 80 << 20, conversation: 32 << 20 }
+        let (quotations, quotation_age) = (8 << 20, retention);
+        Self { place, retention, memory: 80 << 20, conversation: 32 << 20, quotations, quotation_age }
     }
 }
 
@@ -129,8 +134,16 @@ pub struct Client {
     pub small_model: Option<String>,
     /// What each step is shown.
     pub method: Method,
-    /// Whether a person types what it sends as the user's.
+    /// Whether a person sits in front of it.
     pub interactive: bool,
+    /// How far what it sends as the user's is trusted.
+    pub user_messages: UserMessages,
+    /// Whether unmarked parts are trusted because the file says `interactive` and nothing of `user-messages`.
+    pub takes_the_risk_unsaid: bool,
+    /// Letters that are remembered of what it was shown.
+    pub quotations: usize,
+    /// For how long they are remembered.
+    pub quotation_age: Duration,
     /// Whether that person is asked what the policy asks about calls of servers: if nobody else decides for the client.
     pub asks_in_front: bool,
     /// Messages that the operator knows.
@@ -141,6 +154,39 @@ pub struct Client {
     pub parallel: usize,
     /// How many conversations are kept for it.
     pub sessions: usize,
+}
+
+/// How far what a client sends as the user's is trusted as the user's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum UserMessages {
+    /// Not at all.
+    Untrusted,
+    /// The parts that it marks as typed by a person.
+    Marked,
+    /// These, and the parts that it does not mark: the agent may have pasted into them what strangers write.
+    TrustUnmarkedEvenIfPasted,
+}
+
+impl UserMessages {
+    /// As it is written in the file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Untrusted => "untrusted",
+            Self::Marked => "marked",
+            Self::TrustUnmarkedEvenIfPasted => "trust-unmarked-even-if-pasted",
+        }
+    }
+
+    /// Whether parts without a mark are trusted.
+    pub(crate) fn trusts_unmarked(self) -> bool {
+        self == Self::TrustUnmarkedEvenIfPasted
+    }
+
+    /// Whether marks are believed.
+    pub(crate) fn believes_marks(self) -> bool {
+        self != Self::Untrusted
+    }
 }
 
 /// A provider, or a server of local models.
@@ -204,7 +250,7 @@ impl fmt::Display for ConfigError {
 impl std::error::Error for ConfigError {}
 
 /// The form in which conversations are kept.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// The shortest key of a client: what is shorter can be guessed.
 const MIN_KEY: usize = 16;
@@ -297,6 +343,9 @@ pub fn read(
         client.basis = random::hex(&Sha256::digest(basis.to_string()));
     }
     let store = reader.store(file.store).map_err(|why| ConfigError(format!("store: {why}")))?;
+    for client in &mut clients {
+        (client.quotations, client.quotation_age) = (store.quotations, store.quotation_age);
+    }
     let audit = file.audit.map(|AuditTable { file, key_file, content_days }| {
         let key = key_file.unwrap_or_else(|| file.with_extension("key"));
         let content = content_days.map(|days| Duration::from_secs(u64::from(days.get()) * DAY));
@@ -424,11 +473,14 @@ impl Reader<'_> {
         let place = Place::read(url.trim(), self.folder).map_err(|error| error.to_string())?;
         let mib = |mib: Option<u32>, usual: u64| mib.map_or(usual, |mib| u64::from(mib) << 20);
         let memory = u64::try_from(usual.memory).unwrap_or(u64::MAX);
+        let days = |days: Option<u32>, usual: Duration| {
+            days.map_or(usual, |days| Duration::from_secs(u64::from(days.max(1)) * DAY))
+        };
         Ok(StoreSpec {
             place,
-            retention: spec
-                .retention_days
-                .map_or(usual.retention, |days| Duration::from_secs(u64::from(days.max(1)) * DAY)),
+            retention: days(spec.retention_days, usual.retention),
+            quotations: usize::try_from(mib(spec.quotation_mib, 8 << 20).max(1 << 20)).unwrap_or(usize::MAX),
+            quotation_age: days(spec.quotation_days, usual.quotation_age),
             memory: usize::try_from(mib(spec.memory_mib, memory)).unwrap_or(usize::MAX),
             conversation: mib(spec.conversation_mib, usual.conversation).max(1),
         })
@@ -507,7 +559,14 @@ impl Reader<'_> {
         };
         // Whatever of this changes, a conversation does not come to the same any more.
         let named: Vec<_> = servers.iter().map(|server| (&server.name, &server.prefix)).collect();
-        let basis = serde_json::json!([FORMAT, source, method.name(), spec.interactive, spec.pinned, named]);
+        let user_messages = match (spec.user_messages, spec.interactive) {
+            (Some(said), _) => said,
+            // As it was before clients could mark parts.
+            (None, true) => UserMessages::TrustUnmarkedEvenIfPasted,
+            (None, false) => UserMessages::Untrusted,
+        };
+        let trusted = user_messages.name();
+        let basis = serde_json::json!([FORMAT, source, method.name(), trusted, spec.pinned, named]);
         let basis = random::hex(&Sha256::digest(basis.to_string()));
         Ok(Client {
             basis,
@@ -524,6 +583,10 @@ impl Reader<'_> {
             small_model: spec.small_model,
             method,
             interactive: spec.interactive,
+            user_messages,
+            takes_the_risk_unsaid: spec.interactive && spec.user_messages.is_none(),
+            quotations: StoreSpec::default().quotations,
+            quotation_age: StoreSpec::default().quotation_age,
             asks_in_front: false,
             pinned: spec.pinned.iter().map(|form| Template::new(form)).collect(),
             requests_per_minute: spec.requests_per_minute.max(1),

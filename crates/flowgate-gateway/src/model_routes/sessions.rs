@@ -10,7 +10,7 @@
 
 mod memory;
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -28,7 +28,7 @@ use super::servers::Machines;
 use super::turn::{self, Cause, Failure};
 use crate::approvals::Asked;
 use crate::ask::journal::Journal;
-use crate::log::{Limit, Log};
+use crate::log::{Event as LogEvent, Limit, Log};
 use crate::random;
 use crate::recorder::Note;
 use crate::store::{self, Kept, Opened, Seen, Store, StoreError, Transaction, wait};
@@ -300,6 +300,9 @@ impl Sessions {
             Ok((others, next)) => {
                 known.next = next;
                 recall(&mut known.client, others);
+                let full = known.client.seen.take_full();
+                drop(known);
+                self.report_full(client, found.name(), &full);
                 let bytes = usize::try_from(session.bytes).unwrap_or(usize::MAX);
                 self.memory().note(&found.key, LEAST + bytes.saturating_mul(GROWTH));
                 Ok(())
@@ -332,7 +335,7 @@ impl Sessions {
         let is_alone = session.used.is_empty()
             && session.void.is_empty()
             && learned.texts.is_empty()
-            && !learned.has_forgotten
+            && learned.full.is_empty()
             && self.leaves_stores(client, session)?;
         let tx = if is_alone { None } else { Some(wait(store::within(self.begin_turn(client, session)))?) };
         let inputs = session.row().map_err(|_| StoreError::Damaged("an input has no JSON"))?;
@@ -358,7 +361,7 @@ impl Sessions {
             }
             Some(mut tx) => wait(store::within(async {
                 store::keep_turn(&self.store, &mut tx, &kept).await?;
-                let kept = keep_learned(&mut tx, client, next, learned).await?;
+                let kept = keep_learned(&self.store, &mut tx, client, next, learned).await?;
                 tx.commit().await?;
                 Ok(kept)
             }))?,
@@ -432,10 +435,23 @@ impl Sessions {
         session.answers.begin();
         let mut known = client.history.lock().unwrap_or_else(PoisonError::into_inner);
         if self.store.is_shared() || !known.is_loaded {
-            let (others, next) = wait(self.store.seen(&client.spec.name, known.next))?;
-            known.next = next;
-            known.is_loaded = true;
-            recall(&mut known.client, others);
+            let mut recalled = wait(self.store.seen(&client.spec.name, known.next))?;
+            if recalled.cleared != known.cleared && known.next > 0 {
+                // Somebody cleared it, by way of another gateway.
+                known.read_again();
+                recalled = wait(self.store.seen(&client.spec.name, known.next))?;
+            }
+            (known.next, known.cleared, known.is_loaded) = (recalled.next, recalled.cleared, true);
+            if recalled.has_forgotten {
+                known.client.seen.note_forgotten();
+            }
+            recall(&mut known.client, recalled.texts);
+            // What was forgotten when it was read was known to be before.
+            known.client.seen.take_full();
+        }
+        if known.aged.elapsed() > client.spec.quotation_age / 2 {
+            known.client.seen.pass_time();
+            known.aged = Instant::now();
         }
         drop(known);
         self.recall_stores(client, session)
@@ -449,6 +465,24 @@ impl Sessions {
             let message = format!("what stores carry is not known: {error}");
             Failure::new(StatusCode::INTERNAL_SERVER_ERROR, message)
         })
+    }
+
+    /// Tells the operator of sources of which texts were forgotten.
+    fn report_full(&self, client: &Known, conversation: &str, full: &BTreeMap<String, u64>) {
+        for (source, letters) in full {
+            client.note_forgotten(*letters);
+            let most = client.spec.quotations / history::SHARE;
+            let fields = vec![
+                ("limit", "letters that are remembered of one source".into()),
+                ("setting", "[store] quotation-mib".into()),
+                ("most", most.into()),
+                ("source", source.as_str().into()),
+                ("forgotten", (*letters).into()),
+                ("conversation", conversation.into()),
+            ];
+            let sentence = "the oldest texts of this source are not recognised any more where another conversation quotes them";
+            self.log.write(LogEvent::Limit, &client.spec.name, fields, sentence);
+        }
     }
 
     fn memory(&self) -> MutexGuard<'_, Memory> {
@@ -541,6 +575,7 @@ fn new(client: &Known, id: i64, key: &str) -> Result<Session, Failure> {
 
 /// Keeps what a client was shown in a turn. Returns what others have kept since number `next`, and the number after the last.
 async fn keep_learned(
+    store: &Store,
     tx: &mut Transaction,
     client: &Known,
     next: i64,
@@ -548,13 +583,12 @@ async fn keep_learned(
 ) -> Result<(Vec<Seen>, i64), StoreError> {
     let name = &client.spec.name;
     let new: Vec<Seen> = learned.texts.iter().map(seen).collect();
-    if new.is_empty() && !learned.has_forgotten {
+    if new.is_empty() && learned.full.is_empty() {
         return Ok((Vec::new(), next));
     }
-    let (others, next) = store::keep_seen(tx, name, next, &new).await?;
-    if learned.has_forgotten {
-        let first = next - i64::try_from(new.len()).unwrap_or(0);
-        store::forget_seen(tx, name, first).await?;
+    let (others, next) = store::keep_seen(store, tx, name, next, &new).await?;
+    for (source, most) in &learned.full {
+        store::forget_seen(tx, name, source, i64::try_from(*most).unwrap_or(i64::MAX)).await?;
     }
     Ok((others, next))
 }
@@ -572,14 +606,14 @@ fn beyond(prefixes: &[Prefix], others: &[Prefix]) -> Vec<String> {
 }
 
 fn seen(text: &Remembered) -> Seen {
-    Seen { label: text.label.to_string(), letters: text.letters.clone() }
+    Seen { source: text.source.clone(), label: text.label.to_string(), letters: text.letters.clone() }
 }
 
 fn recall(client: &mut history::Client, texts: Vec<Seen>) {
-    for Seen { label, letters } in texts {
+    for Seen { source, label, letters } in texts {
         // A label that cannot be read is no known name, and so as high as can be.
         let label = serde_json::from_str(&label).unwrap_or(Value::Null);
-        client.seen.recall(Remembered { label, letters });
+        client.seen.recall(&Remembered { source, label, letters });
     }
 }
 

@@ -181,9 +181,10 @@ pub(crate) fn run(
         session.conversation.set_sampling(request.sampling.clone());
         let mut known = client.history.lock().unwrap_or_else(PoisonError::into_inner);
         let sent = session.conversation.sent_chat(&mut known.client, &mut session.history, chat)?;
-        sent.ok_or_else(|| {
+        let sent = sent.ok_or_else(|| {
             Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "the beginning of the chat is not known")
         })?;
+        client.note_bits(sent.bits);
     }
     let known = client.history.lock().unwrap_or_else(PoisonError::into_inner);
     let Session { conversation, explained, .. } = session;

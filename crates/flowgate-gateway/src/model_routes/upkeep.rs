@@ -22,13 +22,15 @@ const CLEAN: Duration = Duration::from_secs(600);
 /// How often content beside the audit log is deleted that is too old: all that is kept is written anew.
 const FORGET: Duration = Duration::from_secs(3600);
 
-/// Looks after a store until it is closed. What was not used for `retention` is deleted.
+/// Looks after a store until it is closed. What was not used for `retention` is deleted, and what clients were shown longer than
+/// `quotations` ago.
 pub(super) fn begin(
     store: &Arc<Store>,
     approvals: &Arc<Approvals>,
     recorder: &Recorder,
     log: &Log,
     retention: Duration,
+    quotations: Duration,
 ) {
     if let Some(recording) = recorder.recording() {
         let log = log.clone();
@@ -53,7 +55,11 @@ pub(super) fn begin(
     tokio::spawn(often(NOTE, noted, |store| async move { drop(store.note_log().await) }));
     let age = i64::try_from(retention.as_millis()).unwrap_or(i64::MAX / 2);
     let (store, approvals) = (Arc::downgrade(store), Arc::downgrade(approvals));
-    tokio::spawn(often(CLEAN, store, move |store| async move { drop(store.delete_unused(age).await) }));
+    let shown = i64::try_from(quotations.as_millis()).unwrap_or(i64::MAX / 2);
+    tokio::spawn(often(CLEAN, store, move |store| async move {
+        drop(store.delete_unused(age).await);
+        drop(store.delete_old_seen(shown).await);
+    }));
     tokio::spawn(often(
         EXPIRE,
         approvals,

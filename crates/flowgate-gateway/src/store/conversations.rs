@@ -71,13 +71,6 @@ impl Kept<'_> {
     }
 }
 
-/// A text that a client was shown: its label in JSON and its letters, of which there are none if it is not remembered.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Seen {
-    pub(crate) label: String,
-    pub(crate) letters: String,
-}
-
 impl Store {
     /// The conversation that a chat goes on with, if it is known without asking: this is the longest prefix of the chat.
     pub(crate) fn of_known_chat(&self, client: &str, longest: &str) -> Option<String> {
@@ -318,17 +311,6 @@ impl Store {
         let row = within(async { Ok(query.fetch_optional(&self.pool).await?) }).await?;
         Ok(row.map(|row| row.try_get(0)).transpose()?.filter(|record: &String| !record.is_empty()))
     }
-
-    /// What a client was shown, from number `from` on, and the number after the last.
-    pub(crate) async fn seen(&self, client: &str, from: i64) -> Result<(Vec<Seen>, i64), StoreError> {
-        within(async {
-            let mut tx = self.begin().await?;
-            let rows = seen(&mut tx, client, from, i64::MAX).await?;
-            tx.commit().await?;
-            Ok(rows)
-        })
-        .await
-    }
 }
 
 /// Takes the record of a tenant's stores: until the transaction ends nobody else has it.
@@ -404,57 +386,6 @@ pub(crate) async fn keep_turn(
         sqlx::query(sql).bind(*client).bind(prefix).bind(conversation).execute(&mut **tx).await?;
     }
     super::keep_log(store, tx).await
-}
-
-/// Keeps what a client was shown. Returns what others have kept since number `from`, and the number after the last that is
-/// kept now.
-pub(crate) async fn keep_seen(
-    tx: &mut Transaction,
-    client: &str,
-    from: i64,
-    new: &[Seen],
-) -> Result<(Vec<Seen>, i64), StoreError> {
-    let count = i64::try_from(new.len()).unwrap_or(i64::MAX);
-    let sql = "INSERT INTO clients (client, seen) VALUES ($1, $2) \
-               ON CONFLICT (client) DO UPDATE SET seen = clients.seen + $2 RETURNING seen";
-    let row = sqlx::query(sql).bind(client).bind(count).fetch_one(&mut **tx).await?;
-    let next: i64 = row.try_get(0)?;
-    let first = next - count;
-    let (others, _) = if from < first { seen(tx, client, from, first).await? } else { (Vec::new(), first) };
-    for (number, Seen { label, letters }) in (first..).zip(new) {
-        let sql = "INSERT INTO seen (client, number, label, letters) VALUES ($1, $2, $3, $4)";
-        sqlx::query(sql).bind(client).bind(number).bind(label).bind(letters).execute(&mut **tx).await?;
-    }
-    Ok((others, next))
-}
-
-/// Forgets the letters of everything that a client was shown before number `before`: that there was something with a label is
-/// kept.
-pub(crate) async fn forget_seen(tx: &mut Transaction, client: &str, before: i64) -> Result<(), StoreError> {
-    let sql = "UPDATE seen SET letters = '' WHERE client = $1 AND number < $2 AND letters <> ''";
-    sqlx::query(sql).bind(client).bind(before).execute(&mut **tx).await?;
-    // One row for each label says as much.
-    let sql = "DELETE FROM seen WHERE client = $1 AND number < $2 AND letters = '' AND EXISTS ( \
-               SELECT 1 FROM seen AS other WHERE other.client = seen.client AND other.label = seen.label \
-               AND other.letters = '' AND other.number < seen.number)";
-    sqlx::query(sql).bind(client).bind(before).execute(&mut **tx).await?;
-    Ok(())
-}
-
-async fn seen(
-    tx: &mut Transaction,
-    client: &str,
-    from: i64,
-    to: i64,
-) -> Result<(Vec<Seen>, i64), StoreError> {
-    let sql = "SELECT label, letters, number FROM seen WHERE client = $1 AND number >= $2 AND number < $3 ORDER BY number";
-    let rows = sqlx::query(sql).bind(client).bind(from).bind(to).fetch_all(&mut **tx).await?;
-    let (mut found, mut next) = (Vec::with_capacity(rows.len()), from);
-    for row in rows {
-        found.push(Seen { label: row.try_get(0)?, letters: row.try_get(1)? });
-        next = row.try_get::<i64, _>(2)? + 1;
-    }
-    Ok((found, next))
 }
 
 /// What was put into a conversation, turn by turn, from number `from` on.

@@ -8,12 +8,13 @@ use sqlx::{AnyPool, AssertSqlSafe, SqlSafeStr as _};
 use super::StoreError;
 
 /// A migration that has been released never changes.
-const MIGRATIONS: [(i64, &str, &str); 5] = [
+const MIGRATIONS: [(i64, &str, &str); 6] = [
     (1, "conversations", include_str!("../../migrations/1_conversations.sql")),
     (2, "questions", include_str!("../../migrations/2_questions.sql")),
     (3, "tools", include_str!("../../migrations/3_tools.sql")),
     (4, "numbers", include_str!("../../migrations/4_numbers.sql")),
     (5, "audit logs", include_str!("../../migrations/5_audit_logs.sql")),
+    (6, "quotations", include_str!("../../migrations/6_quotations.sql")),
 ];
 
 /// Brings the tables of a PostgreSQL database or of a SQLite file up to date.
@@ -119,7 +120,7 @@ mod tests {
         assert_eq!(count("SELECT COUNT(*) FROM prefixes").await, 0);
         assert_eq!(count("SELECT COUNT(*) FROM conversations").await, 1);
 
-        sqlx::query("UPDATE _sqlx_migrations SET version = 1000 WHERE version = 4")
+        sqlx::query("UPDATE _sqlx_migrations SET version = 1000 WHERE version = 6")
             .execute(&store.pool)
             .await
             .unwrap();

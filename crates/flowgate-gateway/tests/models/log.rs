@@ -91,8 +91,9 @@ fn a_refused_request_is_one_line() {
         assert_eq!(line["status"].as_u64().unwrap_or_default(), u64::from(status), "{name}: {line}");
         gateway.stop();
         let rest = lines.rest();
-        // What is hidden is said at start.
-        let others = rest.lines().filter(|line| !line.contains(r#""event":"hidden""#)).count();
+        // What is hidden and what is risked is said at start.
+        let at_start = [r#""event":"hidden""#, r#""setting":"interactive""#];
+        let others = rest.lines().filter(|line| !at_start.iter().any(|said| line.contains(said))).count();
         assert_eq!(others, 1, "{name}: {rest}");
         assert!(!rest.contains("secret-word"), "{name}: {rest}");
     }
@@ -131,7 +132,9 @@ fn a_limit_names_its_setting() {
         logged(&upstream_of_mallory.url, "interactive = true\nmethod = \"everything\"");
     let mut agent = Agent::new(&gateway, Api::ChatCompletions, false, KEY);
     agent.says("Read the page.");
-    let line = lines.next("remark");
+    // What `interactive` risks is said at start.
+    let mut remarks = std::iter::repeat_with(|| lines.next("remark"));
+    let line = remarks.find(|line| line["setting"] != "interactive").unwrap();
     assert!(line["message"].as_str().unwrap().contains("[people.NAME]"), "{line}");
     assert_eq!(line["client"], "agent", "{line}");
     gateway.stop();

@@ -15,6 +15,7 @@ mod mcp;
 mod named;
 mod policy_api;
 mod predicates;
+mod quotations;
 mod servers;
 mod servers_attacked;
 mod servers_failing;

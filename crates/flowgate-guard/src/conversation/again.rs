@@ -104,7 +104,9 @@ impl Conversation {
             Input::Recall(record) => drop(self.recall(record)),
             Input::Withdrawn(lines) => drop(self.withdraw(lines)),
             Input::Stamped(stamp) => self.stamp(stamp),
-            Input::Sent { kept, rest, seen } => drop(self.sent_again(client, history, *kept, rest, seen)),
+            Input::Sent { kept, rest, seen, sources } => {
+                drop(self.sent_again(client, history, *kept, (rest, sources), seen));
+            }
             Input::AnsweredTo(message) => self.answered_again(history, message),
             Input::Completed(completion) => drop(self.completed(completion.clone())),
             Input::Screened(completion) => self.screened(completion),

@@ -1,14 +1,16 @@
 //! Histories that a caller sends, taken into a conversation.
 
+use std::collections::VecDeque;
+
 use flowgate::label::Label;
 use flowgate::monitor::{Floors, PushError};
-use flowgate::trace::{Body, Content, Entry};
-use flowgate_lm::chat::{self, Part};
+use flowgate::trace::{Body, Content, Entry, Event};
+use flowgate_lm::chat::{self, Part, Source, Sources};
 use serde_json::{Value, json};
 
 use super::{Conversation, Phase};
 use crate::history::memory::Memory;
-use crate::history::{Alignment, Chat, Client, History, Known, Recollected, Sent};
+use crate::history::{Alignment, Chat, Client, History, Known, Recollected, Sent, Shown, Span};
 use crate::journal::Input;
 use crate::view::{Answer, Item};
 
@@ -49,10 +51,12 @@ impl Conversation {
         let found = history.align(chat.digests());
         let Some(rest) = chat.after(found.kept) else { return Ok(None) };
         let (kept, mut memory) = (found.kept, Memory::live(client));
-        let done = self.take_in(&mut memory, history, found, rest);
+        let sources = chat.sources_after(kept);
+        let done = self.take_in(&mut memory, history, found, (rest, &sources));
+        let bits = memory.bits();
         let seen = memory.answers();
-        self.put(|| Input::Sent { kept, rest: rest.to_vec(), seen });
-        done.map(Some)
+        self.put(|| Input::Sent { kept, rest: rest.to_vec(), seen, sources });
+        done.map(|sent| Some(Sent { bits, ..sent }))
     }
 
     /// The same as when a chat was taken in first, of which this many messages stood where they stood.
@@ -61,12 +65,12 @@ impl Conversation {
         client: &mut Client,
         history: &mut History,
         kept: usize,
-        rest: &[chat::Message],
+        (rest, sources): (&[chat::Message], &Sources),
         seen: &[Recollected],
     ) -> Result<Sent, PushError> {
         let found = history.align(&history.digests_with(kept, rest));
         let mut memory = Memory::again(client, seen);
-        self.take_in(&mut memory, history, found, rest)
+        self.take_in(&mut memory, history, found, (rest, sources))
     }
 
     /// Takes in a chat that compares so with what is known, and whose messages are these after those that stand where they
@@ -76,7 +80,7 @@ impl Conversation {
         memory: &mut Memory<'_>,
         history: &mut History,
         found: Alignment,
-        rest: &[chat::Message],
+        (rest, sources): (&[chat::Message], &Sources),
     ) -> Result<Sent, PushError> {
         self.tell_memory(memory, history);
         self.delivered.clear();
@@ -89,7 +93,6 @@ impl Conversation {
         let gone = known.get(found.gone.clone()).unwrap_or_default();
         let floor = gone.iter().fold(Label::BOTTOM, |floor, known| floor.join(&known.label));
         let mut sent = Sent { gone: gone.len(), ..Sent::default() };
-        let mut budget = BUDGET;
         // Nobody knows what a chat replaces that was held elsewhere: of its beginning, up to the last message that only a
         // conversation writes, nothing is anybody's.
         let is_made = |message: &chat::Message| {
@@ -100,6 +103,15 @@ impl Conversation {
             false => 0,
         };
         let top = self.monitor.policy().space().top();
+        let is_answered = self.waits_for_answers();
+        history.has_unknown |= rest.iter().any(|message| match message {
+            chat::Message::Assistant { .. } => true,
+            chat::Message::Tool { .. } => !is_answered,
+            _ => false,
+        });
+        if memory.is_live() && (history.has_unknown || memory.leaves_out(&texts_of(rest))) {
+            self.show_all(history);
+        }
 
         let before = *history.before.get_or_insert(self.items.len());
         let stayed = if goes_on { length } else { 0 };
@@ -125,8 +137,27 @@ impl Conversation {
                 (behind..found.kept + rest.len())
                     .map(|index| Stands::New(index, (index < held_elsewhere).then_some(top))),
             );
-        for stands in order {
-            match stands {
+        let order: Vec<Stands> = order.collect();
+        let message_at = |stands: &Stands| match stands {
+            Stands::New(index, _) => index.checked_sub(found.kept).and_then(|at| rest.get(at)),
+            Stands::Known(_) => None,
+        };
+        // What was found in the parts of messages that follow each other, and up to which of them that is known.
+        let (mut spans, mut looked): (VecDeque<Vec<Span>>, usize) = (VecDeque::new(), 0);
+        for (place, stands) in order.iter().enumerate() {
+            if place >= looked {
+                let run = order.iter().skip(place).map(message_at).map_while(|message| parts_of(message?));
+                let run: Vec<&[Part]> = run.collect();
+                looked = place + run.len().max(1);
+                let parts: Vec<&Part> = run.into_iter().flatten().collect();
+                spans = memory.look(&history.tail, &parts, history.shown.0.as_ref()).into();
+                parts.iter().for_each(|part| {
+                    if let Part::Text(text) = part {
+                        history.say(text);
+                    }
+                });
+            }
+            match *stands {
                 Stands::Known(index) => {
                     let range = items.get_mut(start(index)..end(index));
                     self.items.extend(range.into_iter().flatten().filter_map(Option::take));
@@ -134,15 +165,20 @@ impl Conversation {
                     sent.known += 1;
                 }
                 Stands::New(index, floor) => {
-                    let Some(message) = index.checked_sub(found.kept).and_then(|at| rest.get(at)) else {
-                        continue;
-                    };
+                    let Some(message) = message_at(stands) else { continue };
                     let is_answer = matches!(message, chat::Message::Tool { .. });
-                    let label = match self.add_answer(memory, message, floor, &mut sent)? {
+                    let label = match self.add_answer(memory, history, message, floor, &mut sent)? {
                         Some(label) => label,
                         None => {
                             is_resumed &= is_answer;
-                            self.add(memory, message, floor.unwrap_or(Label::BOTTOM), &mut sent, &mut budget)?
+                            let at = index.saturating_sub(found.kept);
+                            let new = New {
+                                message,
+                                floor: floor.unwrap_or(Label::BOTTOM),
+                                is_unknown: index < held_elsewhere,
+                                source: &|part| sources.of(at, part),
+                            };
+                            self.add(memory, history, new, &mut spans, &mut sent)?
                         }
                     };
                     now.push(Known::new(message, label, self.items.len()));
@@ -183,6 +219,7 @@ impl Conversation {
     fn add_answer(
         &mut self,
         memory: &mut Memory<'_>,
+        history: &mut History,
         message: &chat::Message,
         floor: Option<Label>,
         sent: &mut Sent,
@@ -198,7 +235,7 @@ impl Conversation {
             let text = texts.collect::<Vec<_>>().join("\n");
             label = self.answer_rewritten(call_id, &text, &floor);
             if let Some(label) = &label {
-                self.tell_text(memory, &text, label);
+                self.tell_text(memory, history, CLIENT, &text, label);
             }
         }
         sent.new += usize::from(label.is_some());
@@ -209,72 +246,80 @@ impl Conversation {
     fn add(
         &mut self,
         memory: &mut Memory<'_>,
-        message: &chat::Message,
-        floor: Label,
+        history: &mut History,
+        new: New<'_>,
+        spans: &mut VecDeque<Vec<Span>>,
         sent: &mut Sent,
-        budget: &mut usize,
     ) -> Result<Label, PushError> {
+        let New { message, floor, is_unknown, source } = new;
         sent.new += 1;
         let top = self.monitor.policy().space().top();
-        let (role, parts, trusted) = match message {
-            chat::Message::System(parts) => ("system", parts.clone(), false),
-            chat::Message::User(parts) => ("user", parts.clone(), memory.is_interactive()),
+        let (role, parts) = match message {
+            chat::Message::System(parts) => ("system", parts.clone()),
+            chat::Message::User(parts) => ("user", parts.clone()),
             // Nobody but this conversation makes these, and it did not.
-            chat::Message::Assistant { text, .. } => ("assistant", vec![Part::Text(text.clone())], false),
-            chat::Message::Tool { content, .. } => ("tool", content.clone(), false),
+            chat::Message::Assistant { text, .. } => ("assistant", vec![Part::Text(text.clone())]),
+            chat::Message::Tool { content, .. } => ("tool", content.clone()),
         };
-        let may_be_pinned = matches!(message, chat::Message::System(_) | chat::Message::User(_));
-        let (mut blocks, mut labels): (Vec<Value>, Vec<Label>) = (Vec::new(), Vec::new());
-        for part in &parts {
+        let (is_user, is_said) = (role == "user", parts_of(message).is_some());
+        // Each with what it carries, and with what it carries whatever it quotes.
+        let (mut pieces, mut is_unmarked): (Vec<Piece>, bool) = (Vec::new(), false);
+        for (number, part) in parts.iter().enumerate() {
+            let source = if is_user { source(number) } else { None };
+            let trusted = is_user && memory.trusts(source);
+            let found = if is_said { spans.pop_front().unwrap_or_default() } else { Vec::new() };
             let Part::Text(text) = part else {
-                // A picture that was seen is known by its address or its bytes.
-                let written = match part {
-                    Part::ImageUrl(url) => url,
-                    Part::ImageData { data, .. } => data,
-                    Part::Text(text) => text,
-                };
-                let mut label = if trusted { floor } else { top };
-                for names in memory.spans(written, budget).iter().flat_map(|span| &span.labels) {
+                let given = if trusted { floor } else { top };
+                let mut label = given;
+                for names in found.iter().flat_map(|span| &span.labels) {
                     label = label.join(&self.monitor.from_names(names));
                 }
-                blocks.push(block(part));
-                labels.push(label);
+                pieces.push((block(part), (label, given)));
                 continue;
             };
+            let may_be_pinned = is_said && matches!(source, None | Some(Source::Typed));
             let holes = memory.pinned().iter().find_map(|form| form.holes(text)).filter(|_| may_be_pinned);
-            // Of a form that the operator knows, only what fills it can be somebody else's.
-            let given = |at: usize| match &holes {
-                Some(holes) => trusted || !holes.iter().any(|hole| hole.contains(&at)),
-                None => trusted,
-            };
+            // Nobody says where it comes from, and that is all there is against it.
+            is_unmarked |=
+                is_user && !trusted && source.is_none() && holes.is_none() && floor == Label::BOTTOM;
             let mut cuts: Vec<usize> = holes.iter().flatten().flat_map(|h| [h.start, h.end]).collect();
+            cuts.extend(found.iter().flat_map(|span| [span.range.start, span.range.end]));
             cuts.extend([0, text.len()]);
             cuts.sort_unstable();
             cuts.dedup();
             for (start, end) in cuts.iter().zip(cuts.iter().skip(1)) {
-                let piece = text.get(*start..*end).unwrap_or_default();
+                // Of a form that the operator knows, only what fills it can be somebody else's.
                 let is_hole = holes.as_ref().is_none_or(|holes| holes.iter().any(|h| h.contains(start)));
-                for span in memory.spans(piece, budget) {
-                    let mut label = if given(*start) { floor } else { top };
-                    if is_hole && !span.labels.is_empty() {
-                        sent.quoted += 1;
-                        for names in &span.labels {
-                            label = label.join(&self.monitor.from_names(names));
-                        }
+                let given = if trusted || !is_hole { floor } else { top };
+                let mut label = given;
+                let seen = found.iter().find(|span| span.range.contains(start)).filter(|_| is_hole);
+                for names in seen.iter().flat_map(|span| &span.labels) {
+                    label = label.join(&self.monitor.from_names(names));
+                }
+                sent.quoted += usize::from(seen.is_some_and(|span| !span.labels.is_empty()));
+                let piece = text.get(*start..*end).unwrap_or_default();
+                match pieces.last_mut() {
+                    Some((last, same)) if *start > 0 && *same == (label, given) => {
+                        append(last, piece);
                     }
-                    let text = piece.get(span.range).unwrap_or_default();
-                    blocks.push(json!({"type": "text", "text": text}));
-                    labels.push(label);
+                    _ => pieces.push((json!({"type": "text", "text": piece}), (label, given))),
+                }
+                if trusted && label == Label::BOTTOM {
+                    memory.add_own(piece);
                 }
             }
         }
+        self.tell_new(memory, history, (is_said, is_unknown || is_unmarked), &pieces);
+        let labelled = pieces.into_iter().map(|(block, (label, _))| (block, label));
+        let (blocks, labels): (Vec<Value>, Vec<Label>) = labelled.unzip();
         let same = labels.iter().all(|label| Some(label) == labels.first());
         let content = match parts.as_slice() {
             [Part::Text(text)] if same => Value::String(text.clone()),
             _ => Value::Array(blocks),
         };
         let floors = if same {
-            Floors::from(labels.first().copied().unwrap_or(if trusted { floor } else { top }))
+            let nothing = if is_user && memory.trusts(None) { floor } else { top };
+            Floors::from(labels.first().copied().unwrap_or(nothing))
         } else {
             let all = labels.iter().copied().reduce(|a, b| self.lower(&a, &b)).unwrap_or(floor);
             Floors { whole: all, blocks: labels.into_iter().enumerate().collect() }
@@ -283,7 +328,39 @@ impl Conversation {
         let (event, findings) = self.monitor.push_raised(Entry::from(Body::Message(message)), &floors)?;
         self.found.extend(super::stops(findings));
         self.items.push(Item::Sent(event));
+        if is_said && (is_unknown || is_unmarked) {
+            history.unknown.insert(event.0);
+        }
+        // What was to be told of it was told.
+        history.told.0 = self.monitor.trace().len();
         Ok(self.monitor.trace().event(event).map_or(top, |event| event.label))
+    }
+
+    /// Tells of a message that was added. What carries something only because nobody knows where it comes from takes nobody's
+    /// words away: it is not told. What only a conversation writes is known where it stands.
+    fn tell_new(
+        &self,
+        memory: &mut Memory<'_>,
+        history: &mut History,
+        (is_said, is_unknown): (bool, bool),
+        pieces: &[Piece],
+    ) {
+        if !memory.is_live() || is_said && is_unknown {
+            return;
+        }
+        for (block, (label, given)) in pieces.iter().filter(|(_, (label, _))| *label != Label::BOTTOM) {
+            let texts = [block.get("text"), block.get("data"), block.pointer("/image_url/url")];
+            for text in texts.into_iter().flatten().filter_map(Value::as_str) {
+                let names = self.monitor.to_names(label);
+                if let Some(shown) = &mut history.shown.0 {
+                    shown.add(text, &names);
+                }
+                // A quotation is the text of whoever said it first.
+                if *given != Label::BOTTOM && (is_said || history.shown.0.is_none()) {
+                    memory.add(CLIENT, text, &names);
+                }
+            }
+        }
     }
 
     fn lower(&self, a: &Label, b: &Label) -> Label {
@@ -298,47 +375,143 @@ impl Conversation {
     fn tell_memory(&self, memory: &mut Memory<'_>, history: &mut History) {
         self.tell_events(memory, history);
         for item in self.items.iter().skip(history.told.1) {
-            let Item::Step(step) = item else { continue };
-            self.tell_text(memory, &step.text, &step.label);
-            for made in &step.calls {
-                if let Answer::Told { text, label, .. } | Answer::Rewritten { text, label } = &made.answer {
-                    self.tell_text(memory, text, label);
-                }
-            }
+            texts_of_item(item, &mut |text, label| self.tell_text(memory, history, MODEL, text, label));
         }
         history.told.1 = self.items.len();
     }
 
     fn tell_events(&self, memory: &mut Memory<'_>, history: &mut History) {
-        let trace = self.monitor.trace();
-        for event in trace.events().iter().skip(history.told.0) {
-            let document = &event.document;
-            for (id, node) in document.nodes().iter().enumerate() {
-                // A list or a map is quoted as it was spelled, or as it is printed, keys, numbers and all.
-                let label = document.label_of(id);
-                match (&node.content, &node.text) {
-                    (Content::Scalar(Value::String(text)), _) => self.tell_text(memory, text, &label),
-                    (Content::List | Content::Map, Some(text)) => self.tell_text(memory, text, &label),
-                    (Content::List | Content::Map, None) if node.parent == 0 && id != 0 => {
-                        self.tell_text(memory, &document.to_value(id).to_string(), &label);
-                    }
-                    _ => {}
-                }
-            }
+        let events = self.monitor.trace().events();
+        for event in events.iter().skip(history.told.0) {
+            let source = self.source_of(event);
+            texts_of_event(event, &mut |text, label| self.tell_text(memory, history, &source, text, label));
         }
-        history.told.0 = trace.len();
+        history.told.0 = events.len();
     }
 
     /// What a text carries that stands in this session, wherever it stands again.
-    fn tell_text(&self, memory: &mut Memory<'_>, text: &str, label: &Label) {
-        if *label != Label::BOTTOM {
-            memory.add(text, || self.monitor.to_names(label));
+    fn tell_text(
+        &self,
+        memory: &mut Memory<'_>,
+        history: &mut History,
+        source: &str,
+        text: &str,
+        label: &Label,
+    ) {
+        if *label == Label::BOTTOM || !memory.is_live() {
+            return;
+        }
+        let names = self.monitor.to_names(label);
+        if let Some(shown) = &mut history.shown.0 {
+            shown.add(text, &names);
+        }
+        memory.add(source, text, &names);
+    }
+
+    /// Whose text an event is: a server's, that of a tool of no server, the model's, or somebody's who speaks in the chat.
+    fn source_of(&self, event: &Event) -> String {
+        let call = event.call.and_then(|call| self.monitor.trace().event(call));
+        let tool = match &event.body {
+            Body::Output(output) => call.and_then(Event::tool).or(output.tool.as_ref()),
+            Body::Tool(description) => Some(&description.tool),
+            Body::Call(_) => return MODEL.to_owned(),
+            Body::Message(message) => return format!("role {}", message.role),
+        };
+        match tool.map(|tool| (tool.server.as_deref(), &tool.name)) {
+            Some((Some(server), _)) => format!("server {server}"),
+            Some((None, name)) => format!("tool {name}"),
+            None => CLIENT.to_owned(),
+        }
+    }
+
+    /// Compares from now on with all that was shown in this session, whoever said it first.
+    fn show_all(&self, history: &mut History) {
+        if history.shown.0.is_some() {
+            return;
+        }
+        let mut shown = Shown::default();
+        let mut show = |text: &str, label: &Label| {
+            if *label != Label::BOTTOM {
+                shown.add(text, &self.monitor.to_names(label));
+            }
+        };
+        for (number, event) in self.monitor.trace().events().iter().enumerate() {
+            if !history.unknown.contains(&number) {
+                texts_of_event(event, &mut show);
+            }
+        }
+        self.items.iter().for_each(|item| texts_of_item(item, &mut show));
+        history.shown.0 = Some(shown);
+    }
+}
+
+/// A message that was not known.
+#[derive(Clone, Copy)]
+struct New<'a> {
+    message: &'a chat::Message,
+    /// What it carries at least.
+    floor: Label,
+    /// Whether that is so only because nobody knows how its chat began.
+    is_unknown: bool,
+    /// Where its parts come from, as far as the caller says.
+    source: &'a dyn Fn(usize) -> Option<Source>,
+}
+
+/// A block of a message, with what it carries, and with what it carries whatever it quotes.
+type Piece = (Value, (Label, Label));
+
+/// The source of what the model writes.
+const MODEL: &str = "model";
+/// The source of what the caller says, in other words than the user's.
+const CLIENT: &str = "client";
+
+/// The parts of a message that somebody else than a model or a tool says.
+fn parts_of(message: &chat::Message) -> Option<&[Part]> {
+    match message {
+        chat::Message::System(parts) | chat::Message::User(parts) => Some(parts),
+        _ => None,
+    }
+}
+
+fn texts_of(messages: &[chat::Message]) -> Vec<&str> {
+    let parts = messages.iter().filter_map(parts_of).flatten();
+    parts.filter_map(|part| if let Part::Text(text) = part { Some(text.as_str()) } else { None }).collect()
+}
+
+/// The texts of an event, each with what it carries.
+fn texts_of_event(event: &Event, tell: &mut impl FnMut(&str, &Label)) {
+    let document = &event.document;
+    for (id, node) in document.nodes().iter().enumerate() {
+        // A list or a map is quoted as it was spelled, or as it is printed, keys, numbers and all.
+        let label = document.label_of(id);
+        match (&node.content, &node.text) {
+            (Content::Scalar(Value::String(text)), _) => tell(text, &label),
+            (Content::List | Content::Map, Some(text)) => tell(text, &label),
+            (Content::List | Content::Map, None) if node.parent == 0 && id != 0 => {
+                tell(&document.to_value(id).to_string(), &label);
+            }
+            _ => {}
         }
     }
 }
 
-/// How many letters are compared for one history; one that takes more has been made to, and all of it may have been seen.
-const BUDGET: usize = 20_000_000;
+/// What a model wrote and was told in a step, with what it carries.
+fn texts_of_item(item: &Item, tell: &mut impl FnMut(&str, &Label)) {
+    let Item::Step(step) = item else { return };
+    tell(&step.text, &step.label);
+    for made in &step.calls {
+        if let Answer::Told { text, label, .. } | Answer::Rewritten { text, label } = &made.answer {
+            tell(text, label);
+        }
+    }
+}
+
+/// Appends to the text of a block.
+fn append(block: &mut Value, piece: &str) {
+    if let Some(Value::String(text)) = block.get_mut("text") {
+        text.push_str(piece);
+    }
+}
 
 /// A part that is no text, as a block of a content.
 pub(super) fn block(part: &Part) -> Value {

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use flowgate_lm::chat::Message;
+use flowgate_lm::chat::{Message, Sources};
 use sha2::{Digest as _, Sha256};
 
 use super::print::Print;
@@ -17,6 +17,8 @@ pub struct Chat<'m> {
     all: Arc<Beginning>,
     /// The last ones.
     messages: &'m [Message],
+    /// Where their parts come from, as far as the caller says.
+    sources: Sources,
 }
 
 /// What stands for the first messages of a chat, in order.
@@ -53,7 +55,13 @@ impl<'m> Chat<'m> {
         written.extend_from_slice(&beginning.written);
         digests.extend(messages.iter().map(|message| print.digest(message)));
         written.extend(messages.iter().map(|message| matches!(message, Message::Assistant { .. })));
-        Self { all: Arc::new(Beginning { digests, written }), messages }
+        Self { all: Arc::new(Beginning { digests, written }), messages, sources: Sources::default() }
+    }
+
+    /// The same chat, of whose messages the caller says where their parts come from. That is no part of what stands for them.
+    #[must_use]
+    pub fn with_sources(self, sources: Sources) -> Self {
+        Self { sources, ..self }
     }
 
     /// What stands for all of it.
@@ -73,6 +81,11 @@ impl<'m> Chat<'m> {
     /// The messages after so many, or nothing if it does not have all of these.
     pub(crate) fn after(&self, kept: usize) -> Option<&'m [Message]> {
         self.messages.get(kept.checked_sub(self.left_out())?..)
+    }
+
+    /// Where the parts of the messages after so many come from.
+    pub(crate) fn sources_after(&self, kept: usize) -> Sources {
+        self.sources.from(kept.saturating_sub(self.left_out()))
     }
 
     /// What it has in common with a session that it goes on with, shortest first.

@@ -2,13 +2,18 @@
 
 use std::ops::Range;
 
+use flowgate_lm::chat::Source;
+
 use super::Seen;
 
 /// A client whose history is relabelled, in all its sessions.
 #[derive(Debug, Default)]
 pub struct Client {
-    /// Whether a person types the messages that it sends as the user's. The operator says so.
+    /// Whether what it sends as the user's is trusted without a mark that says where it comes from. The operator says so, and
+    /// takes the risk that the agent pastes into it what strangers write.
     pub is_interactive: bool,
+    /// Whether it is believed where it marks a part as typed by a person. The operator says so.
+    pub marks_typed: bool,
     /// Messages that the operator knows, word for word: instructions, and forms that a program fills in.
     pub pinned: Vec<Template>,
     /// What stands in its sessions already.
@@ -19,6 +24,17 @@ pub struct Client {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template {
     parts: Vec<String>,
+}
+
+impl Client {
+    /// Whether a part of a user's message is trusted as the user's: what a client marks as anything but typed never is.
+    pub(crate) fn trusts(&self, source: Option<Source>) -> bool {
+        match source {
+            Some(Source::Typed) => self.is_interactive || self.marks_typed,
+            Some(_) => false,
+            None => self.is_interactive,
+        }
+    }
 }
 
 impl Template {

@@ -9,6 +9,7 @@ mod handed;
 mod histories;
 mod links;
 mod placeholders;
+mod quotations;
 mod screeners;
 mod script;
 mod streamed;

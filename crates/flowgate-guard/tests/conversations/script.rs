@@ -116,7 +116,8 @@ impl Run {
         let inputs: Vec<Input> = self.inputs.iter().map(|text| serde_json::from_str(text).unwrap()).collect();
         let (mut again, mut chat) = ((self.begin)(), History::new());
         let pinned = client.pinned.clone();
-        let mut client = Client { is_interactive: client.is_interactive, pinned, ..Client::default() };
+        let (is_interactive, marks_typed) = (client.is_interactive, client.marks_typed);
+        let mut client = Client { is_interactive, marks_typed, pinned, ..Client::default() };
         again.again(&mut client, &mut chat, &inputs).unwrap();
         assert_eq!(format!("{chat:?}"), format!("{history:?}"));
         let print = |conversation: &Conversation| {

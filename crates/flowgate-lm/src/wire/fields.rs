@@ -9,6 +9,7 @@ use serde_json::{Number, Value};
 
 use super::WireError;
 use crate::Error;
+use crate::chat::Source;
 use crate::json::Json;
 
 /// An object of a request, and where it stands.
@@ -43,6 +44,9 @@ pub(super) struct Known {
     /// Those that may only say what holds anyway, in JSON.
     pub(super) fixed: &'static [(&'static str, &'static [&'static str])],
 }
+
+/// The field in which a client says what the form has no word for.
+pub(super) const EXTENSION: &str = "flowgate";
 
 pub(super) const NOT_SUPPORTED: &str = "is not supported";
 
@@ -93,6 +97,19 @@ impl<'a> Fields<'a> {
             return self.wrong(if shown { key } else { "..." }, problem);
         }
         Ok(())
+    }
+
+    /// Where a message of the user or a part of it comes from, in a field of our own: `"flowgate": {"source": "typed"}`.
+    pub(super) fn source(&self) -> Result<Option<Source>, WireError> {
+        if self.get(EXTENSION).is_none() {
+            return Ok(None);
+        }
+        let extension = self.object(EXTENSION)?;
+        extension.only(&Known { read: &["source"], dropped: &[], fixed: &[] })?;
+        match Source::named(extension.text("source")?) {
+            Some(source) => Ok(Some(source)),
+            None => extension.wrong("source", "is none of typed, file, tool, retrieved and program"),
+        }
     }
 
     pub(super) fn text(&self, key: &str) -> Result<&'a str, WireError> {

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::*;
 use crate::Delta;
-use crate::chat::{Sampling, ToolCall, ToolChoice, ToolSpec, Usage};
+use crate::chat::{Sampling, Source, ToolCall, ToolChoice, ToolSpec, Usage};
 
 /// What a listener heard.
 #[derive(Debug, Default, PartialEq)]
@@ -410,4 +410,45 @@ fn broken_arguments_become_an_object_for_anthropic() {
     assert_eq!(call("[1]"), both(r#"{"unparsed":"[1]"}"#));
     assert_eq!(call(""), both("{}"));
     assert_eq!(call(r#"{ "a": 1 }"#), (r#"{"a":1}"#.to_owned(), r#"{ "a": 1 }"#.to_owned()));
+}
+
+/// A client may say where each part of the user's messages comes from, and nothing of it is sent to a model.
+#[test]
+fn parts_say_where_they_come_from() {
+    let request = |api: Api, message: &str| match api {
+        Api::ChatCompletions => format!(r#"{{"model":"m","messages":[{message}]}}"#),
+        Api::Responses => format!(r#"{{"model":"m","input":[{message}]}}"#),
+        Api::Messages => format!(r#"{{"model":"m","max_tokens":1,"messages":[{message}]}}"#),
+    };
+    let check = |content: &str, of_message: &str, expected: Result<&[Option<&str>], &str>| {
+        for api in Api::ALL {
+            let content = match api {
+                Api::Responses => content.replace(r#""type":"text""#, r#""type":"input_text""#),
+                _ => content.to_owned(),
+            };
+            let body = request(api, &format!(r#"{{"role":"user","content":{content}{of_message}}}"#));
+            let read = api.decode_request(&Json::from(&serde_json::from_str(&body).unwrap()));
+            match (read, expected) {
+                (Ok(asked), Ok(expected)) => {
+                    let of = |part| asked.sources.of(0, part).map(Source::name);
+                    let found: Vec<Option<&str>> = (0..expected.len()).map(of).collect();
+                    assert_eq!(found, expected, "{body}");
+                    let sent = api.encode_request(&asked.request, "m", false).to_string();
+                    assert!(!sent.contains("flowgate") && !sent.contains("typed"), "{sent}");
+                }
+                (Err(error), Err(problem)) => assert!(error.to_string().contains(problem), "{error}"),
+                (read, expected) => panic!("{body}: {read:?} {expected:?}"),
+            }
+        }
+    };
+    let typed = r#","flowgate":{"source":"typed"}"#;
+    check(r#""hello""#, "", Ok(&[None]));
+    check(r#""hello""#, typed, Ok(&[Some("typed")]));
+    let two = r#"[{"type":"text","text":"a","flowgate":{"source":"file"}},{"type":"text","text":"b"}]"#;
+    check(two, "", Ok(&[Some("file"), None]));
+    check(two, typed, Ok(&[Some("file"), Some("typed")]));
+    check(r#""hello""#, r#","flowgate":{"source":"me"}"#, Err("flowgate.source` is none of typed, file"));
+    check(r#""hello""#, r#","flowgate":{"sauce":"typed"}"#, Err("flowgate.sauce` is not supported"));
+    check(r#""hello""#, r#","flowgate":{}"#, Err("flowgate.source` is missing"));
+    check(r#""hello""#, r#","flowgate":"typed""#, Err("flowgate` is no object"));
 }

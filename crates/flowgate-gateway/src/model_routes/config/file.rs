@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
+use super::UserMessages;
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct File {
@@ -97,6 +99,8 @@ pub(super) struct StoreTable {
     pub(super) retention_days: Option<u32>,
     pub(super) memory_mib: Option<u32>,
     pub(super) conversation_mib: Option<u32>,
+    pub(super) quotation_mib: Option<u32>,
+    pub(super) quotation_days: Option<u32>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -149,6 +153,7 @@ pub(super) struct ClientSpec {
     pub(super) method: Option<String>,
     #[serde(default)]
     pub(super) interactive: bool,
+    pub(super) user_messages: Option<UserMessages>,
     #[serde(default)]
     pub(super) pinned: Vec<String>,
     #[serde(default = "requests_per_minute")]

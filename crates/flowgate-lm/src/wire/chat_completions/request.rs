@@ -4,9 +4,11 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
-use super::super::fields::{Fields, Known, NOT_SUPPORTED};
+use super::super::fields::{EXTENSION, Fields, Known, NOT_SUPPORTED};
 use super::super::{Asked, WireError, image_at, image_url, only_text, own};
-use crate::chat::{Message, Part, Request, Sampling, ToolCall, ToolChoice, ToolSpec, Written};
+use crate::chat::{
+    Message, Part, Request, Sampling, Source, Sources, ToolCall, ToolChoice, ToolSpec, Written,
+};
 use crate::json::Json;
 
 /// The body of a request.
@@ -271,9 +273,10 @@ pub fn decode_request(body: &Json<'_>) -> Result<Asked, WireError> {
     if body.get("messages").is_none() {
         return body.wrong("messages", "is missing");
     }
-    let (messages, tools) = (body.objects("messages")?, body.objects("tools")?);
+    let tools = body.objects("tools")?;
+    let (messages, sources) = read_messages(&body)?;
     let request = Request {
-        messages: messages.map(|message| read_message(&message?)).collect::<Result<_, _>>()?,
+        messages: messages.into(),
         tools: tools.map(|tool| read_tool(&tool?)).collect::<Result<_, _>>()?,
         choice: read_choice(&body)?,
         sampling: Sampling {
@@ -284,20 +287,44 @@ pub fn decode_request(body: &Json<'_>) -> Result<Asked, WireError> {
             stop: body.texts("stop")?,
         },
     };
-    Ok(Asked { request, model: body.text("model")?.to_owned(), stream: body.flag("stream")?, usage })
+    let (model, stream) = (body.text("model")?.to_owned(), body.flag("stream")?);
+    Ok(Asked { request, model, stream, usage, sources })
 }
 
 /// Reads the messages of a request: those of an object that has nothing else.
 ///
 /// # Errors
 /// If one says something that a [`Message`] cannot say.
-pub fn decode_messages(body: &Json<'_>) -> Result<Vec<Message>, WireError> {
+pub fn decode_messages(body: &Json<'_>) -> Result<(Vec<Message>, Sources), WireError> {
     let body = Fields::of(body, "")?;
     body.only(&Known { read: &["messages"], dropped: &[], fixed: &[] })?;
-    body.objects("messages")?.map(|message| read_message(&message?)).collect()
+    read_messages(&body)
+}
+
+fn read_messages(body: &Fields<'_>) -> Result<(Vec<Message>, Sources), WireError> {
+    let (mut messages, mut sources) = (Vec::new(), Sources::default());
+    for message in body.objects("messages")? {
+        let message = message?;
+        messages.push(read_message(&message)?);
+        if matches!(messages.last(), Some(Message::User(_))) {
+            sources.set(messages.len() - 1, sources_of(&message)?);
+        }
+    }
+    Ok((messages, sources))
+}
+
+/// Where the parts of a message come from: as each says, or else as the message says.
+fn sources_of(message: &Fields<'_>) -> Result<Vec<Option<Source>>, WireError> {
+    let of_message = message.source()?;
+    match message.get("content") {
+        None => Ok(Vec::new()),
+        Some(Json::Text(_)) => Ok(vec![of_message]),
+        Some(_) => message.objects("content")?.map(|part| Ok(part?.source()?.or(of_message))).collect(),
+    }
 }
 
 const PLAIN: Known = Known { read: &["role", "content"], dropped: &[], fixed: &[] };
+const USER: Known = Known { read: &["role", "content", EXTENSION], dropped: &[], fixed: &[] };
 const ASSISTANT: Known = Known {
     read: &["role", "content", "refusal", "tool_calls"],
     dropped: &[],
@@ -314,8 +341,8 @@ fn read_message(message: &Fields<'_>) -> Result<Message, WireError> {
             Ok(Message::System(read_content(message)?))
         }
         "user" => {
-            message.only(&PLAIN)?;
-            Ok(Message::User(read_content(message)?))
+            message.only(&USER)?;
+            Ok(Message::User(read_parts(message, &PARTS_OF_USER)?))
         }
         "assistant" => {
             message.only(&ASSISTANT)?;
@@ -354,12 +381,24 @@ fn read_call(call: &Fields<'_>) -> Result<ToolCall, WireError> {
     })
 }
 
-const TEXT: Known = Known { read: &["type", "text"], dropped: &[], fixed: &[] };
-const REFUSAL: Known = Known { read: &["type", "refusal"], dropped: &[], fixed: &[] };
-const IMAGE: Known = Known { read: &["type", "image_url"], dropped: &[], fixed: &[] };
+/// The fields of parts: texts, refusals and images.
+const PARTS: [Known; 3] = [
+    Known { read: &["type", "text"], dropped: &[], fixed: &[] },
+    Known { read: &["type", "refusal"], dropped: &[], fixed: &[] },
+    Known { read: &["type", "image_url"], dropped: &[], fixed: &[] },
+];
+const PARTS_OF_USER: [Known; 3] = [
+    Known { read: &["type", "text", EXTENSION], dropped: &[], fixed: &[] },
+    Known { read: &["type", "refusal", EXTENSION], dropped: &[], fixed: &[] },
+    Known { read: &["type", "image_url", EXTENSION], dropped: &[], fixed: &[] },
+];
 const IMAGE_URL: Known = Known { read: &["url"], dropped: &[], fixed: &[("detail", &[r#""auto""#])] };
 
 fn read_content(message: &Fields<'_>) -> Result<Vec<Part>, WireError> {
+    read_parts(message, &PARTS)
+}
+
+fn read_parts(message: &Fields<'_>, [text, refusal, image]: &[Known; 3]) -> Result<Vec<Part>, WireError> {
     match message.get("content") {
         None => return Ok(Vec::new()),
         Some(Json::Text(text)) if text.is_empty() => return Ok(Vec::new()),
@@ -370,15 +409,15 @@ fn read_content(message: &Fields<'_>) -> Result<Vec<Part>, WireError> {
         let part = part?;
         match part.text("type")? {
             "text" => {
-                part.only(&TEXT)?;
+                part.only(text)?;
                 Ok(Part::Text(part.text("text")?.to_owned()))
             }
             "refusal" => {
-                part.only(&REFUSAL)?;
+                part.only(refusal)?;
                 Ok(Part::Text(part.text("refusal")?.to_owned()))
             }
             "image_url" => {
-                part.only(&IMAGE)?;
+                part.only(image)?;
                 let image = part.object("image_url")?;
                 image.only(&IMAGE_URL)?;
                 image_at(image.text("url")?).or_else(|problem| image.wrong("url", problem))

@@ -1,8 +1,8 @@
 //! Requests, as they are read.
 
-use super::super::fields::{Fields, Known, NOT_SUPPORTED};
+use super::super::fields::{EXTENSION, Fields, Known, NOT_SUPPORTED};
 use super::super::{Asked, WireError, image_at, is_plain};
-use crate::chat::{Message, Part, Request, Sampling, ToolCall, ToolChoice, ToolSpec};
+use crate::chat::{Message, Part, Request, Sampling, Source, Sources, ToolCall, ToolChoice, ToolSpec};
 use crate::json::Json;
 
 const REQUEST: Known = Known {
@@ -36,8 +36,9 @@ pub fn decode_request(body: &Json<'_>) -> Result<Asked, WireError> {
     if body.get("system").is_some() {
         messages.push(Message::System(read_texts(&body, "system")?));
     }
+    let mut sources = Sources::default();
     for message in body.objects("messages")? {
-        read_message(&message?, &mut messages)?;
+        read_message(&message?, &mut messages, &mut sources)?;
     }
     let max_tokens = body.tokens("max_tokens")?;
     if max_tokens.is_none() {
@@ -56,7 +57,8 @@ pub fn decode_request(body: &Json<'_>) -> Result<Asked, WireError> {
             stop: body.texts("stop_sequences")?,
         },
     };
-    Ok(Asked { request, model: body.text("model")?.to_owned(), stream: body.flag("stream")?, usage: true })
+    let (model, stream) = (body.text("model")?.to_owned(), body.flag("stream")?);
+    Ok(Asked { request, model, stream, usage: true, sources })
 }
 
 // `cache_control` says what may be kept, and costs only money.
@@ -73,6 +75,15 @@ const USE: Known = Known {
 const RESULT: Known =
     Known { read: &["type", "tool_use_id", "content", "is_error"], dropped: &["cache_control"], fixed: &[] };
 const MESSAGE: Known = Known { read: &["role", "content"], dropped: &[], fixed: &[] };
+// What the user says may have a source, and the answers of tools among it have none.
+const USER: Known = Known { read: &["role", "content", EXTENSION], dropped: &[], fixed: &[] };
+const TEXT_OF_USER: Known = Known {
+    read: &["type", "text", EXTENSION],
+    dropped: &["cache_control"],
+    fixed: &[("citations", &["[]"])],
+};
+const IMAGE_OF_USER: Known =
+    Known { read: &["type", "source", EXTENSION], dropped: &["cache_control"], fixed: &[] };
 
 /// The blocks of a content, which may be a text alone.
 fn blocks<'a>(of: &Fields<'a>, key: &str) -> Result<Vec<Fields<'a>>, WireError> {
@@ -97,13 +108,17 @@ fn read_parts(of: &Fields<'_>, key: &str) -> Result<Vec<Part>, WireError> {
 }
 
 fn read_part(block: &Fields<'_>) -> Result<Part, WireError> {
+    read_part_with(block, &TEXT, &IMAGE)
+}
+
+fn read_part_with(block: &Fields<'_>, text: &Known, image: &Known) -> Result<Part, WireError> {
     match block.text("type")? {
         "text" => {
-            block.only(&TEXT)?;
+            block.only(text)?;
             Ok(Part::Text(block.text("text")?.to_owned()))
         }
         "image" => {
-            block.only(&IMAGE)?;
+            block.only(image)?;
             let source = block.object("source")?;
             match source.text("type")? {
                 "url" => {
@@ -127,10 +142,15 @@ fn read_part(block: &Fields<'_>) -> Result<Part, WireError> {
     }
 }
 
-fn read_message(message: &Fields<'_>, messages: &mut Vec<Message>) -> Result<(), WireError> {
-    message.only(&MESSAGE)?;
+fn read_message(
+    message: &Fields<'_>,
+    messages: &mut Vec<Message>,
+    sources: &mut Sources,
+) -> Result<(), WireError> {
+    let is_user = message.text("role")? == "user";
+    message.only(if is_user { &USER } else { &MESSAGE })?;
     match message.text("role")? {
-        "user" => read_user(message, messages),
+        "user" => read_user(message, messages, sources),
         "assistant" => {
             let (mut text, mut calls) = (String::new(), Vec::new());
             if let Some(Json::Text(said)) = message.get("content") {
@@ -157,20 +177,31 @@ fn read_message(message: &Fields<'_>, messages: &mut Vec<Message>) -> Result<(),
     }
 }
 
-fn read_user(message: &Fields<'_>, messages: &mut Vec<Message>) -> Result<(), WireError> {
+fn read_user(
+    message: &Fields<'_>,
+    messages: &mut Vec<Message>,
+    sources: &mut Sources,
+) -> Result<(), WireError> {
+    let of_message = message.source()?;
+    let mut say = |messages: &mut Vec<Message>, said: Vec<(Part, Option<Source>)>| {
+        let (parts, of_parts): (Vec<Part>, Vec<Option<Source>>) = said.into_iter().unzip();
+        sources.set(messages.len(), of_parts);
+        messages.push(Message::User(parts));
+    };
     if let Some(Json::Text(text)) = message.get("content") {
-        messages.push(Message::User(vec![Part::Text(text.clone().into_owned())]));
+        say(messages, vec![(Part::Text(text.clone().into_owned()), of_message)]);
         return Ok(());
     }
     let mut said = Vec::new();
     let blocks = blocks(message, "content")?;
     for block in &blocks {
         if block.text("type")? != "tool_result" {
-            said.push(read_part(block)?);
+            let part = read_part_with(block, &TEXT_OF_USER, &IMAGE_OF_USER)?;
+            said.push((part, block.source()?.or(of_message)));
             continue;
         }
         if !said.is_empty() {
-            messages.push(Message::User(std::mem::take(&mut said)));
+            say(messages, std::mem::take(&mut said));
         }
         block.only(&RESULT)?;
         messages.push(Message::Tool {
@@ -180,7 +211,7 @@ fn read_user(message: &Fields<'_>, messages: &mut Vec<Message>) -> Result<(), Wi
         });
     }
     if !said.is_empty() || blocks.is_empty() {
-        messages.push(Message::User(said));
+        say(messages, said);
     }
     Ok(())
 }
@@ -274,6 +305,10 @@ mod tests {
             "`tool_choice.disable_parallel_tool_use` has a value that is not supported",
         );
         check(r#""messages":[{"role":"system","content":"s"}]"#, "fine");
+        check(
+            r#""messages":[{"role":"assistant","content":"s","flowgate":{"source":"typed"}}]"#,
+            "`messages[0].flowgate` is not supported",
+        );
         check(r#""messages":[{"role":"tool","content":"s"}]"#, "`messages[0].role` is not supported");
         let block = |role: &str, block: &str, expected: &str| {
             check(&format!(r#""messages":[{{"role":"{role}","content":[{block}]}}]"#), expected);

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::super::fields::{Fields, Known, NOT_SUPPORTED};
+use super::super::fields::{EXTENSION, Fields, Known, NOT_SUPPORTED};
 use super::super::{Asked, WireError, add_call, image_at, image_url, only_text, own, put};
-use crate::chat::{Message, Part, Request, Sampling, ToolCall, ToolChoice, ToolSpec};
+use crate::chat::{Message, Part, Request, Sampling, Source, Sources, ToolCall, ToolChoice, ToolSpec};
 use crate::json::Json;
 
 /// The body of a request.
@@ -110,7 +110,7 @@ pub fn decode_request(body: &Json<'_>) -> Result<Asked, WireError> {
     if let Some(options) = body.get("stream_options") {
         Fields::of(options, "stream_options")?.only(&OPTIONS)?;
     }
-    let mut messages = Vec::new();
+    let (mut messages, mut sources) = (Vec::new(), Sources::default());
     if let Some(text) = body.optional_text("instructions")? {
         messages.push(Message::System(vec![Part::from(text)]));
     }
@@ -119,7 +119,7 @@ pub fn decode_request(body: &Json<'_>) -> Result<Asked, WireError> {
         Some(Json::Text(text)) => messages.push(Message::User(vec![Part::Text(text.clone().into_owned())])),
         Some(_) => {
             for item in body.objects("input")? {
-                read_item(&item?, &mut messages)?;
+                read_item(&item?, &mut messages, &mut sources)?;
             }
         }
     }
@@ -136,12 +136,18 @@ pub fn decode_request(body: &Json<'_>) -> Result<Asked, WireError> {
             stop: Vec::new(),
         },
     };
-    Ok(Asked { request, model: body.text("model")?.to_owned(), stream: body.flag("stream")?, usage: true })
+    let (model, stream) = (body.text("model")?.to_owned(), body.flag("stream")?);
+    Ok(Asked { request, model, stream, usage: true, sources })
 }
 
 // Clients send back the items of earlier answers, with their ids.
 const MESSAGE: Known = Known {
     read: &["role", "content"],
+    dropped: &["id", "status", "phase"],
+    fixed: &[("type", &[r#""message""#])],
+};
+const USER: Known = Known {
+    read: &["role", "content", EXTENSION],
     dropped: &["id", "status", "phase"],
     fixed: &[("type", &[r#""message""#])],
 };
@@ -153,14 +159,18 @@ const CALL: Known = Known {
 const OUTPUT: Known =
     Known { read: &["type", "call_id", "output", own::OWN], dropped: &["id", "status"], fixed: &[] };
 
-fn read_item(item: &Fields<'_>, messages: &mut Vec<Message>) -> Result<(), WireError> {
+fn read_item(item: &Fields<'_>, messages: &mut Vec<Message>, sources: &mut Sources) -> Result<(), WireError> {
     match item.optional_text("type")? {
         None | Some("message") => {
-            item.only(&MESSAGE)?;
-            let parts = read_content(item, "content")?;
+            let is_user = item.text("role")? == "user";
+            item.only(if is_user { &USER } else { &MESSAGE })?;
+            let parts = read_parts(item, "content", if is_user { &PARTS_OF_USER } else { &PARTS })?;
             messages.push(match item.text("role")? {
                 "system" | "developer" => Message::System(parts),
-                "user" => Message::User(parts),
+                "user" => {
+                    sources.set(messages.len(), sources_of(item)?);
+                    Message::User(parts)
+                }
                 "assistant" => {
                     let mut text = String::new();
                     for part in parts {
@@ -194,16 +204,46 @@ fn read_item(item: &Fields<'_>, messages: &mut Vec<Message>) -> Result<(), WireE
     Ok(())
 }
 
-const TEXT: Known = Known {
-    read: &["type", "text"],
-    dropped: &[],
-    fixed: &[("annotations", &["[]"]), ("logprobs", &["[]"])],
-};
-const REFUSAL: Known = Known { read: &["type", "refusal"], dropped: &[], fixed: &[] };
-const IMAGE: Known =
-    Known { read: &["type", "image_url"], dropped: &[], fixed: &[("detail", &[r#""auto""#])] };
+/// The fields of parts: texts, refusals and images.
+const PARTS: [Known; 3] = [
+    Known {
+        read: &["type", "text"],
+        dropped: &[],
+        fixed: &[("annotations", &["[]"]), ("logprobs", &["[]"])],
+    },
+    Known { read: &["type", "refusal"], dropped: &[], fixed: &[] },
+    Known { read: &["type", "image_url"], dropped: &[], fixed: &[("detail", &[r#""auto""#])] },
+];
+const PARTS_OF_USER: [Known; 3] = [
+    Known {
+        read: &["type", "text", EXTENSION],
+        dropped: &[],
+        fixed: &[("annotations", &["[]"]), ("logprobs", &["[]"])],
+    },
+    Known { read: &["type", "refusal", EXTENSION], dropped: &[], fixed: &[] },
+    Known { read: &["type", "image_url", EXTENSION], dropped: &[], fixed: &[("detail", &[r#""auto""#])] },
+];
+
+/// Where the parts of a message come from: as each says, or else as the message says.
+fn sources_of(item: &Fields<'_>) -> Result<Vec<Option<Source>>, WireError> {
+    let of_message = item.source()?;
+    match item.get("content") {
+        Some(Json::List(_)) => {
+            item.objects("content")?.map(|part| Ok(part?.source()?.or(of_message))).collect()
+        }
+        _ => Ok(vec![of_message]),
+    }
+}
 
 fn read_content(item: &Fields<'_>, key: &str) -> Result<Vec<Part>, WireError> {
+    read_parts(item, key, &PARTS)
+}
+
+fn read_parts(
+    item: &Fields<'_>,
+    key: &str,
+    [text, refusal, image]: &[Known; 3],
+) -> Result<Vec<Part>, WireError> {
     match item.get(key) {
         None => return item.wrong(key, "is missing"),
         Some(Json::Text(text)) if text.is_empty() => return Ok(Vec::new()),
@@ -214,15 +254,15 @@ fn read_content(item: &Fields<'_>, key: &str) -> Result<Vec<Part>, WireError> {
         let part = part?;
         match part.text("type")? {
             "input_text" | "output_text" => {
-                part.only(&TEXT)?;
+                part.only(text)?;
                 Ok(Part::Text(part.text("text")?.to_owned()))
             }
             "refusal" => {
-                part.only(&REFUSAL)?;
+                part.only(refusal)?;
                 Ok(Part::Text(part.text("refusal")?.to_owned()))
             }
             "input_image" => {
-                part.only(&IMAGE)?;
+                part.only(image)?;
                 image_at(part.text("image_url")?).or_else(|problem| part.wrong("image_url", problem))
             }
             _ => part.wrong("type", NOT_SUPPORTED),

@@ -1,0 +1,105 @@
+//! What is remembered of what clients were shown: to be looked at and cleared by who administers them.
+//!
+//! Of the texts only their sources, numbers and times are told, never what they say.
+
+use axum::http::{HeaderMap, StatusCode};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::ModelRoutes;
+use crate::approvals::people::Role;
+use crate::audit::Event;
+use crate::metrics::Figure;
+use crate::reply::Reply;
+use crate::store::StoreError;
+
+/// What is to be cleared.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Clear {
+    client: String,
+    /// One of its sources; all of them, if none is named.
+    source: Option<String>,
+}
+
+impl ModelRoutes {
+    /// What is remembered of each client that the person administers.
+    pub(crate) async fn quotations(&self, headers: &HeaderMap) -> Result<Reply, Reply> {
+        let person = self.approvals.person(headers, Role::Admin)?;
+        let mut shown: Vec<Value> = Vec::new();
+        for client in self.clients.all().filter(|client| person.sees(&client.spec.tenant)) {
+            let (held, forgotten) = self
+                .sessions
+                .store()
+                .seen_sources(&client.spec.name)
+                .await
+                .map_err(|error| failed(&error))?;
+            let sources: Vec<Value> = held
+                .iter()
+                .map(|held| json!({"source": held.source, "texts": held.texts, "letters": held.letters, "oldest": held.oldest, "newest": held.newest}))
+                .collect();
+            let room = client.spec.quotations;
+            let (letters, each) = (room, room / flowgate_guard::history::SHARE);
+            shown.push(json!({
+                "client": client.spec.name,
+                "tenant": client.spec.tenant,
+                "most_letters": letters,
+                "most_letters_of_a_source": each,
+                "forgotten": forgotten,
+                "sources": sources,
+            }));
+        }
+        Ok(Reply::json(StatusCode::OK, &json!({"clients": shown})))
+    }
+
+    /// Clears what is remembered of a client, or of one source of it, in all gateways that share the store.
+    pub(crate) async fn clear_quotations(&self, headers: &HeaderMap, body: &[u8]) -> Result<Reply, Reply> {
+        let person = self.approvals.person(headers, Role::Admin)?;
+        let clear: Clear = serde_json::from_slice(body).map_err(|error| {
+            let form = "{\"client\": \"...\", \"source\": \"...\"}";
+            let message = format!("the body is not `{form}`, the source being optional: {error}");
+            Reply::detail(StatusCode::BAD_REQUEST, &message)
+        })?;
+        let client = self.clients.named(&clear.client).filter(|client| person.sees(&client.spec.tenant));
+        let Some(client) = client else {
+            return Err(Reply::detail(StatusCode::NOT_FOUND, "there is no such client"));
+        };
+        let event = Event::QuotationsCleared {
+            client: clear.client.clone(),
+            tenant: client.spec.tenant.clone(),
+            what: clear.source.clone().unwrap_or_else(|| "all".to_owned()),
+            who: person.name.clone(),
+        };
+        self.recorder.record(&[event.into()]).map_err(|error| failed(&error))?;
+        let store = self.sessions.store();
+        let cleared = store.clear_seen(&clear.client, clear.source.as_deref()).await;
+        // Whatever has become of it there, it is read again before it is used.
+        let unread = tokio::task::spawn_blocking(move || client.read_history_again());
+        unread.await.map_err(|_| failed(&StoreError::Damaged("clearing has ended unexpectedly")))?;
+        let cleared = cleared.map_err(|error| failed(&error))?;
+        Ok(Reply::json(StatusCode::OK, &json!({"client": clear.client, "cleared": cleared})))
+    }
+
+    /// Figures of what is remembered.
+    pub(crate) fn figures(&self) -> [Figure; 2] {
+        let sum = |of: fn(&super::clients::Known) -> u64| self.clients.all().map(|client| of(client)).sum();
+        [
+            (
+                "flowgate_quotations_forgotten_total",
+                "Letters of texts that clients were shown and that were forgotten for want of room.",
+                sum(super::clients::Known::forgotten),
+                true,
+            ),
+            (
+                "flowgate_quotation_bits_total",
+                "Bits of what clients were shown that may show in which words of users are hidden, at most.",
+                sum(super::clients::Known::bits),
+                true,
+            ),
+        ]
+    }
+}
+
+fn failed(error: &StoreError) -> Reply {
+    Reply::detail(StatusCode::SERVICE_UNAVAILABLE, &error.to_string())
+}

@@ -1,0 +1,248 @@
+//! What clients were shown with a label, and what their users said first: it outlives the conversations.
+//!
+//! Each text comes from a source. Of each source as much is kept as is remembered of it, for as long.
+
+use sqlx::Row as _;
+
+use super::{Store, StoreError, Transaction, within};
+
+/// A text that a client was shown, in normal form, with its label in JSON; or one that its user said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(crate) source: String,
+    pub(crate) label: String,
+    pub(crate) letters: String,
+}
+
+/// What is known of a client's texts.
+#[derive(Debug, Default)]
+pub(crate) struct Recalled {
+    pub(crate) texts: Vec<Seen>,
+    /// The number after the last.
+    pub(crate) next: i64,
+    /// Whether anything was forgotten, ever.
+    pub(crate) has_forgotten: bool,
+    /// How often somebody cleared them: what was learned before the last time is known no more.
+    pub(crate) cleared: i64,
+}
+
+/// How much is kept of one source of a client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Held {
+    pub(crate) source: String,
+    pub(crate) texts: i64,
+    pub(crate) letters: i64,
+    /// When the oldest and the newest were kept, in milliseconds since 1970; 0 where that is not known.
+    pub(crate) oldest: i64,
+    pub(crate) newest: i64,
+}
+
+impl Store {
+    /// What a client was shown, from number `from` on.
+    pub(crate) async fn seen(&self, client: &str, from: i64) -> Result<Recalled, StoreError> {
+        within(async {
+            let mut tx = self.begin().await?;
+            let sql = "SELECT forgotten, cleared FROM clients WHERE client = $1";
+            let row = sqlx::query(sql).bind(client).fetch_optional(&mut *tx).await?;
+            let (forgotten, cleared): (i64, i64) = match row {
+                Some(row) => (row.try_get(0)?, row.try_get(1)?),
+                None => (0, 0),
+            };
+            let (texts, next) = read(&mut tx, client, from, i64::MAX).await?;
+            tx.commit().await?;
+            Ok(Recalled { texts, next, has_forgotten: forgotten > 0, cleared })
+        })
+        .await
+    }
+
+    /// How much is kept of each source of a client, and how often something was forgotten.
+    pub(crate) async fn seen_sources(&self, client: &str) -> Result<(Vec<Held>, i64), StoreError> {
+        within(async {
+            let mut tx = self.begin().await?;
+            let sql = "SELECT source, CAST(COUNT(*) AS BIGINT), CAST(SUM(length(letters)) AS BIGINT), MIN(kept), MAX(kept) \
+                       FROM seen WHERE client = $1 GROUP BY source ORDER BY source";
+            let mut held = Vec::new();
+            for row in sqlx::query(sql).bind(client).fetch_all(&mut *tx).await? {
+                held.push(Held {
+                    source: row.try_get(0)?,
+                    texts: row.try_get(1)?,
+                    letters: row.try_get(2)?,
+                    oldest: row.try_get(3)?,
+                    newest: row.try_get(4)?,
+                });
+            }
+            let sql = "SELECT forgotten FROM clients WHERE client = $1";
+            let forgotten = sqlx::query_scalar(sql).bind(client).fetch_optional(&mut *tx).await?;
+            tx.commit().await?;
+            Ok((held, forgotten.unwrap_or(0)))
+        })
+        .await
+    }
+
+    /// Deletes what is kept of a source of a client, or of all of them; how many texts. Every gateway forgets them.
+    pub(crate) async fn clear_seen(&self, client: &str, source: Option<&str>) -> Result<u64, StoreError> {
+        within(async {
+            let mut tx = self.begin().await?;
+            // Who keeps a text of the client meanwhile waits.
+            let sql = "INSERT INTO clients (client, seen, forgotten, cleared) VALUES ($1, 0, 1, 1) \
+                       ON CONFLICT (client) DO UPDATE SET forgotten = clients.forgotten + 1, cleared = clients.cleared + 1";
+            sqlx::query(sql).bind(client).execute(&mut *tx).await?;
+            let deleted = match source {
+                Some(source) => {
+                    let sql = "DELETE FROM seen WHERE client = $1 AND source = $2";
+                    sqlx::query(sql).bind(client).bind(source).execute(&mut *tx).await?
+                }
+                None => {
+                    let sql = "DELETE FROM seen WHERE client = $1";
+                    sqlx::query(sql).bind(client).execute(&mut *tx).await?
+                }
+            };
+            tx.commit().await?;
+            Ok(deleted.rows_affected())
+        })
+        .await
+    }
+
+    /// Deletes what was kept so many milliseconds ago.
+    pub(crate) async fn delete_old_seen(&self, age: i64) -> Result<(), StoreError> {
+        within(async {
+            let mut tx = self.begin().await?;
+            let sql = self.timed("UPDATE seen SET kept = {now} WHERE kept = 0 OR kept > {now} + 60000");
+            sqlx::query(sql).execute(&mut *tx).await?;
+            let sql = "UPDATE clients SET forgotten = forgotten + 1 \
+                       WHERE client IN (SELECT client FROM seen WHERE kept < {now} - $1)";
+            sqlx::query(self.timed(sql)).bind(age).execute(&mut *tx).await?;
+            let sql = self.timed("DELETE FROM seen WHERE kept < {now} - $1");
+            sqlx::query(sql).bind(age).execute(&mut *tx).await?;
+            tx.commit().await?;
+            Ok(())
+        })
+        .await
+    }
+}
+
+/// Keeps what a client was shown. Returns what others have kept since number `from`, and the number after the last that is
+/// kept now.
+pub(crate) async fn keep_seen(
+    store: &Store,
+    tx: &mut Transaction,
+    client: &str,
+    from: i64,
+    new: &[Seen],
+) -> Result<(Vec<Seen>, i64), StoreError> {
+    let count = i64::try_from(new.len()).unwrap_or(i64::MAX);
+    let sql = "INSERT INTO clients (client, seen) VALUES ($1, $2) \
+               ON CONFLICT (client) DO UPDATE SET seen = clients.seen + $2 RETURNING seen";
+    let row = sqlx::query(sql).bind(client).bind(count).fetch_one(&mut **tx).await?;
+    let next: i64 = row.try_get(0)?;
+    let first = next - count;
+    let (others, _) = if from < first { read(tx, client, from, first).await? } else { (Vec::new(), first) };
+    for (number, Seen { source, label, letters }) in (first..).zip(new) {
+        let sql = "INSERT INTO seen (client, number, source, label, letters, kept) VALUES ($1, $2, $3, $4, $5, {now})";
+        let insert = sqlx::query(store.timed(sql)).bind(client).bind(number);
+        insert.bind(source).bind(label).bind(letters).execute(&mut **tx).await?;
+    }
+    Ok((others, next))
+}
+
+/// Forgets the oldest texts of a source of a client, so that no more than so many letters are left.
+pub(crate) async fn forget_seen(
+    tx: &mut Transaction,
+    client: &str,
+    source: &str,
+    most: i64,
+) -> Result<(), StoreError> {
+    let sql = "DELETE FROM seen WHERE client = $1 AND source = $2 AND number IN ( \
+               SELECT number FROM (SELECT number, SUM(length(letters)) OVER (ORDER BY number DESC) AS letters \
+               FROM seen WHERE client = $1 AND source = $2) AS counted WHERE counted.letters > $3)";
+    sqlx::query(sql).bind(client).bind(source).bind(most).execute(&mut **tx).await?;
+    let sql = "UPDATE clients SET forgotten = forgotten + 1 WHERE client = $1";
+    sqlx::query(sql).bind(client).execute(&mut **tx).await?;
+    Ok(())
+}
+
+async fn read(
+    tx: &mut Transaction,
+    client: &str,
+    from: i64,
+    to: i64,
+) -> Result<(Vec<Seen>, i64), StoreError> {
+    let sql = "SELECT source, label, letters, number FROM seen \
+               WHERE client = $1 AND number >= $2 AND number < $3 ORDER BY number";
+    let rows = sqlx::query(sql).bind(client).bind(from).bind(to).fetch_all(&mut **tx).await?;
+    let (mut found, mut next) = (Vec::with_capacity(rows.len()), from);
+    for row in rows {
+        found.push(Seen { source: row.try_get(0)?, label: row.try_get(1)?, letters: row.try_get(2)? });
+        next = row.try_get::<i64, _>(3)? + 1;
+    }
+    Ok((found, next))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Place;
+
+    fn text(source: &str, letters: &str) -> Seen {
+        Seen { source: source.to_owned(), label: "[]".to_owned(), letters: letters.to_owned() }
+    }
+
+    async fn check(place: &Place) {
+        let store = Store::open(place).await.unwrap();
+        let keep = async |client: &str, from: i64, new: &[Seen]| {
+            let mut tx = store.begin().await.unwrap();
+            let kept = keep_seen(&store, &mut tx, client, from, new).await.unwrap();
+            tx.commit().await.unwrap();
+            kept
+        };
+        let sources = async |client: &str| -> Vec<(String, i64, i64)> {
+            let (held, _) = store.seen_sources(client).await.unwrap();
+            held.into_iter().map(|held| (held.source, held.texts, held.letters)).collect()
+        };
+        let all = [text("a", "1234567890"), text("b", "12345"), text("a", "123456"), text("user", "own")];
+        assert_eq!(keep("c", 0, all.get(..2).unwrap()).await, (Vec::new(), 2));
+        assert_eq!(keep("c", 1, all.get(2..).unwrap()).await, (vec![text("b", "12345")], 4));
+        assert_eq!(keep("d", 0, all.get(..1).unwrap()).await.1, 1);
+        let recalled = store.seen("c", 0).await.unwrap();
+        assert_eq!((recalled.texts.as_slice(), recalled.next), (&all[..], 4));
+        assert!(!recalled.has_forgotten && recalled.cleared == 0);
+        let of = |source: &str, texts: i64, letters: i64| (source.to_owned(), texts, letters);
+        assert_eq!(sources("c").await, [of("a", 2, 16), of("b", 1, 5), of("user", 1, 3)]);
+        // The oldest of one source go, and nobody else's.
+        let mut tx = store.begin().await.unwrap();
+        forget_seen(&mut tx, "c", "a", 10).await.unwrap();
+        tx.commit().await.unwrap();
+        assert_eq!(sources("c").await, [of("a", 1, 6), of("b", 1, 5), of("user", 1, 3)]);
+        assert!(store.seen("c", 0).await.unwrap().has_forgotten);
+        assert_eq!(store.clear_seen("c", Some("a")).await.unwrap(), 1);
+        assert_eq!(sources("c").await, [of("b", 1, 5), of("user", 1, 3)]);
+        assert_eq!(store.seen("c", 0).await.unwrap().cleared, 1);
+        // What is old goes as well; of what was kept before times were, the time begins now.
+        store.delete_old_seen(3_600_000).await.unwrap();
+        assert_eq!(sources("c").await.len(), 2);
+        sqlx::query("UPDATE seen SET kept = 5 WHERE source = 'b'").execute(&store.pool).await.unwrap();
+        sqlx::query("UPDATE seen SET kept = 0 WHERE source = 'user'").execute(&store.pool).await.unwrap();
+        store.delete_old_seen(3_600_000).await.unwrap();
+        assert_eq!(sources("c").await, [of("user", 1, 3)]);
+        assert_eq!(store.clear_seen("c", None).await.unwrap(), 1);
+        assert_eq!(sources("d").await, [of("a", 1, 10)]);
+        assert_eq!(store.clear_seen("nobody", None).await.unwrap(), 0);
+    }
+
+    #[tokio::test]
+    async fn what_clients_were_shown_is_kept_by_source() {
+        check(&Place::Memory).await;
+    }
+
+    #[tokio::test]
+    async fn postgres_keeps_it_as_well() {
+        let Ok(url) = std::env::var("FLOWGATE_TEST_POSTGRES") else { return };
+        let name = format!("quotations_{}", std::process::id());
+        sqlx::any::install_default_drivers();
+        let mut connection = <sqlx::AnyConnection as sqlx::Connection>::connect(&url).await.unwrap();
+        let create = sqlx::AssertSqlSafe(format!("CREATE DATABASE {name}"));
+        sqlx::query(create).execute(&mut connection).await.unwrap();
+        let (server, _) = url.rsplit_once('/').unwrap();
+        check(&Place::Postgres(format!("{server}/{name}"))).await;
+    }
+}

@@ -1,0 +1,430 @@
+//! The normal form in which texts are compared.
+//!
+//! Clients clean what they retrieve, and spell it in their own way when they quote it. Both change a text without changing
+//! what a reader reads, so both what is remembered and what is compared are brought into one form:
+//!
+//! * Escapes are read: `\u0041` of JSON, `\x41` of Python, `&#65;` and `&Auml;` of HTML, `%41` of addresses, also nested.
+//! * Compatibility forms are decomposed (NFKD), letter case is folded, Hangul is composed again, so that it takes no more room.
+//! * Marks, default-ignorable and format characters, spaces, controls and punctuation are dropped.
+//!
+//! Four [views](View) of a text are compared: its letters and digits; the same without markup, if it has any; its other signs
+//! (emoji, Braille, symbols); and what it says in characters that nobody sees (tags and variation selectors).
+
+use unicode_normalization::char::{compose, decompose_compatible, is_combining_mark};
+use unicode_properties::{GeneralCategory, GeneralCategoryGroup, UnicodeGeneralCategory as _};
+
+/// How often escapes are read in what was read from escapes.
+const PASSES: usize = 4;
+/// The longest tag, comment or address in markup that is left out.
+const LONGEST_MARKUP: usize = 2_000;
+/// The longest entity, without its `&` and `;`.
+const LONGEST_ENTITY: usize = 32;
+
+/// A character of a text, and the bytes of the text in which it was spelled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Char {
+    pub(super) c: char,
+    pub(super) start: usize,
+    pub(super) end: usize,
+}
+
+/// One way to read a text: bytes to be compared, each with the character that it comes from.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct View<P> {
+    pub(super) bytes: Vec<u8>,
+    pub(super) places: Vec<P>,
+}
+
+impl<P: Copy> View<P> {
+    /// Adds a character in normal form. Hangul syllables are composed again.
+    fn push(&mut self, c: char, place: P) {
+        if matches!(c, '\u{1161}'..='\u{1175}' | '\u{11a8}'..='\u{11c2}')
+            && let Some(last) = self.last_char()
+            && let Some(syllable) = compose(last, c)
+        {
+            self.bytes.truncate(self.bytes.len() - last.len_utf8());
+            self.places.truncate(self.bytes.len());
+            return self.append(syllable, place);
+        }
+        self.append(c, place);
+    }
+
+    fn append(&mut self, c: char, place: P) {
+        let mut buffer = [0; 4];
+        self.bytes.extend(c.encode_utf8(&mut buffer).bytes());
+        self.places.resize(self.bytes.len(), place);
+    }
+
+    fn last_char(&self) -> Option<char> {
+        let from = self.bytes.len().saturating_sub(3);
+        (from..self.bytes.len()).find_map(|at| {
+            let text = std::str::from_utf8(self.bytes.get(at..)?).ok()?;
+            text.chars().last()
+        })
+    }
+
+    pub(super) fn extend(&mut self, other: &Self) {
+        self.bytes.extend_from_slice(&other.bytes);
+        self.places.extend_from_slice(&other.places);
+    }
+}
+
+/// What a character contributes to each view.
+pub(super) fn put<P: Copy>(
+    c: char,
+    place: P,
+    letters: &mut View<P>,
+    signs: &mut View<P>,
+    unseen: &mut View<P>,
+) {
+    if c.is_ascii() {
+        if c.is_ascii_alphanumeric() {
+            letters.push(c.to_ascii_lowercase(), place);
+        }
+        return;
+    }
+    if let Some(hidden) = unseen_letter(c) {
+        fold(hidden, &mut |c| unseen.push(c, place));
+        return;
+    }
+    let mut is_sign = false;
+    fold(c, &mut |c| {
+        if c.is_alphanumeric() {
+            letters.push(c, place);
+        } else {
+            is_sign |= !c.is_ascii();
+        }
+    });
+    if is_sign {
+        fold(c, &mut |c| {
+            if !c.is_alphanumeric() {
+                signs.push(c, place);
+            }
+        });
+    }
+}
+
+/// A character in normal form; nothing if it is dropped.
+fn fold(c: char, out: &mut impl FnMut(char)) {
+    let mut put = |c: char| {
+        if is_compared(c) {
+            out(c);
+        }
+    };
+    decompose_compatible(c, |c| {
+        // Full folding: `ß` is `SS` in upper case.
+        let folded = c.to_uppercase().flat_map(char::to_lowercase);
+        folded.for_each(|c| decompose_compatible(c, &mut put));
+    });
+}
+
+/// Whether a character is part of what is compared.
+fn is_compared(c: char) -> bool {
+    if c.is_ascii() {
+        return c.is_ascii_alphanumeric();
+    }
+    let is_ignorable = matches!(
+        c,
+        '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{2065}' | '\u{3164}' | '\u{ffa0}'
+            | '\u{180b}'..='\u{180f}' | '\u{fff0}'..='\u{fff8}' | '\u{e0000}'..='\u{e0fff}'
+    );
+    !is_ignorable
+        && !c.is_whitespace()
+        && !c.is_control()
+        && !is_combining_mark(c)
+        && c.general_category() != GeneralCategory::Format
+        && c.general_category_group() != GeneralCategoryGroup::Punctuation
+}
+
+/// What is said in a character that nobody sees, and that models read: ASCII in tags, bytes in variation selectors.
+fn unseen_letter(c: char) -> Option<char> {
+    let code = u32::from(c);
+    match code {
+        0xe0020..=0xe007e => char::from_u32(code - 0xe0000),
+        0xe0100..=0xe01ef => char::from_u32(code - 0xe0100 + 16),
+        _ => None,
+    }
+}
+
+/// The characters of a text, with escapes read.
+pub(super) fn characters(text: &str) -> Vec<Char> {
+    let mut all: Vec<Char> =
+        text.char_indices().map(|(start, c)| Char { c, start, end: start + c.len_utf8() }).collect();
+    for _ in 0..PASSES {
+        if !all.iter().any(|char| matches!(char.c, '\\' | '&' | '%')) {
+            break;
+        }
+        let Some(read) = unescape(&all) else { break };
+        all = read;
+    }
+    all
+}
+
+/// The same with escapes read once; nothing if there are none.
+fn unescape(all: &[Char]) -> Option<Vec<Char>> {
+    let (mut read, mut at, mut has_changed) = (Vec::with_capacity(all.len()), 0, false);
+    // The first half of a character that is spelled as two escapes.
+    let mut high: Option<(u32, usize)> = None;
+    while let Some(char) = all.get(at) {
+        let rest = all.get(at..).unwrap_or_default();
+        let escaped = match char.c {
+            '\\' => backslash(rest),
+            '&' => entity(rest),
+            '%' => bytes_after(rest, &['%']),
+            _ => None,
+        };
+        let Some((codes, length)) = escaped.filter(|(_, length)| *length > 0) else {
+            read.push(*char);
+            (at, high) = (at + 1, None);
+            continue;
+        };
+        has_changed = true;
+        let end = all.get(at + length - 1).map_or(char.end, |last| last.end);
+        for (code, from, to) in codes {
+            let start = all.get(at + from).map_or(char.start, |char| char.start);
+            let end = to.checked_sub(1).and_then(|to| all.get(at + to)).map_or(end, |char| char.end);
+            let (code, start) = match high.take() {
+                Some((high, from)) if (0xdc00..0xe000).contains(&code) => {
+                    (0x10000 + ((high - 0xd800) << 10) + (code - 0xdc00), from)
+                }
+                _ => (code, start),
+            };
+            if (0xd800..0xdc00).contains(&code) {
+                high = Some((code, start));
+            } else if let Some(c) = char::from_u32(code) {
+                read.push(Char { c, start, end });
+            }
+        }
+        at += length;
+    }
+    has_changed.then_some(read)
+}
+
+/// Codes of characters that are escaped, each with the characters in which it is spelled; and how many those are in all.
+type Escaped = (Vec<(u32, usize, usize)>, usize);
+
+/// However often a text was quoted: what stands behind any number of backslashes.
+fn backslash(rest: &[Char]) -> Option<Escaped> {
+    let slashes = rest.iter().take_while(|char| char.c == '\\').count();
+    let behind = rest.get(slashes..)?;
+    match behind.first()?.c {
+        'u' | 'U' if behind.get(1).is_some_and(|char| char.c == '{') => {
+            let digits = behind.iter().skip(2).take_while(|char| char.c.is_ascii_hexdigit()).count();
+            let is_closed = behind.get(2 + digits).is_some_and(|char| char.c == '}');
+            let code = number(behind.get(2..2 + digits)?, 16).filter(|_| is_closed && digits <= 6)?;
+            Some((vec![(code, 0, slashes + 3 + digits)], slashes + 3 + digits))
+        }
+        'u' => Some((vec![(number(behind.get(1..5)?, 16)?, 0, slashes + 5)], slashes + 5)),
+        'U' => Some((vec![(number(behind.get(1..9)?, 16)?, 0, slashes + 9)], slashes + 9)),
+        'x' => bytes_after(rest, &['\\', 'x']),
+        'n' | 'r' | 't' | 'b' | 'f' => Some((vec![(u32::from('\n'), 0, slashes + 1)], slashes + 1)),
+        _ => None,
+    }
+}
+
+/// Bytes in hexadecimal digits, each behind these signs: in UTF-8, or else each a character.
+fn bytes_after(rest: &[Char], signs: &[char]) -> Option<Escaped> {
+    let (mut bytes, mut ends) = (Vec::new(), Vec::new());
+    let mut at = 0;
+    loop {
+        let mut from = at;
+        let (first, others) = signs.split_first()?;
+        // There may be more than one backslash.
+        let repeated = rest.iter().skip(from).take_while(|char| char.c == *first).count();
+        if repeated == 0 || repeated > 1 && *first != '\\' {
+            break;
+        }
+        from += repeated;
+        if !others.iter().zip(rest.iter().skip(from)).all(|(sign, char)| *sign == char.c) {
+            break;
+        }
+        from += others.len();
+        let Some(byte) = rest.get(from..from + 2).and_then(|digits| number(digits, 16)) else { break };
+        bytes.extend(u8::try_from(byte));
+        at = from + 2;
+        ends.push(at);
+    }
+    if bytes.is_empty() {
+        return None;
+    }
+    let place = |from: usize, to: usize| {
+        let start = from.checked_sub(1).and_then(|last| ends.get(last)).copied().unwrap_or(0);
+        (start, to.checked_sub(1).and_then(|last| ends.get(last)).copied().unwrap_or(start))
+    };
+    let mut codes = Vec::new();
+    match std::str::from_utf8(&bytes) {
+        Ok(text) => codes.extend(text.char_indices().map(|(from, c)| {
+            let (start, end) = place(from, from + c.len_utf8());
+            (u32::from(c), start, end)
+        })),
+        Err(_) => codes.extend(bytes.iter().enumerate().map(|(from, byte)| {
+            let (start, end) = place(from, from + 1);
+            (u32::from(*byte), start, end)
+        })),
+    }
+    Some((codes, at))
+}
+
+/// An entity of HTML. Browsers read numbers without a semicolon as well, and the names of old.
+fn entity(rest: &[Char]) -> Option<Escaped> {
+    let behind = rest.get(1..)?;
+    if behind.first()?.c == '#' {
+        let (skipped, radix) = match behind.get(1)?.c {
+            'x' | 'X' => (2, 16),
+            _ => (1, 10),
+        };
+        let digits = behind.iter().skip(skipped).take_while(|char| char.c.is_digit(radix)).count();
+        let code = number(behind.get(skipped..skipped + digits)?, radix)?;
+        let length = 1 + skipped + digits;
+        let length = length + usize::from(rest.get(length).is_some_and(|char| char.c == ';'));
+        return Some((vec![(code, 0, length)], length));
+    }
+    let name: String = behind
+        .iter()
+        .take(LONGEST_ENTITY)
+        .map(|char| char.c)
+        .take_while(char::is_ascii_alphanumeric)
+        .collect();
+    let is_closed = behind.get(name.len()).is_some_and(|char| char.c == ';');
+    const OLD: [&str; 8] = ["amp", "nbsp", "quot", "shy", "lt", "gt", "copy", "reg"];
+    let name = match is_closed {
+        true => name,
+        false => OLD.iter().find(|old| name.starts_with(**old)).map(|old| (*old).to_owned())?,
+    };
+    let spelled = format!("&{name};");
+    let read = html_escape::decode_html_entities(&spelled);
+    let length = 1 + name.len() + usize::from(is_closed);
+    (read != spelled).then(|| (read.chars().map(|c| (u32::from(c), 0, length)).collect(), length))
+}
+
+fn number(digits: &[Char], radix: u32) -> Option<u32> {
+    (!digits.is_empty()).then_some(())?;
+    digits
+        .iter()
+        .try_fold(0_u32, |number, digit| number.checked_mul(radix)?.checked_add(digit.c.to_digit(radix)?))
+}
+
+/// Which characters are markup that a reader does not see: tags and comments of HTML, addresses of links in Markdown. Nothing if
+/// there is none.
+pub(super) fn markup(all: &[Char]) -> Option<Vec<bool>> {
+    let mut is_markup = vec![false; all.len()];
+    let (mut at, mut is_there) = (0, false);
+    while let Some(char) = all.get(at) {
+        let rest = all.get(at..).unwrap_or_default();
+        let length = match char.c {
+            '<' => tag(rest),
+            ']' => address(rest),
+            _ => None,
+        };
+        let Some(length) = length else {
+            at += 1;
+            continue;
+        };
+        is_markup.iter_mut().skip(at).take(length).for_each(|is_markup| *is_markup = true);
+        (at, is_there) = (at + length, true);
+    }
+    is_there.then_some(is_markup)
+}
+
+/// How many characters a tag or a comment has that begins here.
+fn tag(rest: &[Char]) -> Option<usize> {
+    let begins = |with: &str| with.chars().zip(rest).all(|(c, char)| c == char.c) && rest.len() >= with.len();
+    if begins("<!--") {
+        let mut ends = rest.windows(3).take(LONGEST_MARKUP).enumerate().skip(4);
+        return ends.find_map(|(at, end)| {
+            let is_end = end.iter().map(|char| char.c).eq("-->".chars());
+            is_end.then_some(at + 3)
+        });
+    }
+    let next = rest.get(1)?.c;
+    (next.is_ascii_alphabetic() || matches!(next, '/' | '!' | '?')).then_some(())?;
+    let inside =
+        rest.iter().skip(1).take(LONGEST_MARKUP).take_while(|char| !matches!(char.c, '<' | '>')).count();
+    (rest.get(1 + inside)?.c == '>').then_some(inside + 2)
+}
+
+/// How many characters the address of a link has that stands here behind its text: `](...)`.
+fn address(rest: &[Char]) -> Option<usize> {
+    (rest.get(1)?.c == '(').then_some(())?;
+    let inside =
+        rest.iter().skip(2).take(LONGEST_MARKUP).take_while(|char| !matches!(char.c, ')' | '\n')).count();
+    (rest.get(2 + inside)?.c == ')').then_some(inside + 3)
+}
+
+/// The views of a text that is to be remembered, as the bytes that are compared.
+pub(super) fn views(text: &str) -> Vec<Vec<u8>> {
+    let all = characters(text);
+    let (mut letters, mut signs, mut unseen) = (View::default(), View::default(), View::default());
+    all.iter().for_each(|char| put(char.c, (), &mut letters, &mut signs, &mut unseen));
+    let mut views = vec![letters.bytes, signs.bytes, unseen.bytes];
+    if let Some(is_markup) = markup(&all) {
+        let (mut plain, mut others) = (View::default(), View::default());
+        let shown = all.iter().zip(is_markup).filter(|(_, is_markup)| !is_markup);
+        shown.for_each(|(char, _)| put(char.c, (), &mut plain, &mut others, &mut View::default()));
+        views.push(plain.bytes);
+    }
+    views
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_that_read_alike_are_alike() {
+        let check = |text: &str, expected: [&str; 3]| {
+            let views: Vec<String> =
+                views(text).into_iter().map(|view| String::from_utf8(view).unwrap()).collect();
+            assert_eq!(views.get(..3).unwrap(), expected, "{text}");
+        };
+        check("Please, wire 500 EUR!", ["pleasewire500eur", "", ""]);
+        check("\u{ff30}\u{1d425}\u{24d4}\u{fb01}\u{17f}\u{301}\u{200b}\u{ad}\u{fe0f}", ["plefis", "", ""]);
+        check(
+            "STRASSE Stra\u{df}e \u{3a3}\u{3c2}\u{3c3} \u{130}\u{131}i",
+            ["strassestrasse\u{3c3}\u{3c3}\u{3c3}iii", "", ""],
+        );
+        check("\u{ac01} \u{1100}\u{1161}\u{11a8} \u{3131}", ["\u{ac01}\u{ac01}\u{1100}", "", ""]);
+        check(r#"a\u0042 \\\"c\n \ud83d\ude00 \x64 \u{65} \U00000066"#, ["abcdef", "\u{1f600}", ""]);
+        check("&#80;&#x6c;&eacute;&nbsp;&amp;amp;&shy;a&ampb & c &unknown; 5%", ["pleabcunknown5", "", ""]);
+        check("%50l%C3%A9%2561 100% %zz %ff", ["plea100zzy", "", ""]);
+        check("\u{1f600} \u{2800}\u{2801} \u{2014}\u{201c}\u{3002}", ["", "\u{1f600}\u{2800}\u{2801}", ""]);
+        check("x\u{e0050}\u{e006c} \u{e0140}\u{e0151}", ["x", "", "plpa"]);
+        check("", ["", "", ""]);
+    }
+
+    #[test]
+    fn characters_know_where_they_stand() {
+        let check = |text: &str, expected: &[(char, &str)]| {
+            let found: Vec<(char, &str)> = characters(text)
+                .into_iter()
+                .map(|char| (char.c, text.get(char.start..char.end).unwrap()))
+                .collect();
+            assert_eq!(found, expected, "{text}");
+        };
+        check("a\u{e9}", &[('a', "a"), ('\u{e9}', "\u{e9}")]);
+        check(r"a\\u0062c", &[('a', "a"), ('b', r"\\u0062"), ('c', "c")]);
+        check(r"\ud83d\ude00", &[('\u{1f600}', r"\ud83d\ude00")]);
+        check("&#97;b&amp;lt;", &[('a', "&#97;"), ('b', "b"), ('<', "&amp;lt;")]);
+        check("%C3%A9%61", &[('\u{e9}', "%C3%A9"), ('a', "%61")]);
+        check("%2561", &[('a', "%2561")]);
+        check("& % \\", &[('&', "&"), (' ', " "), ('%', "%"), (' ', " "), ('\\', "\\")]);
+    }
+
+    #[test]
+    fn markup_is_what_nobody_reads() {
+        let check = |text: &str, expected: &str| {
+            let all = characters(text);
+            let shown: String = match markup(&all) {
+                None => text.to_owned(),
+                Some(is) => all.iter().zip(is).filter(|(_, is)| !is).map(|(char, _)| char.c).collect(),
+            };
+            assert_eq!(shown, expected, "{text}");
+        };
+        check("a<b>c</b>d", "acd");
+        check("a < b > c <3 >", "a < b > c <3 >");
+        check("a<!-- b > c -->d<br/>e", "ade");
+        check("[a](https://x)b ](c", "[ab ](c");
+        check("a<b<c>", "a<b");
+        check("<a", "<a");
+    }
+}

@@ -1,0 +1,256 @@
+//! Sets of windows of text: every [`SHORTEST`] bytes in a row of what was remembered, each with its labels.
+//!
+//! A window is known by a fingerprint (Karp and Rabin, 1987), so that a lookup takes the same time whatever was remembered, and
+//! nothing that a stranger writes makes it slow. Windows of one source are remembered in two generations: when the younger
+//! one is full, the older one is forgotten.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::Range;
+
+/// The shortest span that counts, in bytes of the normal form: 20 letters and digits of ASCII.
+pub const SHORTEST: usize = 20;
+
+/// The prime of fingerprints, and where their polynomial is evaluated.
+const PRIME: u64 = (1 << 61) - 1;
+const POINT: u64 = 0x0a5b_36a1_9d4e_7c23;
+
+/// How many combinations of labels are told apart.
+const MOST_SETS: usize = 60_000;
+
+/// Stands for a window: 48 bits of its fingerprint.
+pub(super) type Window = [u16; 3];
+
+fn times(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    let low = u64::try_from(product & u128::from(PRIME)).unwrap_or_default();
+    let high = u64::try_from(product >> 61).unwrap_or_default();
+    reduced(low + high)
+}
+
+fn reduced(sum: u64) -> u64 {
+    if sum >= PRIME { sum - PRIME } else { sum }
+}
+
+/// All windows of a text in normal form, in order.
+pub(super) fn windows(bytes: &[u8]) -> impl Iterator<Item = Window> {
+    // The weight of the byte that leaves a window.
+    let oldest = (0..SHORTEST).fold(1, |power, _| times(power, POINT));
+    let mut hash = 0_u64;
+    let leaving = std::iter::repeat_n(None, SHORTEST).chain(bytes.iter().map(Some));
+    let hashes = bytes.iter().zip(leaving).map(move |(entering, leaving)| {
+        // Never 0, so that windows of other lengths are others.
+        hash = reduced(times(hash, POINT) + u64::from(*entering) + 1);
+        if let Some(leaving) = leaving {
+            hash = reduced(hash + PRIME - times(oldest, u64::from(*leaving) + 1));
+        }
+        window(hash)
+    });
+    hashes.skip(SHORTEST - 1)
+}
+
+fn window(hash: u64) -> Window {
+    let part = |shift: u32| u16::try_from((hash >> shift) & 0xffff).unwrap_or_default();
+    [part(0), part(16), part(32)]
+}
+
+/// A set of windows that forgets the oldest.
+#[derive(Debug, Default)]
+pub(super) struct Recent {
+    young: HashSet<Window>,
+    old: HashSet<Window>,
+}
+
+impl Recent {
+    pub(super) fn has(&self, window: &Window) -> bool {
+        self.young.contains(window) || self.old.contains(window)
+    }
+
+    /// Adds windows. When there are so many new ones, those that were added before the last time are forgotten.
+    pub(super) fn add(&mut self, bytes: &[u8], most: usize) {
+        for window in windows(bytes) {
+            if self.young.len() >= most {
+                self.age();
+            }
+            self.young.insert(window);
+        }
+    }
+
+    pub(super) fn age(&mut self) {
+        self.old = std::mem::take(&mut self.young);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.young.len() + self.old.len()
+    }
+}
+
+/// What a window is remembered for: a source, in one of its generations, and a label.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Mark {
+    pub(super) source: usize,
+    pub(super) generation: u32,
+    pub(super) label: usize,
+}
+
+/// Windows with their marks.
+#[derive(Debug, Default)]
+pub(super) struct Marked {
+    sets: HashMap<Window, u16>,
+    /// Which marks each set has, and the number of each set.
+    marks: Vec<Vec<Mark>>,
+    numbers: HashMap<Vec<Mark>, u16>,
+}
+
+impl Marked {
+    /// The marks of a window.
+    pub(super) fn get(&self, window: &Window) -> &[Mark] {
+        let set = self.sets.get(window).and_then(|set| self.marks.get(usize::from(*set)));
+        set.map(Vec::as_slice).unwrap_or_default()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.sets.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.sets.is_empty()
+    }
+
+    /// Marks a window, if that is another combination of labels than there is room for, with `instead`. Returns whether the
+    /// window had no such mark.
+    pub(super) fn add(&mut self, window: Window, mark: Mark, instead: Mark) -> bool {
+        let before = self.get(&window);
+        if before.contains(&mark) {
+            return false;
+        }
+        let mut marks = before.to_vec();
+        // Of one source and label, the younger generation is enough.
+        marks.retain(|known| (known.source, known.label) != (mark.source, mark.label));
+        marks.push(mark);
+        let set = self.number(marks).unwrap_or_else(|| self.number_of_few(vec![instead]));
+        self.sets.insert(window, set);
+        true
+    }
+
+    fn number(&mut self, marks: Vec<Mark>) -> Option<u16> {
+        if let Some(known) = self.numbers.get(&marks) {
+            return Some(*known);
+        }
+        (self.marks.len() < MOST_SETS).then(|| self.number_of_few(marks))
+    }
+
+    /// The same for one of the few sets that always have room.
+    fn number_of_few(&mut self, marks: Vec<Mark>) -> u16 {
+        if let Some(known) = self.numbers.get(&marks) {
+            return *known;
+        }
+        let number = u16::try_from(self.marks.len()).unwrap_or(u16::MAX);
+        self.marks.push(marks.clone());
+        self.numbers.insert(marks, number);
+        number
+    }
+
+    /// Forgets all marks that do not `stay`.
+    pub(super) fn retain(&mut self, stays: impl Fn(&Mark) -> bool) {
+        let old = std::mem::take(&mut self.marks);
+        self.numbers.clear();
+        let new: Vec<Option<u16>> = old
+            .into_iter()
+            .map(|mut marks| {
+                marks.retain(&stays);
+                (!marks.is_empty()).then(|| self.number_of_few(marks))
+            })
+            .collect();
+        self.sets.retain(|_, set| match new.get(usize::from(*set)) {
+            Some(Some(number)) => {
+                *set = *number;
+                true
+            }
+            _ => false,
+        });
+    }
+}
+
+/// What was found in a view: for each mark the bytes of the view, in order.
+pub(super) fn found<M: Copy + Ord>(
+    bytes: &[u8],
+    mut marks: impl FnMut(&Window, &mut Vec<M>),
+) -> Vec<(Range<usize>, M)> {
+    let mut all: Vec<(Range<usize>, M)> = Vec::new();
+    let mut last: BTreeMap<M, usize> = BTreeMap::new();
+    let mut here = Vec::new();
+    for (start, window) in windows(bytes).enumerate() {
+        here.clear();
+        marks(&window, &mut here);
+        for mark in &here {
+            let open = last.get(mark).and_then(|at| all.get_mut(*at)).filter(|(range, _)| range.end >= start);
+            if let Some((range, _)) = open {
+                range.end = start + SHORTEST;
+                continue;
+            }
+            last.insert(*mark, all.len());
+            all.push((start..start + SHORTEST, *mark));
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_windows_have_equal_fingerprints_wherever_they_stand() {
+        let text: Vec<u8> = (0..300_u32).map(|i| b'a' + (i * i / 7 % 26) as u8).collect();
+        let all: Vec<Window> = windows(&text).collect();
+        assert_eq!(all.len(), text.len() - SHORTEST + 1);
+        for (start, window) in all.iter().enumerate() {
+            let alone: Vec<Window> = windows(text.get(start..start + SHORTEST).unwrap()).collect();
+            assert_eq!(alone, [*window], "{start}");
+        }
+        let mut distinct = all;
+        distinct.sort_unstable();
+        distinct.dedup();
+        let mut pieces: Vec<&[u8]> = text.windows(SHORTEST).collect();
+        pieces.sort_unstable();
+        pieces.dedup();
+        assert_eq!(distinct.len(), pieces.len());
+        assert_eq!(windows(b"too short").count(), 0);
+    }
+
+    #[test]
+    fn a_window_has_the_marks_that_stay() {
+        let mark = |source: usize, generation: u32| Mark { source, generation, label: source };
+        let mut marked = Marked::default();
+        let instead = mark(9, 0);
+        assert!(marked.add([1; 3], mark(0, 0), instead) && !marked.add([1; 3], mark(0, 0), instead));
+        assert!(marked.add([1; 3], mark(1, 0), instead) && marked.add([2; 3], mark(1, 0), instead));
+        assert!(marked.add([1; 3], mark(1, 1), instead));
+        assert_eq!(marked.get(&[1; 3]), [mark(0, 0), mark(1, 1)]);
+        marked.retain(|mark| mark.generation > 0);
+        assert_eq!((marked.get(&[1; 3]), marked.get(&[2; 3]), marked.len()), (&[mark(1, 1)][..], &[][..], 1));
+    }
+
+    #[test]
+    fn what_is_found_is_as_long_as_it_can_be() {
+        let mut recent = Recent::default();
+        recent.add(b"abcdefghijklmnopqrstuvwxyz0123456789", 1_000);
+        let spans = |text: &[u8]| {
+            let found = found(text, |window, marks| marks.extend(recent.has(window).then_some(())));
+            found.into_iter().map(|(range, ())| range).collect::<Vec<_>>()
+        };
+        assert_eq!(spans(b"??abcdefghijklmnopqrstuvwxyz??456789"), vec![2..28; 1]);
+        assert!(spans(b"abcdefghijklmnopqrs").is_empty());
+        assert_eq!(spans(b"abcdefghijklmnopqrst"), vec![0..20; 1]);
+    }
+
+    #[test]
+    fn the_oldest_windows_are_forgotten() {
+        let mut recent = Recent::default();
+        let text: Vec<u8> = (0..2_000_u32).flat_map(|i| format!("{i:04}").into_bytes()).collect();
+        recent.add(&text, 1_000);
+        assert!(recent.len() <= 2_000);
+        let all: Vec<Window> = windows(&text).collect();
+        assert!(recent.has(all.last().unwrap()) && !recent.has(all.first().unwrap()));
+    }
+}

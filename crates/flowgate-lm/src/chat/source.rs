@@ -1,0 +1,119 @@
+//! Where the parts of a user's messages come from, as the client says.
+//!
+//! A message of the user often holds more than what a person typed: files, pages, what a tool answered. Only the client knows.
+//! It says so in a field of its own, which no model is sent; whether it is believed is not decided here.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::Message;
+
+/// Where a part comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Source {
+    /// A person typed it.
+    Typed,
+    /// It was read from a file.
+    File,
+    /// A tool answered it.
+    Tool,
+    /// It was found by a search, in the web or in a store.
+    Retrieved,
+    /// A program wrote it.
+    Program,
+}
+
+impl Source {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Typed, Self::File, Self::Tool, Self::Retrieved, Self::Program];
+
+    /// The word for it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Typed => "typed",
+            Self::File => "file",
+            Self::Tool => "tool",
+            Self::Retrieved => "retrieved",
+            Self::Program => "program",
+        }
+    }
+
+    /// The source with this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|source| source.name() == name)
+    }
+}
+
+/// The sources of the parts of messages, by the index of the message and in the order of its parts. Messages of which nothing is
+/// said are not there.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Sources(BTreeMap<usize, Vec<Option<Source>>>);
+
+impl Sources {
+    /// Whether nothing is said of any part.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The source of a part, if the client says.
+    #[must_use]
+    pub fn of(&self, message: usize, part: usize) -> Option<Source> {
+        self.0.get(&message)?.get(part).copied().flatten()
+    }
+
+    /// Notes the sources of the parts of a message.
+    pub fn set(&mut self, message: usize, parts: Vec<Option<Source>>) {
+        if parts.iter().any(Option::is_some) {
+            self.0.insert(message, parts);
+        }
+    }
+
+    /// The sources of the messages from this one on.
+    #[must_use]
+    pub fn from(&self, first: usize) -> Self {
+        Self(self.0.range(first..).map(|(message, parts)| (message - first, parts.clone())).collect())
+    }
+
+    /// Every part of a user's message of which nothing is said comes from here.
+    pub fn fill(&mut self, messages: &[Message], source: Source) {
+        for (index, message) in messages.iter().enumerate() {
+            let Message::User(parts) = message else { continue };
+            let known = self.0.entry(index).or_default();
+            known.resize(parts.len(), None);
+            known.iter_mut().for_each(|known| *known = known.or(Some(source)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Part;
+    use super::*;
+
+    #[test]
+    fn what_is_not_said_is_filled_in_and_nothing_else() {
+        let two = || vec![Part::from("a"), Part::from("b")];
+        let messages = [Message::System(two()), Message::User(two()), Message::User(two())];
+        let mut sources = Sources::default();
+        sources.set(0, vec![None]);
+        assert!(sources.is_empty());
+        sources.set(1, vec![Some(Source::File)]);
+        sources.fill(&messages, Source::Typed);
+        let all = |sources: &Sources, message| [0, 1].map(|part| sources.of(message, part));
+        let typed = Some(Source::Typed);
+        assert_eq!(all(&sources, 0), [None; 2]);
+        assert_eq!(all(&sources, 1), [Some(Source::File), typed]);
+        assert_eq!(all(&sources, 2), [typed; 2]);
+        assert_eq!(all(&sources.from(2), 0), [typed; 2]);
+        for source in Source::ALL {
+            assert_eq!(Source::named(source.name()), Some(source));
+        }
+        assert_eq!(Source::named("nobody"), None);
+    }
+}
