@@ -228,3 +228,15 @@ fn what_is_not_labelled_is_not_the_servers() {
     );
     check(hidden, r#"{"resultType":"complete","resources":[]}"#);
 }
+
+/// An answer above what the client's model may read is not shown, and one below it is.
+#[test]
+fn an_answer_above_the_clearance_of_the_model_is_withheld() {
+    let policy =
+        format!("{POLICY}\nrequire untrusted, public if:\n    (call: ToolCall) is tool:flowgate/model\n");
+    for (tool, expected) in [("diary", "refused: no-answer"), ("size", "3")] {
+        let mut session = Session::with(Settings::new("files"), &policy);
+        session.list(&["read", "write", "size", "diary"]);
+        check(session.call(tool, "3"), expected);
+    }
+}
