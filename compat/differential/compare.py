@@ -117,7 +117,7 @@ def candidates(original, pair):
     fired = shown | set(original.ask(written(pair, shown), pair, REPAIRS).get("fired", []))
     found = repaired(original, pair, fired)
     # One repair can keep another from showing; above all, an error that is kept apart is no error that is repaired.
-    for others in ({"D3", "D30"}, {"D3", "D5", "D23", "D30", "D40"}):
+    for others in ({"D3", "D30"}, {"D5", "D23", "D40"}, {"D3", "D5", "D23", "D30", "D40"}):
         fired |= set(original.ask(written(pair, shown), pair, set(REPAIRS) - others).get("fired", []))
     if found["errors"] or any("tools" in message for message in pair["messages"]):
         fired |= {"D13"} if sides.event_places(pair["messages"]) != [str(i) for i in range(len(pair["messages"]))] else set()
