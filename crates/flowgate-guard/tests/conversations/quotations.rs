@@ -364,7 +364,7 @@ fn a_new_beginning_takes_no_words_away() {
     let tool = |text: &str| Message::Tool {
         call_id: "c1".to_owned(),
         content: vec![Part::from(text)],
-        is_error: false,
+        is_error: Some(false),
     };
     for past in [
         vec![user(USUAL), said("You asked me to summarise the mails of this week for you."), user("Thanks.")],
