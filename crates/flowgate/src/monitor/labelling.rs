@@ -69,7 +69,8 @@ struct Looked {
 struct Matches {
     /// What it grants.
     grants: Vec<Grant>,
-    /// What it would grant besides if missing values were `None`.
+    /// What it may raise and not lower: what it would grant besides if missing values were `None`, and where it looked at
+    /// more than it grants.
     unsure: Vec<Grant>,
     /// The regions that it speaks of, matched or not, and what its conditions have looked at: that it does not
     /// apply to a region is told by the label that the region has instead.
@@ -186,6 +187,7 @@ impl Monitor {
         }
         if let Some(event) = self.trace.event_mut(id) {
             event.document.frame_by_content(&plan.space);
+            event.document.join_twins();
             event.document.raise(&floor.join(&given.whole));
         }
         self.trace.settle(id, &seen);
@@ -277,7 +279,8 @@ impl Monitor {
                         for node in nodes {
                             raised |= event.document.raise_subtree(node, &looked_at.label);
                         }
-                        // What applies only if a missing value is taken for `None` may raise, and not lower.
+                        // What applies only if a missing value is taken for `None`, or looks too high, may raise, and not
+                        // lower.
                         for grant in unsure {
                             raised |= event.document.raise_subtree(grant.node, &grant.label.label);
                         }
@@ -312,6 +315,7 @@ impl Monitor {
     ) -> Result<Matches, EvalError> {
         let known = (!statement.label.computed.is_empty()).then(|| self.roster.clone());
         let mut matches = Matches::default();
+        let mut too_high = Vec::new();
         let space = &plan.space;
         let (mut found, mut looked_at) = self.grants(plan, id, statement, Missing::FailsAll, fuel)?;
         if let Ok((_, true)) = found {
@@ -328,11 +332,14 @@ impl Monitor {
                 matches.unsure.retain(|grant| {
                     !grants.iter().any(|sure| (sure.node, sure.label) == (grant.node, grant.label))
                 });
-                // A statement may only look at what is at or below the label that it grants.
+                // A statement that looks at more than the label it grants lowers nothing. It still raises: it may be there
+                // for that, and the region carries what was looked at in any case.
                 let is_fair = |grant: &Grant| {
                     space.exceeds(&grant.read_label, &grant.label.label, grant.label.dims).is_empty()
                 };
-                matches.grants = grants.into_iter().filter(is_fair).collect();
+                let (fair, unfair): (Vec<Grant>, Vec<Grant>) = grants.into_iter().partition(is_fair);
+                matches.grants = fair;
+                too_high = unfair;
             }
             Err(problem) => {
                 // It may have been there to raise what another statement lowers.
@@ -344,6 +351,9 @@ impl Monitor {
             // Names in labels that are not granted take no room.
             self.roster = known;
         }
+        // What is raised does not depend on what a statement was not allowed to look at.
+        let label = Partial { dims: statement.label.dims, label: greatest(space, &statement.label) };
+        matches.unsure.extend(too_high.into_iter().map(|grant| Grant { label, ..grant }));
         let nodes = match looked_at.label {
             Label::BOTTOM => Vec::new(),
             _ => self.spoken_of(plan, id, statement, fuel)?,

@@ -26,6 +26,9 @@ const MAX_REASONS: usize = 50;
 /// How many of the latest events are searched for regions that offend.
 const RECENT: usize = 64;
 
+/// How many of the latest events that a view shows are searched for regions that offend.
+const SEARCHED: usize = 1_000;
+
 /// What came of comparing a call with its requirements.
 pub(super) struct Required {
     pub(super) reasons: Vec<Reason>,
@@ -437,22 +440,28 @@ impl Monitor {
         match source {
             Source::Regions(regions) | Source::Slot { regions, .. } => found.clone_from(regions),
             Source::Hidden => {}
-            Source::Everything | Source::View(_) => {
+            Source::View(view) => {
+                // What the view hides decides nothing here: not how far back is searched, nor which regions are named.
+                let exists = |earlier: &EventId| self.trace.existence(*earlier).flows_to(view);
+                let seen = |earlier: &EventId| self.trace.sees(event, *earlier);
+                let earlier = (0..event.0).rev().map(EventId).filter(exists).filter(seen);
+                for earlier in earlier.take(SEARCHED) {
+                    found.extend(
+                        self.origins(earlier, bound, over, |node| self.is_shown(earlier, node, view)),
+                    );
+                    if found.len() >= MAX_REGIONS {
+                        break;
+                    }
+                }
+            }
+            Source::Everything => {
                 // The latest events, and then those that raised the label first: a bounded search in a trace
                 // of any length.
                 let recent = (event.0.saturating_sub(RECENT)..event.0).rev().map(EventId);
                 let raising = self.trace.raising().iter().rev().copied();
                 let earlier = raising.filter(|earlier| earlier.0 + RECENT < event.0);
                 for earlier in recent.chain(earlier).filter(|earlier| self.trace.sees(event, *earlier)) {
-                    let shown = |(_, node): &(EventId, NodeId)| match source {
-                        Source::View(view) => self
-                            .trace
-                            .event(earlier)
-                            .and_then(|event| event.document.node(*node))
-                            .is_some_and(|node| node.label.flows_to(view)),
-                        _ => true,
-                    };
-                    found.extend(self.origins(earlier, bound, over).into_iter().filter(shown));
+                    found.extend(self.origins(earlier, bound, over, |_| true));
                     if found.len() >= MAX_REGIONS {
                         break;
                     }
@@ -463,22 +472,59 @@ impl Monitor {
             let node = self.trace.event(event).and_then(|event| event.document.node(node));
             node.map_or(Label::BOTTOM, |node| node.label)
         };
+        // What may be seen by who is told the reason.
+        let seen = match source {
+            Source::View(view) => *view,
+            Source::Slot { view, regions } => {
+                regions.iter().fold(*view, |seen, (event, node)| seen.join(&label(*event, *node)))
+            }
+            Source::Everything | Source::Regions(_) | Source::Hidden => space.top(),
+        };
         let offending = found
             .into_iter()
             .filter(|(event, node)| !space.exceeds(&label(*event, *node), bound, over).is_empty());
         offending
             .take(MAX_REGIONS)
             .map(|(event, node)| {
-                (self.region(event, node), space.describe(&label(event, node), over, &self.roster))
+                let mut region = self.region(event, node);
+                // Where a part of a text stands depends on all that stands before it.
+                region.span = region.span.filter(|_| self.flows_around(event, node, &seen));
+                (region, space.describe(&label(event, node), over, &self.roster))
             })
             .collect()
     }
 }
 
 impl Monitor {
+    /// Whether a view at `view` shows a region: it and everything that it is a part of.
+    fn is_shown(&self, event: EventId, node: NodeId, view: &Label) -> bool {
+        let Some(document) = self.trace.event(event).map(|event| &event.document) else { return false };
+        let up = std::iter::successors(Some(node), |id| {
+            document.node(*id).map(|node| node.parent).filter(|parent| parent != id)
+        });
+        up.take(document.nodes().len())
+            .all(|id| document.node(id).is_some_and(|node| node.label.flows_to(view)))
+    }
+
+    /// Whether the whole text flows to a label that a region is a part of.
+    fn flows_around(&self, event: EventId, node: NodeId, label: &Label) -> bool {
+        let Some(document) = self.trace.event(event).map(|event| &event.document) else { return false };
+        let up = std::iter::successors(Some(node), |id| {
+            document.node(*id).map(|node| node.parent).filter(|parent| parent != id)
+        });
+        let mut texts = up.take(document.nodes().len()).filter(|id| *id != 0).map(|id| document.label_of(id));
+        texts.all(|text| text.flows_to(label))
+    }
+
     /// The regions of an event that brought in what exceeds the bound: what somebody else said, not what the
     /// model made of it. If no text did, it is the structure.
-    fn origins(&self, id: EventId, bound: &Label, over: Dims) -> Vec<(EventId, NodeId)> {
+    fn origins(
+        &self,
+        id: EventId,
+        bound: &Label,
+        over: Dims,
+        is_shown: impl Fn(NodeId) -> bool,
+    ) -> Vec<(EventId, NodeId)> {
         let space = self.policy.space();
         let Some(event) = self.trace.event(id) else { return Vec::new() };
         let is_model = matches!(&event.body, Body::Message(message) if matches!(message.role.as_str(), "assistant" | "model"));
@@ -486,7 +532,8 @@ impl Monitor {
         let Some(content) = content.filter(|_| !is_model) else { return Vec::new() };
         let end = event.document.node(content).map_or(content, |node| node.end);
         let exceeds = |id: &NodeId| {
-            event.document.node(*id).is_some_and(|node| !space.exceeds(&node.label, bound, over).is_empty())
+            let node = event.document.node(*id);
+            node.is_some_and(|node| !space.exceeds(&node.label, bound, over).is_empty()) && is_shown(*id)
         };
         let is_scalar = |id: &NodeId| {
             event.document.node(*id).is_some_and(|node| matches!(node.content, Content::Scalar(_)))

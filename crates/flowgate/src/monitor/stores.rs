@@ -148,9 +148,12 @@ impl Stores {
         self.changes
     }
 
-    /// What is known of each store.
+    /// What is known of each store. One that carries nothing and was never written to is left out: that a call of its tools was
+    /// judged may be hidden.
     pub(super) fn carried(&self) -> impl Iterator<Item = Carried<'_>> + '_ {
-        self.states.iter().map(|state| Carried {
+        let is_known =
+            |state: &&State| state.label != Label::BOTTOM || state.is_written || !state.stamp.is_empty();
+        self.states.iter().filter(is_known).map(|state| Carried {
             declared: state.declared,
             server: state.server.clone(),
             label: state.label.join(&self.floor),

@@ -232,6 +232,15 @@ impl Document {
         }
     }
 
+    /// Gives an answer's structured form what the text carries, where the two differ: it may say the same in another way, and
+    /// no statement speaks of it.
+    pub(crate) fn join_twins(&mut self) {
+        let twins = self.key(0, "content").zip(self.key(0, "structured")).filter(|_| self.twins_differ);
+        let Some((content, structured)) = twins else { return };
+        let label = self.label_of(content);
+        self.raise_subtree(structured, &label);
+    }
+
     /// Joins `floor` into every label.
     pub(crate) fn raise(&mut self, floor: &Label) {
         for node in &mut self.nodes {
@@ -434,6 +443,23 @@ mod tests {
             ("4", serde_json::json!([4]), true),
         ] {
             assert_eq!(output(text, Some(value)).twins_differ, differ, "{text}");
+        }
+    }
+
+    /// The same may be said in the structured form, where no statement labels it.
+    #[test]
+    fn a_structured_form_that_differs_carries_what_the_text_carries() {
+        let space = space();
+        let untrusted = Partial { dims: space.all(), label: space.top() };
+        for (structured, expected) in
+            [(serde_json::json!(["the page"]), space.top()), (Value::from("the page"), Label::BOTTOM)]
+        {
+            let mut document = output("the page", Some(structured));
+            let content = document.key(0, "content").unwrap();
+            document.declare(&space, content, &untrusted);
+            document.join_twins();
+            let twin = document.key(0, "structured").map_or(Label::BOTTOM, |twin| document.label_of(twin));
+            assert_eq!(twin, expected);
         }
     }
 
