@@ -119,7 +119,7 @@ pub struct Conversation {
     view: Option<View>,
     /// What rules found in what others said, to be told with the turn.
     found: Vec<String>,
-    /// The join of what was said in this turn.
+    /// The join of the labels at which something could be said in this turn.
     said: Label,
     /// The label of the next step, if somebody has chosen it.
     chosen: Option<Label>,
@@ -469,6 +469,8 @@ impl Conversation {
         }
         let Completion { text, calls, stop, .. } = completion;
         self.turn.stop = stop;
+        // That nothing is said here tells something, too.
+        self.said = self.said.join(&view.label);
         if !text.is_empty() {
             self.reply(&text, view.label);
         }
@@ -538,7 +540,6 @@ impl Conversation {
         if !withheld.is_empty() {
             self.turn.withheld.push(std::mem::take(&mut text));
         }
-        self.said = self.said.join(&label);
         self.turn.replies.push(Reply { text, label: self.monitor.describe(&label), withheld, disarmed });
     }
 

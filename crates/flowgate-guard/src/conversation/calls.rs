@@ -155,6 +155,7 @@ impl Conversation {
         self.answer(index, Answer::Looked(label));
         let below = self.step().map_or(self.base, |step| step.label);
         self.monitor.enter(&below, &label);
+        self.said = self.said.join(&label);
         match self.levels.last_mut().filter(|_| is_second) {
             // Looks of one message are one look.
             Some(level) => {

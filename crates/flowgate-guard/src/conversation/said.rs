@@ -1,6 +1,5 @@
 //! What is said to a conversation: by the operator, the user, another agent, or whatever is put into the context.
 
-use flowgate::label::Label;
 use flowgate::monitor::{Authorized, PushError};
 use flowgate::trace::{Body, Entry, EventId, Message};
 use serde_json::Value;
@@ -65,14 +64,18 @@ impl Conversation {
         Ok(event)
     }
 
-    /// What the replies of the last turn carry, in names: what is answered to who set the task.
+    /// What the replies of the last turn carry, in names: what is answered to who set the task. A step that could have said
+    /// something counts, whether it did or not.
     pub fn carried(&self) -> Value {
         self.monitor.to_names(&self.said)
     }
 
-    /// What a call carries that is about to run, in names: what an agent is told that runs as a tool.
+    /// What a call carries that is about to run, with its verdict, in names: what an agent is told that runs as a tool. That the
+    /// agent runs at all tells what rules let the call pass by.
     pub fn carried_by(&self, call: &Authorized) -> Value {
-        let label = self.monitor.trace().event(call.event()).map_or(Label::BOTTOM, |event| event.label);
+        let event = self.monitor.trace().event(call.event());
+        let label =
+            event.map_or(self.monitor.policy().space().top(), |event| event.label.join(&event.decided));
         self.monitor.to_names(&label)
     }
 

@@ -5,6 +5,7 @@
 mod ambiguous;
 mod attacks;
 mod concealed;
+mod endpoints;
 mod handed;
 mod histories;
 mod links;
