@@ -14,13 +14,24 @@ pub(crate) struct Before<'a> {
     pub(crate) document: &'a Document,
     pub(crate) spelling: Spelling,
     pub(crate) observer: &'a Label,
+    /// Of each part, whether it flows to the observer by the oracle's word.
+    pub(crate) flows: &'a [bool],
+    /// What the tool would answer of what it was called with and of what its stores hold.
+    pub(crate) echo: Option<&'a str>,
     /// Whether the policy speaks of errors, so that an answer's being one decides its labels.
     pub(crate) speaks_of_errors: bool,
 }
 
 /// A new answer, with its spelling.
-pub(crate) fn fresh(random: &mut Random, errors: usize) -> (ToolAnswer, Spelling) {
-    let (value, spelling) = (world::answer(random), world::spelling(random));
+pub(crate) fn fresh(random: &mut Random, errors: usize, echo: Option<&str>) -> (ToolAnswer, Spelling) {
+    let (mut value, mut spelling) = (world::answer(random), world::spelling(random));
+    if let (Some(map), Some(echo)) = (value.as_object_mut(), echo) {
+        map.insert("e".to_owned(), Value::from(echo));
+    }
+    if value.is_array() {
+        // Blocks are no text.
+        spelling = Spelling::Value;
+    }
     let content = world::spell(&value, spelling);
     let structured = match random.below(10) {
         0..=5 => None,
@@ -106,7 +117,7 @@ impl Before<'_> {
             (false, false) => 20,
         };
         loop {
-            let (answer, spelling) = fresh(random, errors);
+            let (answer, spelling) = fresh(random, errors, self.echo);
             let has_form = answer.content.as_str().is_some_and(|text| Formed::of(text).is_some());
             // Whoever gives an answer twice tells that both say the same.
             let differs = taken_apart(&answer.content, answer.structured.as_ref()).twins_differ;
@@ -117,7 +128,16 @@ impl Before<'_> {
     }
 
     fn shows(&self, node: NodeId) -> bool {
-        self.document.node(node).is_some_and(|node| node.label.flows_to(self.observer))
+        // What the monitor hides is varied, and so is what the oracle says that it should hide.
+        let flows = self.flows.get(node).copied().unwrap_or(false);
+        flows && self.document.node(node).is_some_and(|node| node.label.flows_to(self.observer))
+    }
+
+    /// Whether a part holds what the tool was called with.
+    fn is_echo(&self, id: NodeId) -> bool {
+        let step = |id: NodeId| self.document.node(id).map(|node| (&node.step, node.parent));
+        let Some((Step::Key(key), parent)) = step(id) else { return false };
+        **key == *"e" && Some(parent) == self.document.key(0, "content")
     }
 
     /// The structured form of an answer that says something else than its text.
@@ -140,6 +160,14 @@ impl Before<'_> {
                 _ => formless(random),
             };
         }
+        match (&node.content, self.echo) {
+            (Content::Scalar(_), Some(echo)) if self.is_echo(id) => {
+                let value = Value::from(echo);
+                *count += usize::from(value != document.to_value(id));
+                return value;
+            }
+            _ => {}
+        }
         match &node.content {
             Content::Scalar(value) => value.clone(),
             Content::List => document.children(id).map(|child| self.part(child, random, count)).collect(),
@@ -156,7 +184,11 @@ impl Before<'_> {
     /// Another text. Whether a text has the form that a policy takes parts of is as visible as the parts: the policy
     /// vouches for who writes the form.
     fn text(&self, id: NodeId, text: &str, random: &mut Random) -> Value {
-        let Some(before) = Formed::of(text) else { return world::plain(random) };
+        let Some(before) = Formed::of(text) else {
+            // What labels are computed from is a name among few.
+            let is_key = matches!(self.document.node(id).map(|node| &node.step), Some(Step::Key(key)) if **key == *"k");
+            return if is_key { world::plain(random) } else { Value::String(world::marked(random)) };
+        };
         let mut formed = Formed::new(random);
         for child in self.document.children(id).filter(|child| self.shows(*child)) {
             match self.document.node(child).map(|node| &node.step) {

@@ -1,17 +1,25 @@
 //! Random labels for what tools answer.
 
+use crate::declared::{Condition, Labels, Way};
 use crate::policy::Writer;
+use crate::space::Written;
 
-const PARTS: [&str; 8] = [
-    "out.content.k",
-    "out.content.s",
-    "out.content.rows",
-    "out.content.rows[*].x",
-    "out.content.rows[*].y",
-    "out.content.rows[*]",
-    "out.content.more.z",
-    "out.content.more",
+const CONTENT: Way = Way::Key("content");
+
+/// The parts of answers that statements label, as they are written and as the way to them.
+const PARTS: [(&str, &[Way]); 9] = [
+    ("out.content.k", &[CONTENT, Way::Key("k")]),
+    ("out.content.s", &[CONTENT, Way::Key("s")]),
+    ("out.content.e", &[CONTENT, Way::Key("e")]),
+    ("out.content.rows", &[CONTENT, Way::Key("rows")]),
+    ("out.content.rows[*].x", &[CONTENT, Way::Key("rows"), Way::Each, Way::Key("x")]),
+    ("out.content.rows[*].y", &[CONTENT, Way::Key("rows"), Way::Each, Way::Key("y")]),
+    ("out.content.rows[*]", &[CONTENT, Way::Key("rows"), Way::Each]),
+    ("out.content.more.z", &[CONTENT, Way::Key("more"), Way::Key("z")]),
+    ("out.content.more", &[CONTENT, Way::Key("more")]),
 ];
+
+const WHOLE: (&str, &[Way]) = ("out.content", &[CONTENT]);
 
 /// Parts of texts: see [`crate::world::Formed`].
 const CAPTURES: [(&str, &str); 3] = [
@@ -29,52 +37,80 @@ pub(crate) enum Decided {
     Text,
 }
 
+fn part(name: &str) -> (&'static str, &'static [Way]) {
+    *PARTS.iter().find(|(part, _)| *part == name).expect("a part")
+}
+
 impl Writer<'_> {
+    /// A statement that labels a part of the answers of a tool.
+    fn labels(
+        &mut self,
+        tool: usize,
+        (place, way): (&str, &[Way]),
+        capture: Option<(&str, &'static str)>,
+        label: Written,
+        (texts, condition): (&[&str], Condition),
+    ) {
+        let head = match capture {
+            None => format!("label {place} as {}", label.text),
+            Some((pattern, group)) => {
+                format!("label capture({place}, r\"{pattern}\", \"{group}\") as {}", label.text)
+            }
+        };
+        let pattern = self.of_tool(tool, &head, "out: ToolOutput", texts);
+        let capture = capture.map(|(_, group)| group);
+        let (target, grant) = (way.to_vec(), label.grant);
+        self.declared.answers.push(Labels { pattern, target, capture, grant, condition });
+    }
+
     pub(crate) fn answers(&mut self, tool: usize) {
         if self.chance(80) {
             let label = self.low();
-            self.out(tool, &format!("label out.content as {label}"), &[]);
+            self.labels(tool, WHOLE, None, label, (&[], Condition::Always));
         }
         for _ in 0..self.random.below(4) {
-            let (part, label) = (self.random.of_list(&PARTS), self.label());
-            self.out(tool, &format!("label {part} as {label}"), &[]);
+            let (place, label) = (PARTS[self.random.below(PARTS.len())], self.label());
+            self.labels(tool, place, None, label, (&[], Condition::Always));
         }
         if self.chance(35) {
             self.capture(tool);
         }
         if self.chance(5) {
             let label = self.low();
-            self.out(tool, &format!("label out as {label}"), &["out.is_error in [True, False]"]);
+            let condition = (["out.is_error in [True, False]"].as_slice(), Condition::MentionsError);
+            self.labels(tool, ("out", &[]), None, label, condition);
         }
     }
 
     /// A part of a text that may be trusted more than the text, or less.
     fn capture(&mut self, tool: usize) {
-        let place =
-            self.random.of_list(&["out.content.s", "out.content.s", "out.content.rows[*].x", "out.content"]);
-        let (pattern, group) = CAPTURES[self.random.below(CAPTURES.len())];
+        let s = part("out.content.s");
+        let place = [s, s, part("out.content.rows[*].x"), WHOLE][self.random.below(4)];
+        let capture = CAPTURES[self.random.below(CAPTURES.len())];
         let label = self.low();
-        self.out(tool, &format!("label capture({place}, r\"{pattern}\", \"{group}\") as {label}"), &[]);
+        self.labels(tool, place, Some(capture), label, (&[], Condition::Always));
     }
 
     /// A field of some rows. A label that depends on the very text it labels tells something of it, and so do two that
     /// depend on each other; their author means it to. So one field decides about the other, never the other way round.
     fn rows(&mut self, tool: usize) {
-        let value = self.random.of_list(&[
-            "== \"me\"",
-            "== \"you\"",
-            "is None",
-            "is not None",
-            "not in [\"me\", \"secret\"]",
-        ]);
-        let label = self.label();
-        let condition = format!("row.x {value}");
-        self.out(tool, &format!("label row.y as {label}"), &["(row: dict) in out.content.rows", &condition]);
+        let (value, condition) = [
+            ("== \"me\"", Condition::RowIs("me")),
+            ("== \"you\"", Condition::RowIs("you")),
+            ("is None", Condition::RowIsNone(true)),
+            ("is not None", Condition::RowIsNone(false)),
+            ("not in [\"me\", \"secret\"]", Condition::RowNotIn(&["me", "secret"])),
+        ][self.random.below(5)];
+        let (label, text) = (self.label(), format!("row.x {value}"));
+        let texts = ["(row: dict) in out.content.rows", text.as_str()];
+        // What is written is the part of a row.
+        let place = ("row.y", part("out.content.rows[*].y").1);
+        self.labels(tool, place, None, label, (&texts, condition));
     }
 
     /// Labels that depend on what other parts say.
-    pub(crate) fn deciding(&mut self, tool: usize, part: Decided) {
-        match part {
+    pub(crate) fn deciding(&mut self, tool: usize, decided: Decided) {
+        match decided {
             Decided::Computed if self.chance(40) => self.computed(tool),
             Decided::Fields if self.chance(40) => self.rows(tool),
             Decided::More if self.chance(20) => self.conditional(tool, "out.content.more"),
@@ -83,26 +119,36 @@ impl Writer<'_> {
         }
     }
 
-    fn conditional(&mut self, tool: usize, part: &str) {
+    fn conditional(&mut self, tool: usize, name: &str) {
+        let word = self.word;
         let conditions = [
-            "\"z\" not in out.content.more",
-            "out.content.k == \"me\"",
-            "is_mine(out)",
-            "not is_mine(out)",
-            "out.content.k is None",
-            "out.content.k not in [\"me\", \"you\"]",
-            "len(out.content.rows) > 1",
+            ("\"z\" not in out.content.more", Condition::NoZ),
+            ("out.content.k == \"me\"", Condition::KeyIs("me")),
+            ("is_mine(out)", Condition::KeyIs(word)),
+            ("not is_mine(out)", Condition::KeyIsNot(word)),
+            ("out.content.k is None", Condition::KeyIsNone),
+            ("out.content.k not in [\"me\", \"you\"]", Condition::KeyNotIn(&["me", "you"])),
+            ("len(out.content.rows) > 1", Condition::ManyRows),
+            ("known(out.content.k)", Condition::KeyIsKnown),
+            ("known(out.content.k)", Condition::KeyIsKnown),
         ];
-        let others = usize::from(part == "out.content.more");
-        let (condition, label) = (self.random.of_list(&conditions[others..]), self.label());
-        self.out(tool, &format!("label {part} as {label}"), &[condition]);
+        let others = usize::from(name == "out.content.more");
+        let (text, condition) = conditions[others + self.random.below(conditions.len() - others)];
+        let label = self.label();
+        self.labels(tool, part(name), None, label, (&[text], condition));
     }
 
     /// A label that a field says.
     fn computed(&mut self, tool: usize) {
-        let Some(element) = self.space.computed(self.random, "out.content.k") else { return };
-        let part = self.random.of_list(&["out.content.s", "out.content.more", "out.content.rows[*].y"]);
-        let more = if self.chance(50) { "trusted, public, " } else { "" };
-        self.out(tool, &format!("label {part} as {more}{element}"), &[]);
+        let Some((text, dimension)) = self.space.computed(self.random, "out.content.k") else { return };
+        let name = self.random.of_list(&["out.content.s", "out.content.more", "out.content.rows[*].y"]);
+        let mut label = Written { text, grant: crate::declared::Grant::default() };
+        if self.chance(50) {
+            let text = format!("trusted, public, {}", label.text);
+            label = Written { text, grant: self.space.bottom().grant };
+            label.grant.parts.truncate(2);
+        }
+        label.grant.computed = Some(dimension);
+        self.labels(tool, part(name), None, label, (&[], Condition::Always));
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use flowgate_lm::chat::{Completion, Message, Part, Request, ToolCall};
+use flowgate_lm::chat::{Completion, Message, Part, Request, Stop, ToolCall, Usage};
 use serde_json::{Value, json};
 
 use crate::random::Random;
@@ -59,9 +59,12 @@ pub(crate) fn worst(request: &Request, shown: &str) -> Completion {
         let digits: String = shown[at + 9..].chars().take_while(char::is_ascii_digit).collect();
         names.push(format!("h{digits}"));
     }
-    let mut completion = Completion::default();
+    let usage = Usage { input: shown.len() as u64, output: random.next() % 100 };
+    let stop = [Stop::End, Stop::Length][random.below(2)];
+    let mut completion = Completion { usage, stop, ..Completion::default() };
     if random.chance(50) {
-        completion.text = format!("{:x} me", random.next());
+        let link = if random.chance(20) { " see https://a.example/x" } else { "" };
+        completion.text = format!("{:x} {}{link}", random.next(), copied(&mut random, shown));
     }
     if request.tools.is_empty() {
         return completion;
@@ -82,6 +85,9 @@ pub(crate) fn worst(request: &Request, shown: &str) -> Completion {
             } else if random.chance(30) {
                 arguments.insert("b", Value::String(copied(&mut random, shown)));
             }
+            if !names.is_empty() && random.chance(30) {
+                arguments.insert("c", json!({"$slot": slot(&mut random, &names, shown)}));
+            }
         }
         if random.chance(3) {
             let _ = write!(name, "_{}", random.next());
@@ -90,6 +96,7 @@ pub(crate) fn worst(request: &Request, shown: &str) -> Completion {
         let fields: Vec<String> =
             arguments.iter().map(|(key, value)| format!("{spaces}{key:?}: {value}")).collect();
         let arguments = format!("{{{}}}", fields.join(","));
+        completion.stop = Stop::Calls;
         completion.calls.push(ToolCall { id: format!("{index}{:x}", random.next()), name, arguments });
     }
     completion

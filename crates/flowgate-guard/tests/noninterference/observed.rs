@@ -4,46 +4,54 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use flowgate::label::Label;
-use flowgate::trace::{Body, Event, EventId, Step, Trace};
+use flowgate::monitor::Monitor;
+use flowgate::trace::{Body, Event, EventId, Region, Step, Trace};
+use flowgate_guard::approve::Ask;
 use flowgate_guard::conversation::Conversation;
 use flowgate_guard::view::View;
 use flowgate_lm::chat::Completion;
+use serde_json::Value;
 
+use crate::level::Level;
 use crate::model::{is_typed, typed_slot};
+use crate::track::Followed;
 use crate::world::Spelling;
 
 const RELEASES: &str = "releases";
 
-pub(crate) struct Observed {
-    /// Views, calls and questions at or below the observer's label.
-    pub(crate) log: Vec<String>,
-    /// The answers to the calls that the observer may know to run, in order, with their spelling.
-    pub(crate) answers: Vec<(EventId, Spelling)>,
-    /// What the user said.
-    pub(crate) said: Vec<EventId>,
-    pub(crate) conversation: Conversation,
-    pub(crate) looks: usize,
-    pub(crate) slots: usize,
-    /// The labels of the steps of each turn.
-    pub(crate) labels: Vec<Vec<Label>>,
-    /// How many hidden parts were given other values than in the first run.
-    pub(crate) changed: usize,
-    /// What happened that a test should know to happen.
-    pub(crate) met: BTreeSet<&'static str>,
+/// An answer to a call that the observer may know to run.
+pub(crate) struct Answered {
+    pub(crate) event: EventId,
+    pub(crate) spelling: Spelling,
+    /// The session of the agent that answered.
+    pub(crate) child: Option<Box<Session>>,
 }
 
-impl Observed {
-    pub(crate) fn new(conversation: Conversation, changed: usize) -> Self {
+/// One conversation.
+pub(crate) struct Session {
+    pub(crate) conversation: Conversation,
+    pub(crate) answers: Vec<Answered>,
+    /// What the user said.
+    pub(crate) said: Vec<EventId>,
+    /// The labels of the steps of each turn, in names.
+    pub(crate) labels: Vec<Vec<Value>>,
+    pub(crate) followed: Followed,
+    /// What the model said to the user, as it was shown.
+    pub(crate) replies: Vec<String>,
+    /// What that carries at least.
+    pub(crate) said_level: Option<Level>,
+}
+
+impl Session {
+    pub(crate) fn new(conversation: Conversation) -> Self {
         Self {
-            log: Vec::new(),
+            conversation,
             answers: Vec::new(),
             said: Vec::new(),
-            conversation,
-            looks: 0,
-            slots: 0,
             labels: Vec::new(),
-            changed,
-            met: BTreeSet::new(),
+            followed: Followed::default(),
+            replies: Vec::new(),
+            said_level: None,
         }
     }
 
@@ -51,16 +59,70 @@ impl Observed {
         self.conversation.monitor().trace()
     }
 
+    /// The last reply stands, which the model wrote at this level.
+    pub(crate) fn says(&mut self, level: &Level) {
+        self.replies.extend(self.conversation.replies().last().map(|reply| reply.text.clone()));
+        self.said_level = Some(self.said_level.as_ref().map_or(level.clone(), |before| before.join(level)));
+    }
+
+    /// Whether a part of an event flows to the observer, by the word of the monitor and by that of the oracle.
+    pub(crate) fn shows(&self, level: &Level, label: &Label, event: EventId, key: &str) -> bool {
+        let Some(found) = self.trace().event(event) else { return false };
+        let Some(node) = found.document.key(0, key) else { return false };
+        let bounds = &self.followed.bounds[event.0].parts[node];
+        found.document.node(node).is_some_and(|node| node.label.flows_to(label))
+            && bounds.iter().all(|bound| bound.flows_to(level))
+    }
+
+    /// A question as a person sees it. Events are counted as far as the observer may know of them.
+    pub(crate) fn asks(&self, ask: &Ask, observer: &Label) -> String {
+        let place = |region: &Region| {
+            let shown =
+                (0..region.event.0).filter(|id| self.trace().existence(EventId(*id)).flows_to(observer));
+            format!("#{} {} {:?}", shown.count(), region.path, region.span)
+        };
+        let mut line = format!("asks {} {} {} {:?}", ask.tool, ask.arguments, ask.digest, ask.label);
+        for reason in &ask.reasons {
+            let regions: Vec<String> =
+                reason.regions.iter().map(|(region, label)| format!("{} {label:?}", place(region))).collect();
+            let _ = write!(
+                line,
+                "; {:?} {} {:?} {:?} {:?} {:?} {regions:?}",
+                reason.kind, reason.message, reason.part, reason.label, reason.required, reason.categories
+            );
+        }
+        for excerpt in &ask.excerpts {
+            let _ = write!(line, "; {} {:?} {}", place(&excerpt.region), excerpt.label, excerpt.text);
+        }
+        line
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct Observed {
+    /// What was seen at or below the observer's label: views, replies, calls, questions, what is asked of who fills slots, what
+    /// stores carry, what turns came to.
+    pub(crate) log: Vec<String>,
+    pub(crate) sessions: Vec<Session>,
+    pub(crate) looks: usize,
+    pub(crate) slots: usize,
+    /// How many hidden parts were given other values than in the first run.
+    pub(crate) changed: usize,
+    /// What happened that a test should know to happen.
+    pub(crate) met: BTreeSet<&'static str>,
+    /// Where the oracle objects.
+    pub(crate) broken: Vec<String>,
+    /// Parts of answers, and those of them of which the monitor says just what the oracle says.
+    pub(crate) parts: (u64, u64),
+}
+
+impl Observed {
     /// Notes what is released if the policy endorses what the model wants to be written. An endorsement lowers integrity
     /// alone; so besides the value, how secret the hidden text is may decide what comes of the call.
-    pub(crate) fn release(&mut self, view: &View, completion: &Completion) {
-        let monitor = self.conversation.monitor();
-        for call in &completion.calls {
-            for region in typed_slot(&call.arguments) {
-                let label = view.names.get(&region).map(|hidden| monitor.to_names(&hidden.label));
-                self.log.push(format!("{RELEASES} {label:?}"));
-            }
-        }
+    pub(crate) fn release(monitor: &Monitor, view: &View, completion: &Completion) -> Vec<String> {
+        let regions = completion.calls.iter().flat_map(|call| typed_slot(&call.arguments));
+        let label = |region: String| view.names.get(&region).map(|hidden| monitor.to_names(&hidden.label));
+        regions.map(|region| format!("{RELEASES} {:?}", label(region))).collect()
     }
 
     /// The first thing that the observer would notice, and that nobody has released.
@@ -86,76 +148,96 @@ impl Observed {
 
     /// Notes what happened.
     pub(crate) fn note(&mut self, observer: &Label) {
-        let space = self.conversation.monitor().policy().space().clone();
-        let mut met = BTreeSet::new();
-        for event in self.trace().events() {
-            let shows = |label: &Label| label.flows_to(observer);
-            let nodes = event.document.nodes();
-            let shown_in_hidden = nodes.iter().any(|node| {
-                matches!(node.step, Step::Capture(_))
-                    && shows(&node.label)
-                    && !shows(&nodes[node.parent].label)
-            });
-            if shown_in_hidden {
-                met.insert("a part shown of a hidden text");
-            }
-            match &event.body {
-                Body::Call(call) => {
-                    let arguments = call.arguments.iter().flatten();
-                    let is_trusted = |key: &str| {
-                        let node =
-                            event.document.key(0, "arguments").and_then(|a| event.document.key(a, key));
-                        let label = node.map(|node| event.document.label_of(node));
-                        label.is_some_and(|label| {
-                            space.restrict(&label, space.integrity()) == Label::BOTTOM && !shows(&label)
-                        })
-                    };
-                    if arguments.clone().any(|(key, value)| is_typed(value) && is_trusted(key)) {
-                        met.insert("a typed value from a hidden text");
-                    }
-                }
-                Body::Output(output) if output.structured.is_some() && event.document.twins_differ => {
-                    met.insert("two forms that differ");
-                }
-                Body::Output(output) if output.structured.is_some() => {
-                    met.insert("two forms that agree");
-                }
-                Body::Tool(_) if !shows(&event.label) => {
-                    met.insert("a hidden description");
-                }
-                Body::Message(message) if message.role == "user" && !shows(&event.label) => {
-                    met.insert("a hidden user");
-                }
-                _ => {}
-            }
+        for session in &self.sessions {
+            note(session, observer, &mut self.met);
         }
-        self.met = met;
     }
 
     /// What happened, with labels, for whoever looks for a leak.
     pub(crate) fn dump(&self) -> String {
-        let monitor = self.conversation.monitor();
         let mut text = String::new();
-        for (turn, labels) in self.labels.iter().enumerate() {
-            let labels: Vec<String> = labels.iter().map(|label| monitor.describe(label).join("+")).collect();
-            let _ = writeln!(text, "turn {turn}: {}", labels.join(", "));
-        }
-        for (index, event) in self.trace().events().iter().enumerate() {
-            let exists = self.trace().existence(EventId(index));
-            let labels = [exists, event.label, event.decided].map(|label| monitor.describe(&label).join("+"));
-            let [exists, label, decided] = labels;
-            let body = body(event);
-            let _ = writeln!(text, "#{index} exists {exists} label {label} decided {decided}: {body}");
-            for (node, part) in event.document.nodes().iter().enumerate() {
-                let label = monitor.describe(&part.label).join("+");
-                let _ = writeln!(text, "    {}: {label}", event.document.path(node));
+        for (number, session) in self.sessions.iter().enumerate() {
+            let _ = writeln!(text, "session {number}");
+            dump(session, &mut text);
+            for child in session.answers.iter().filter_map(|answered| answered.child.as_deref()) {
+                let _ = writeln!(text, "agent");
+                dump(child, &mut text);
             }
         }
         text
     }
 }
 
-fn body(event: &Event) -> String {
+fn note(session: &Session, observer: &Label, met: &mut BTreeSet<&'static str>) {
+    let monitor = session.conversation.monitor();
+    let space = monitor.policy().space();
+    if !monitor.answers().is_empty() {
+        met.insert("a predicate that was answered");
+    }
+    for event in session.trace().events() {
+        let shows = |label: &Label| label.flows_to(observer);
+        let nodes = event.document.nodes();
+        let shown_in_hidden = nodes.iter().any(|node| {
+            matches!(node.step, Step::Capture(_)) && shows(&node.label) && !shows(&nodes[node.parent].label)
+        });
+        if shown_in_hidden {
+            met.insert("a part shown of a hidden text");
+        }
+        match &event.body {
+            Body::Call(call) => {
+                let arguments = call.arguments.iter().flatten();
+                let is_trusted = |key: &str| {
+                    let node = event.document.key(0, "arguments").and_then(|a| event.document.key(a, key));
+                    let label = node.map(|node| event.document.label_of(node));
+                    label.is_some_and(|label| {
+                        space.restrict(&label, space.integrity()) == Label::BOTTOM && !shows(&label)
+                    })
+                };
+                if arguments.clone().any(|(key, value)| is_typed(value) && is_trusted(key)) {
+                    met.insert("a typed value from a hidden text");
+                }
+            }
+            Body::Output(output) if output.structured.is_some() && event.document.twins_differ => {
+                met.insert("two forms that differ");
+            }
+            Body::Output(output) if output.structured.is_some() => {
+                met.insert("two forms that agree");
+            }
+            Body::Output(output) if output.is_error => {
+                met.insert("an error");
+            }
+            Body::Tool(_) if !shows(&event.label) => {
+                met.insert("a hidden description");
+            }
+            Body::Message(message) if message.role == "user" && !shows(&event.label) => {
+                met.insert("a hidden user");
+            }
+            _ => {}
+        }
+    }
+}
+
+fn dump(session: &Session, text: &mut String) {
+    let monitor = session.conversation.monitor();
+    for (turn, labels) in session.labels.iter().enumerate() {
+        let _ = writeln!(text, "turn {turn}: {labels:?}");
+    }
+    for (index, event) in session.trace().events().iter().enumerate() {
+        let exists = session.trace().existence(EventId(index));
+        let labels = [exists, event.label, event.decided].map(|label| monitor.describe(&label).join("+"));
+        let [exists, label, decided] = labels;
+        let body = body(event);
+        let _ = writeln!(text, "#{index} exists {exists} label {label} decided {decided}: {body}");
+        for (node, part) in event.document.nodes().iter().enumerate() {
+            let label = monitor.describe(&part.label).join("+");
+            let bounds = session.followed.bounds.get(index).map(|bounds| &bounds.parts[node]);
+            let _ = writeln!(text, "    {}: {label}; at least {bounds:?}", event.document.path(node));
+        }
+    }
+}
+
+/// What an event says, cut short.
+pub(crate) fn body(event: &Event) -> String {
     let body = match &event.body {
         Body::Message(message) => format!("{}: {}", message.role, message.content),
         Body::Call(call) => format!("call {} {:?}", call.tool, call.arguments),

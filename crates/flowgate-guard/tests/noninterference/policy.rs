@@ -2,10 +2,11 @@
 
 use std::fmt::Write as _;
 
+use crate::declared::{Condition, Declared, Labels, Store, Way};
 use crate::labels::Decided;
 use crate::random::Random;
 use crate::rules;
-use crate::space::Space;
+use crate::space::{Space, Written};
 use crate::tools::Tools;
 
 /// What a policy is written with, and what has been written.
@@ -14,11 +15,18 @@ pub(crate) struct Writer<'a> {
     pub(crate) space: &'a Space,
     pub(crate) tools: &'a Tools,
     pub(crate) text: String,
+    /// The same as data.
+    pub(crate) declared: Declared,
+    /// What the predicate `is_mine` asks for.
+    pub(crate) word: &'static str,
 }
 
-pub(crate) fn policy(random: &mut Random, space: &Space, tools: &Tools) -> String {
-    let mut writer = Writer { random, space, tools, text: space.declaration() };
+pub(crate) fn policy(random: &mut Random, space: &Space, tools: &Tools) -> (String, Declared) {
+    let declared = Declared { shapes: space.shapes(), tools: tools.all(), ..Declared::default() };
+    let word = random.of_list(&["me", "you"]);
+    let mut writer = Writer { random, space, tools, text: space.declaration(), declared, word };
     writer.predicates();
+    writer.clearances();
     writer.messages();
     writer.default();
     writer.stores();
@@ -39,15 +47,15 @@ pub(crate) fn policy(random: &mut Random, space: &Space, tools: &Tools) -> Strin
     for _ in 0..writer.random.below(3) {
         rules::rule(&mut writer);
     }
-    writer.text
+    (writer.text, writer.declared)
 }
 
 impl Writer<'_> {
-    pub(crate) fn label(&mut self) -> String {
+    pub(crate) fn label(&mut self) -> Written {
         self.space.label(self.random)
     }
 
-    pub(crate) fn low(&mut self) -> String {
+    pub(crate) fn low(&mut self) -> Written {
         self.space.low(self.random)
     }
 
@@ -55,56 +63,73 @@ impl Writer<'_> {
         self.random.chance(percent)
     }
 
-    /// A statement about the answers of a tool.
-    pub(crate) fn out(&mut self, tool: usize, head: &str, conditions: &[&str]) {
-        self.of_tool(tool, head, "out: ToolOutput", conditions);
+    /// A statement about the calls of a tool. Returns the pattern that it names the tool by.
+    pub(crate) fn call(&mut self, tool: usize, head: &str, conditions: &[&str]) -> String {
+        self.of_tool(tool, head, "call: ToolCall", conditions)
     }
 
-    /// A statement about the calls of a tool.
-    pub(crate) fn call(&mut self, tool: usize, head: &str, conditions: &[&str]) {
-        self.of_tool(tool, head, "call: ToolCall", conditions);
-    }
-
-    fn of_tool(&mut self, tool: usize, head: &str, variable: &str, conditions: &[&str]) {
+    pub(crate) fn of_tool(&mut self, tool: usize, head: &str, variable: &str, conditions: &[&str]) -> String {
         let pattern = self.tools.pattern(self.random, tool);
         let _ = writeln!(self.text, "{head} if:\n    ({variable}) is tool:{pattern}");
         for condition in conditions {
             let _ = writeln!(self.text, "    {condition}");
         }
+        pattern
     }
 
     fn predicates(&mut self) {
-        let word = self.random.of_list(&["me", "you"]);
+        let word = self.word;
         let _ = write!(
             self.text,
-            "is_mine(out: ToolOutput) :=\n    out.content.k == \"{word}\"\n\
+            "extern known(word: str) -> bool\n\
+             is_mine(out: ToolOutput) :=\n    out.content.k == \"{word}\"\n\
              says(call: ToolCall) :=\n    \"{word}\" in str(call.arguments)\n"
         );
     }
 
+    /// What those may be shown who read text for us.
+    fn clearances(&mut self) {
+        for (endpoint, percent) in [("model", 12), ("screener", 25), ("filler", 25)] {
+            if self.chance(percent) {
+                let Written { text, grant } = self.label();
+                let tool = format!("flowgate/{endpoint}");
+                let _ = write!(self.text, "require {text} if:\n    (call: ToolCall) is tool:{tool}\n");
+                self.declared.clearances.push((endpoint, grant));
+            }
+        }
+    }
+
     fn messages(&mut self) {
-        let roles = self.random.of_list(&["\"user\"", "\"user\", \"system\""]);
+        let roles = [vec!["user"], vec!["user", "system"]][self.random.below(2)].clone();
         let label = if self.chance(90) { self.space.bottom() } else { self.low() };
-        let _ = write!(self.text, "label m as {label} if:\n    (m: Message)\n    m.role in [{roles}]\n");
+        self.message(roles, label);
         if self.chance(30) {
             let label = self.label();
-            let _ = write!(self.text, "label m as {label} if:\n    (m: Message)\n    m.role == \"memory\"\n");
+            self.message(vec!["memory"], label);
         }
+    }
+
+    fn message(&mut self, roles: Vec<&'static str>, label: Written) {
+        let Written { text, grant } = label;
+        let quoted = roles.iter().map(|role| format!("\"{role}\"")).collect::<Vec<_>>().join(", ");
+        let _ = write!(self.text, "label m as {text} if:\n    (m: Message)\n    m.role in [{quoted}]\n");
+        self.declared.messages.push((roles, grant));
     }
 
     /// What is not labelled is not top.
     fn default(&mut self) {
         if self.chance(12) {
-            let label = self.space.bottom();
-            let label = self.random.of_list(&[label.as_str(), "trusted, public", "untrusted, internal"]);
-            let _ = writeln!(self.text, "default {label}");
+            let (text, level) = self.space.unlabelled(self.random);
+            let _ = writeln!(self.text, "default {text}");
+            self.declared.default = Some(level);
         }
     }
 
     fn stores(&mut self) {
         for store in 0..self.random.below(3) {
-            let (writer, reader) = (self.tools.any(self.random), self.tools.any(self.random));
-            let _ = writeln!(self.text, "store s{store}: written by {writer}, read by {reader}");
+            let (written, read) = (self.tools.any(self.random), self.tools.any(self.random));
+            let _ = writeln!(self.text, "store s{store}: written by {written}, read by {read}");
+            self.declared.stores.push(Store { written, read });
         }
     }
 
@@ -112,54 +137,72 @@ impl Writer<'_> {
     fn description(&mut self, tool: usize) {
         if self.chance(85) {
             let label = if self.chance(60) { self.space.bottom() } else { self.label() };
-            self.of_tool(tool, &format!("label t as {label}"), "t: Tool", &[]);
+            self.describes(tool, "t", &[], label, Condition::Always);
         }
         if self.chance(15) {
             let label = self.label();
-            self.of_tool(
+            self.describes(
                 tool,
-                &format!("label t.inputSchema as {label}"),
-                "t: Tool",
-                &["\"number\" in t.description"],
+                "t.inputSchema",
+                &[Way::Key("inputSchema")],
+                label,
+                Condition::Describes("number"),
             );
         }
+    }
+
+    fn describes(&mut self, tool: usize, place: &str, way: &[Way], label: Written, condition: Condition) {
+        let texts: &[&str] = match condition {
+            Condition::Always => &[],
+            _ => &["\"number\" in t.description"],
+        };
+        let pattern = self.of_tool(tool, &format!("label {place} as {}", label.text), "t: Tool", texts);
+        let (target, grant, capture) = (way.to_vec(), label.grant, None);
+        self.declared.descriptions.push(Labels { pattern, target, capture, grant, condition });
     }
 
     fn calls(&mut self, tool: usize) {
         match self.random.below(6) {
             0 => {}
-            1 | 2 => self.call(tool, "require top", &[]),
+            1 | 2 => {
+                let pattern = self.call(tool, "require top", &[]);
+                self.declared.harmless.push(pattern);
+            }
             3 => {
-                let label = self.label();
+                let label = self.label().text;
                 self.call(tool, &format!("require {label} else deny"), &[]);
             }
             _ => {
-                let label = self.low();
+                let label = self.low().text;
                 self.call(tool, &format!("require {label}"), &[]);
             }
         }
         if self.chance(20) {
-            let label = self.label();
+            let label = self.label().text;
             self.call(tool, &format!("require {label} for call.arguments.a"), &[]);
         }
         if self.chance(20) {
-            let label = self.label();
+            let label = self.label().text;
             let condition = self.random.of_list(&[
                 "call.arguments.a == \"me\"",
                 "call.arguments.b is None",
                 "call.arguments.a not in [\"me\", \"you\"]",
                 "says(call)",
+                "known(call.arguments.a)",
             ]);
             self.call(tool, &format!("require {label}"), &[condition]);
         }
         if self.chance(40)
-            && let Some(element) = self.space.computed(self.random, "call.arguments.a")
+            && let Some((element, _)) = self.space.computed(self.random, "call.arguments.a")
         {
             let place = self.random.of_list(&["", " for call.arguments.b"]);
             self.call(tool, &format!("require {element}{place}"), &[]);
         }
         if self.chance(60) {
             self.call(tool, "payload call.arguments.b", &[]);
+        }
+        if self.chance(50) {
+            self.call(tool, "payload call.arguments.c", &[]);
         }
         if self.chance(30) {
             self.endorse(tool);
@@ -176,7 +219,8 @@ impl Writer<'_> {
             ("endorse", "call.arguments.b in [\"12:00\", \"13:00\"]"),
             ("unsafe endorse", "is_email(call.arguments.b)"),
         ][self.random.below(3)];
-        self.call(tool, &format!("{kind} call.arguments.b as trusted"), &[condition]);
+        let pattern = self.call(tool, &format!("{kind} call.arguments.b as trusted"), &[condition]);
+        self.declared.endorsed.push(pattern);
     }
 
     /// Standing consent to what one argument carries.

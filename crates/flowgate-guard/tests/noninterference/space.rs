@@ -2,7 +2,22 @@
 
 use serde_json::{Value, json};
 
+use crate::declared::Grant;
+use crate::level::{Element, Level, Shape};
 use crate::random::Random;
+
+const INTEGRITY: [&str; 2] = ["trusted", "untrusted"];
+const SECRECY: [&str; 3] = ["public", "internal", "private"];
+
+/// 2024-05-19 and 2020-01-01, in seconds.
+const DAYS: [(&str, i64); 2] = [("2024-05-19", 1_716_076_800), ("2020-01-01", 1_577_836_800)];
+
+/// A label as it is written, and what it says.
+#[derive(Debug, Clone)]
+pub(crate) struct Written {
+    pub(crate) text: String,
+    pub(crate) grant: Grant,
+}
 
 /// A dimension that a policy may have besides integrity and secrecy.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -32,21 +47,42 @@ impl Extra {
         }
     }
 
-    /// What may stand between the parentheses of an element.
-    fn arguments(self, random: &mut Random) -> &'static str {
-        random.of_list(match self {
-            Self::Readers => &["\"ann\"", "\"bob\"", "\"ann\", \"bob\""],
-            Self::Kinds => &["", "pii", "money"],
-            Self::Sources => &["", "\"web\"", "\"web\", \"me\""],
-            Self::Age => &["\"2024-05-19\"", "\"2020-01-01\""],
-        })
+    fn shape(self) -> Shape {
+        match self {
+            Self::Readers => Shape::Readers,
+            Self::Kinds | Self::Sources => Shape::Names,
+            Self::Age => Shape::Age,
+        }
     }
 
-    fn element(self, random: &mut Random) -> String {
+    /// An element with arguments: what stands between the parentheses, and what it means.
+    fn of_arguments(self, random: &mut Random) -> (String, Element) {
+        let lists: &[&[&str]] = match self {
+            Self::Readers => &[&["ann"], &["bob"], &["ann", "bob"]],
+            Self::Kinds => &[&[], &["pii"], &["money"]],
+            Self::Sources => &[&[], &["web"], &["web", "me"]],
+            Self::Age => {
+                let (day, seconds) = DAYS[random.below(2)];
+                return (format!("\"{day}\""), Element::written_at(seconds));
+            }
+        };
+        let list = lists[random.below(lists.len())];
+        let quoted = list.iter().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(", ");
+        match self {
+            Self::Readers => (quoted, Element::readers(list)),
+            Self::Kinds => (list.join(", "), Element::names(list)),
+            _ => (quoted, Element::names(list)),
+        }
+    }
+
+    fn element(self, random: &mut Random) -> (String, Element) {
         match random.below(4) {
-            0 => format!("{}.bottom", self.name()),
-            1 => format!("{}.top", self.name()),
-            _ => format!("{}({})", self.name(), self.arguments(random)),
+            0 => (format!("{}.bottom", self.name()), self.shape().bottom()),
+            1 => (format!("{}.top", self.name()), self.shape().top()),
+            _ => {
+                let (arguments, element) = self.of_arguments(random);
+                (format!("{}({arguments})", self.name()), element)
+            }
         }
     }
 
@@ -83,39 +119,64 @@ impl Space {
         text
     }
 
+    /// The dimensions, in order.
+    pub(crate) fn shapes(&self) -> Vec<(&'static str, Shape)> {
+        let mut shapes = vec![("integrity", Shape::Chain(&INTEGRITY)), ("secrecy", Shape::Chain(&SECRECY))];
+        shapes.extend(self.0.iter().map(|extra| (extra.name(), extra.shape())));
+        shapes
+    }
+
     /// A point, or what a point is in some of the dimensions.
-    pub(crate) fn label(&self, random: &mut Random) -> String {
-        let integrity = random.of_list(&["trusted", "untrusted"]);
-        let secrecy = random.of_list(&["public", "internal", "private"]);
+    pub(crate) fn label(&self, random: &mut Random) -> Written {
+        let (integrity, secrecy) = (random.below(2), random.below(3));
         let mut parts = match random.below(5) {
-            0 => vec![integrity.to_owned()],
-            1 => vec![secrecy.to_owned()],
-            _ => vec![integrity.to_owned(), secrecy.to_owned()],
+            0 => vec![(INTEGRITY[integrity].to_owned(), 0, Element::Rank(integrity as u64))],
+            1 => vec![(SECRECY[secrecy].to_owned(), 1, Element::Rank(secrecy as u64))],
+            _ => vec![
+                (INTEGRITY[integrity].to_owned(), 0, Element::Rank(integrity as u64)),
+                (SECRECY[secrecy].to_owned(), 1, Element::Rank(secrecy as u64)),
+            ],
         };
-        for extra in &self.0 {
+        for (index, extra) in self.0.iter().enumerate() {
             if random.chance(60) {
-                parts.push(extra.element(random));
+                let (text, element) = extra.element(random);
+                parts.push((text, index + 2, element));
             }
         }
-        parts.join(", ")
+        Written::of(parts)
     }
 
     /// The least point.
-    pub(crate) fn bottom(&self) -> String {
+    pub(crate) fn bottom(&self) -> Written {
         let more = self.0.iter().map(|extra| format!(", {}.bottom", extra.name()));
-        format!("trusted, public{}", more.collect::<String>())
+        let text = format!("trusted, public{}", more.collect::<String>());
+        let Level(bottom) = Level::bottom(&self.shapes());
+        Written { text, grant: Grant { parts: bottom.into_iter().enumerate().collect(), computed: None } }
     }
 
     /// The least point more often than not.
-    pub(crate) fn low(&self, random: &mut Random) -> String {
+    pub(crate) fn low(&self, random: &mut Random) -> Written {
         if random.chance(60) { self.bottom() } else { self.label(random) }
     }
 
-    /// An element of an open dimension that is computed from what stands at `place`.
-    pub(crate) fn computed(&self, random: &mut Random, place: &str) -> Option<String> {
-        let open: Vec<&Extra> = self.0.iter().filter(|extra| **extra != Extra::Kinds).collect();
-        let extra = open.get(random.below(open.len()))?;
-        Some(format!("{}({place})", extra.name()))
+    /// What a policy may give all that it does not label. Dimensions of which it says nothing are at their top.
+    pub(crate) fn unlabelled(&self, random: &mut Random) -> (String, Level) {
+        let (integrity, secrecy) = [(0, 0), (1, 1)][random.below(2)];
+        let mut level = Level::top(&self.shapes());
+        level.0[0] = Element::Rank(integrity as u64);
+        level.0[1] = Element::Rank(secrecy as u64);
+        match random.below(3) {
+            0 => (self.bottom().text, Level::bottom(&self.shapes())),
+            _ => (format!("{}, {}", INTEGRITY[integrity], SECRECY[secrecy]), level),
+        }
+    }
+
+    /// An element of an open dimension that is computed from what stands at `place`, with the index of the dimension.
+    pub(crate) fn computed(&self, random: &mut Random, place: &str) -> Option<(String, usize)> {
+        let open: Vec<(usize, &Extra)> =
+            self.0.iter().enumerate().filter(|(_, extra)| **extra != Extra::Kinds).collect();
+        let (index, extra) = open.get(random.below(open.len()))?;
+        Some((format!("{}({place})", extra.name()), index + 2))
     }
 
     /// What somebody may see, in names.
@@ -128,5 +189,13 @@ impl Space {
             names[extra.name()] = extra.observed(random);
         }
         names
+    }
+}
+
+impl Written {
+    fn of(parts: Vec<(String, usize, Element)>) -> Self {
+        let text = parts.iter().map(|(text, ..)| text.as_str()).collect::<Vec<_>>().join(", ");
+        let parts = parts.into_iter().map(|(_, dimension, element)| (dimension, element)).collect();
+        Self { text, grant: Grant { parts, computed: None } }
     }
 }

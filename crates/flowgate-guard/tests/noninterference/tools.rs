@@ -9,6 +9,8 @@ use crate::random::Random;
 /// How many tools there are.
 const TOOLS: usize = 5;
 
+const _: () = assert!(TOOLS > 2, "the third is an agent");
+
 #[derive(Debug, Clone)]
 pub(crate) struct Tools(Vec<(Tool, Words)>);
 
@@ -54,6 +56,21 @@ impl Tools {
         0..TOOLS
     }
 
+    /// All of them.
+    pub(crate) fn all(&self) -> Vec<Tool> {
+        self.0.iter().map(|(tool, _)| tool.clone()).collect()
+    }
+
+    /// Whether a tool's answers hold what it was called with and what its stores hold.
+    pub(crate) fn echoes(&self, tool: &Tool) -> bool {
+        self.0.iter().position(|(known, _)| known == tool).is_some_and(|index| index % 3 != 2)
+    }
+
+    /// Whether a tool is an agent itself.
+    pub(crate) fn is_agent(&self, tool: &Tool) -> bool {
+        self.0.iter().position(|(known, _)| known == tool) == Some(2)
+    }
+
     /// Whether two servers offer a tool of the same name.
     pub(crate) fn hold_a_name_twice(&self) -> bool {
         self.0.iter().enumerate().any(|(n, (tool, _))| self.0[..n].iter().any(|(o, _)| o.name == tool.name))
@@ -79,7 +96,7 @@ impl Tools {
 }
 
 fn parameters() -> Value {
-    json!({"type": "object", "properties": {"a": {}, "b": {}}})
+    json!({"type": "object", "properties": {"a": {}, "b": {}, "c": {}}})
 }
 
 /// Another schema of arguments.

@@ -35,6 +35,24 @@ pub(crate) fn plain(random: &mut Random) -> Value {
     Value::String("word ".repeat(1 + random.below(9)))
 }
 
+/// How a mark begins. A text with a mark can be told from every other text wherever it comes to stand.
+const MARK: &str = "zq";
+const MARK_LENGTH: usize = 10;
+
+/// A text with a mark, and now and then a long one.
+pub(crate) fn marked(random: &mut Random) -> String {
+    let words = if random.chance(2) { 400 } else { 1 + random.below(9) };
+    format!("{}{MARK}{:08x}", "word ".repeat(words), random.next() & 0xffff_ffff)
+}
+
+/// The marks that stand in a text.
+pub(crate) fn marks(text: &str) -> impl Iterator<Item = &str> {
+    let is_mark = |mark: &&str| {
+        mark.bytes().skip(MARK.len()).all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
+    };
+    text.match_indices(MARK).filter_map(|(at, _)| text.get(at..at + MARK_LENGTH)).filter(is_mark)
+}
+
 /// Anything at all.
 pub(crate) fn anything(random: &mut Random, depth: usize) -> Value {
     match random.below(if depth == 0 { 2 } else { 4 }) {
@@ -61,7 +79,7 @@ pub(crate) struct Formed {
 impl Formed {
     pub(crate) fn new(random: &mut Random) -> Self {
         let k = random.of_list(&["a", "bc", "def"]).to_owned();
-        Self { n: random.below(10).to_string(), k, rest: plain(random).as_str().unwrap_or("").to_owned() }
+        Self { n: random.below(10).to_string(), k, rest: marked(random) }
     }
 
     /// The text in its parts, if it has the form.
@@ -78,7 +96,20 @@ impl Formed {
 
 /// A scalar, or a text of which policies take parts.
 fn field(random: &mut Random) -> Value {
-    if random.chance(40) { Value::String(Formed::new(random).text()) } else { scalar(random) }
+    if random.chance(40) { Value::String(Formed::new(random).text()) } else { any(random) }
+}
+
+/// A scalar that no condition looks at, and so often a text with a mark.
+fn any(random: &mut Random) -> Value {
+    if random.chance(60) { Value::String(marked(random)) } else { scalar(random) }
+}
+
+/// Blocks of text and images.
+fn blocks(random: &mut Random) -> Value {
+    json!([
+        {"type": "text", "text": marked(random)},
+        {"type": "image", "mimeType": "image/png", "data": marked(random)},
+    ])
 }
 
 /// What a tool usually answers.
@@ -86,12 +117,13 @@ pub(crate) fn answer(random: &mut Random) -> Value {
     match random.below(20) {
         0 => return anything(random, 2),
         1 => return field(random),
+        2 => return blocks(random),
         _ => {}
     }
     let rows: Vec<Value> =
-        (0..random.below(4)).map(|_| json!({"x": field(random), "y": scalar(random)})).collect();
+        (0..random.below(4)).map(|_| json!({"x": field(random), "y": any(random)})).collect();
     let mut answer =
-        json!({"k": scalar(random), "rows": rows, "s": field(random), "more": {"z": scalar(random)}});
+        json!({"k": scalar(random), "rows": rows, "s": field(random), "more": {"z": any(random)}});
     if random.chance(10)
         && let Some(map) = answer.as_object_mut()
     {

@@ -1,0 +1,570 @@
+//! What each part of a trace must carry at least, by the words of `docs/language.md` alone.
+//!
+//! The oracle is slow and plain, and shares nothing with the monitor but the trace's structure: which parts an event has, and
+//! what stands in them. It reads what the generator wrote down of the policy ([`Declared`]), and counts in its own lattice
+//! ([`Level`]). Where it does not know what a statement comes to (an answer of an odd shape), it says that nothing is known in
+//! the dimensions of that statement, which is the lowest element.
+//!
+//! An endorsement lowers integrity: of arguments that a policy may endorse, the oracle says nothing about integrity.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+
+use flowgate::trace::{Content, Document, Event, NodeId, Step, Tool};
+use serde_json::Value;
+
+use crate::declared::{Condition, Declared, Grant, Labels, StoreName, Way};
+use crate::level::{Element, Level, Shape};
+
+/// What the parts of an event carry at least.
+#[derive(Debug, Clone)]
+pub(crate) struct Bounds {
+    /// For each part; where one of several statements may have made it, one for each.
+    pub(crate) parts: Vec<Vec<Level>>,
+    /// For each part, one past the last part below it.
+    pub(crate) ends: Vec<NodeId>,
+}
+
+impl Bounds {
+    fn new(document: &Document, parts: Vec<Vec<Level>>) -> Self {
+        Self { parts, ends: document.nodes().iter().map(|node| node.end).collect() }
+    }
+
+    pub(crate) fn all(document: &Document, level: &Level) -> Self {
+        Self::new(document, vec![vec![level.clone()]; document.nodes().len()])
+    }
+
+    /// The join of what is known of a part and those below.
+    pub(crate) fn of(&self, node: NodeId, bottom: &Level) -> Level {
+        let known = self.parts[node..self.ends[node]].iter().filter(|bounds| bounds.len() == 1);
+        known.fold(bottom.clone(), |level, bounds| level.join(&bounds[0]))
+    }
+
+    fn raise(&mut self, floor: &Level) {
+        for level in self.parts.iter_mut().flatten() {
+            *level = level.join(floor);
+        }
+    }
+}
+
+/// One label for each part, and in which dimensions nothing is known of it.
+struct Labelled {
+    levels: Vec<Level>,
+    /// The same where texts do not carry what their captured parts do.
+    uncaptured: Vec<Level>,
+    unknown: Vec<Vec<bool>>,
+    /// The dimensions in which a statement speaks of the whole event.
+    root: Vec<usize>,
+}
+
+/// Whether a condition holds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Holds {
+    Yes,
+    No,
+    /// It needs something that is missing; with `None` in its place it would hold.
+    WithNone,
+    Unknown,
+}
+
+/// What a condition came to for some parts, and which parts it looked at.
+struct Answer {
+    targets: Vec<NodeId>,
+    holds: Holds,
+    looked_at: Vec<NodeId>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Oracle<'d> {
+    pub(crate) declared: &'d Declared,
+    stores: BTreeMap<(usize, StoreName), Level>,
+    /// What they carried when the session began.
+    earlier: BTreeMap<(usize, StoreName), Level>,
+    /// Whose stores the tools reach now.
+    pub(crate) account: usize,
+    /// What statements came to.
+    pub(crate) met: RefCell<BTreeSet<&'static str>>,
+}
+
+impl<'d> Oracle<'d> {
+    pub(crate) fn new(declared: &'d Declared) -> Self {
+        Self {
+            declared,
+            stores: BTreeMap::new(),
+            earlier: BTreeMap::new(),
+            account: 0,
+            met: RefCell::default(),
+        }
+    }
+
+    pub(crate) fn bottom(&self) -> Level {
+        Level::bottom(&self.declared.shapes)
+    }
+
+    fn shapes(&self) -> &[(&'static str, Shape)] {
+        &self.declared.shapes
+    }
+
+    fn meets(&self, what: &'static str) {
+        self.met.borrow_mut().insert(what);
+    }
+
+    fn unlabelled(&self) -> Level {
+        self.declared.default.clone().unwrap_or_else(|| Level::top(self.shapes()))
+    }
+
+    /// A message of somebody other than the model.
+    pub(crate) fn said(&self, role: &str, event: &Event) -> Bounds {
+        let mut level = self.unlabelled();
+        let grants = self.declared.messages.iter().filter(|(roles, _)| roles.contains(&role));
+        // Two statements for one region join.
+        let mut granted: BTreeMap<usize, Element> = BTreeMap::new();
+        for (dimension, element) in grants.flat_map(|(_, grant)| &grant.parts) {
+            join(&mut granted, *dimension, element);
+        }
+        for (dimension, element) in granted {
+            level.0[dimension] = element;
+        }
+        Bounds::all(&event.document, &level)
+    }
+
+    /// What a server says of a tool.
+    pub(crate) fn description(&self, tool: &Tool, event: &Event) -> Bounds {
+        self.labelled(&self.declared.descriptions, tool, event, &self.unlabelled(), |_| true)
+    }
+
+    /// The answer of a tool to a call that carries `call`, which was given `carries` besides.
+    pub(crate) fn output(
+        &self,
+        tool: &Tool,
+        event: &Event,
+        is_error: bool,
+        call: &Level,
+        carries: &Level,
+    ) -> Bounds {
+        // A statement speaks of an error only if it says so, and errors are top whatever the default is.
+        let base = if is_error { Level::top(self.shapes()) } else { self.unlabelled() };
+        let speaks = |labels: &Labels| !is_error || labels.condition == Condition::MentionsError;
+        let mut bounds = self.labelled(&self.declared.answers, tool, event, &base, speaks);
+        bounds.raise(call);
+        bounds.raise(carries);
+        for store in self.declared.stores_of(tool).1 {
+            if let Some(level) = self.stores.get(&(self.account, store)) {
+                bounds.raise(level);
+            }
+        }
+        bounds
+    }
+
+    /// Whether a store that a tool reads carries more than this.
+    pub(crate) fn a_store_raises(&self, tool: &Tool, level: &Level) -> bool {
+        let read = self.declared.stores_of(tool).1;
+        let levels = read.into_iter().filter_map(|store| self.stores.get(&(self.account, store)));
+        levels.into_iter().any(|store| !store.flows_to(level))
+    }
+
+    /// Whether that was so before the session began.
+    pub(crate) fn an_earlier_session_raises(&self, tool: &Tool, level: &Level) -> bool {
+        let read = self.declared.stores_of(tool).1;
+        let levels = read.into_iter().filter_map(|store| self.earlier.get(&(self.account, store)));
+        levels.into_iter().any(|store| !store.flows_to(level))
+    }
+
+    /// Another session begins.
+    pub(crate) fn next_session(&mut self) {
+        self.earlier.clone_from(&self.stores);
+    }
+
+    /// A call of a tool runs.
+    pub(crate) fn ran(&mut self, tool: &Tool, call: &Level) {
+        for store in self.declared.stores_of(tool).0 {
+            let key = (self.account, store);
+            let before = self.stores.get(&key).cloned().unwrap_or_else(|| self.bottom());
+            self.stores.insert(key, before.join(call));
+        }
+    }
+
+    /// Statements read what others label, and the generator lets none depend on itself: fields first that no condition
+    /// decides, then `more`, which others read, then everything.
+    fn labelled(
+        &self,
+        statements: &[Labels],
+        tool: &Tool,
+        event: &Event,
+        base: &Level,
+        speaks: impl Fn(&Labels) -> bool,
+    ) -> Bounds {
+        let document = &event.document;
+        let of_tool = |labels: &&Labels| Declared::speaks_of(&labels.pattern, tool) && speaks(labels);
+        let all: Vec<&Labels> = statements.iter().filter(of_tool).collect();
+        let is_first =
+            |labels: &&Labels| labels.grant.computed.is_none() && labels.condition == Condition::Always;
+        let is_of_errors =
+            |labels: &&Labels| is_first(labels) || labels.condition == Condition::MentionsError;
+        let is_second = |labels: &&Labels| {
+            is_of_errors(labels) || labels.target == [Way::Key("content"), Way::Key("more")]
+        };
+        let bottom = self.bottom();
+        let nothing = Labelled {
+            levels: vec![bottom; document.nodes().len()],
+            uncaptured: Vec::new(),
+            unknown: Vec::new(),
+            root: Vec::new(),
+        };
+        let first: Vec<&Labels> = all.iter().copied().filter(is_first).collect();
+        let of_errors: Vec<&Labels> = all.iter().copied().filter(is_of_errors).collect();
+        let second: Vec<&Labels> = all.iter().copied().filter(is_second).collect();
+        let one = self.apply(&first, document, base, &nothing);
+        let one = self.apply(&of_errors, document, base, &one);
+        let two = self.apply(&second, document, base, &one);
+        let three = self.apply(&all, document, base, &two);
+        self.finish(&all, document, three)
+    }
+
+    fn apply(
+        &self,
+        statements: &[&Labels],
+        document: &Document,
+        base: &Level,
+        before: &Labelled,
+    ) -> Labelled {
+        let count = document.nodes().len();
+        let dimensions = self.shapes().len();
+        let mut granted: Vec<BTreeMap<usize, Element>> = vec![BTreeMap::new(); count];
+        let mut floors = vec![self.bottom(); count];
+        let mut unknown = vec![vec![false; dimensions]; count];
+        for labels in statements {
+            let most = self.most(&labels.grant);
+            if self.declared.is_ambiguous(&labels.pattern) {
+                self.meets("a pattern that two servers match");
+                // Nobody knows whom it speaks of: the whole event is as high as it gets in its dimensions.
+                let mut top = self.bottom();
+                for dimension in dimensions_of(&labels.grant) {
+                    top.0[dimension] = self.shapes()[dimension].1.top();
+                }
+                floors[0] = floors[0].join(&top);
+                continue;
+            }
+            for node in instead_of_parts(document, &labels.target) {
+                self.meets("a text in place of parts");
+                floors[node] = floors[node].join(&most);
+            }
+            if labels.capture.is_some() {
+                continue;
+            }
+            for Answer { targets, holds, looked_at } in answers(document, labels) {
+                let mut seen =
+                    looked_at.iter().fold(self.bottom(), |seen, node| seen.join(&before.levels[*node]));
+                for (dimension, element) in seen.0.iter_mut().enumerate() {
+                    if looked_at.iter().any(|node| before.unknown.get(*node).is_some_and(|u| u[dimension])) {
+                        *element = self.shapes()[dimension].1.bottom();
+                    }
+                }
+                let value = labels.grant.computed.map(|dimension| self.computed(document, dimension));
+                // Nobody knows whether it may grant what it grants.
+                let is_unsure = dimensions_of(&labels.grant)
+                    .any(|d| looked_at.iter().any(|node| before.unknown.get(*node).is_some_and(|u| u[d])));
+                let holds = if is_unsure { Holds::Unknown } else { holds };
+                for node in targets {
+                    floors[node] = floors[node].join(&seen);
+                    let parts = match &value {
+                        Some(None) => None,
+                        Some(Some(part)) => {
+                            Some([labels.grant.parts.as_slice(), std::slice::from_ref(part)].concat())
+                        }
+                        None => Some(labels.grant.parts.clone()),
+                    };
+                    let (Some(parts), true) = (parts, holds != Holds::Unknown) else {
+                        dimensions_of(&labels.grant).for_each(|dimension| unknown[node][dimension] = true);
+                        continue;
+                    };
+                    // It may only look at what is at or below what it grants.
+                    let is_fair =
+                        parts.iter().all(|(dimension, element)| seen.0[*dimension].flows_to(element));
+                    match holds {
+                        Holds::Yes if is_fair => {
+                            if labels.condition != Condition::Always {
+                                self.meets("a label that a condition granted");
+                            }
+                            if labels.grant.computed.is_some() {
+                                self.meets("a label that a field says");
+                            }
+                            parts.iter().for_each(|(dimension, element)| {
+                                join(&mut granted[node], *dimension, element)
+                            });
+                        }
+                        Holds::Yes => self.meets("a label that looks at what is above it"),
+                        Holds::No => self.meets("a label that a condition did not grant"),
+                        Holds::WithNone => {
+                            self.meets("a label because of a missing value");
+                            for (dimension, element) in &parts {
+                                let mut floor = self.bottom();
+                                floor.0[*dimension] = element.clone();
+                                floors[node] = floors[node].join(&floor);
+                            }
+                        }
+                        Holds::Unknown => {}
+                    }
+                }
+            }
+        }
+        let is_error = document.key(0, "is_error");
+        // The narrower statement wins; what is raised is raised with everything below.
+        let mut levels: Vec<Level> = Vec::with_capacity(count);
+        let mut raised: Vec<Level> = Vec::with_capacity(count);
+        for (id, node) in document.nodes().iter().enumerate() {
+            let (mut level, mut floor) = match id {
+                0 => (base.clone(), self.bottom()),
+                _ => (levels[node.parent].clone(), raised[node.parent].clone()),
+            };
+            if Some(id) == is_error {
+                // Whether it is one is the tool's word, until it carries what the content does.
+                level = self.bottom();
+                granted[id] = granted[0].clone();
+            }
+            for (dimension, element) in &granted[id] {
+                level.0[*dimension] = element.clone();
+            }
+            floor = floor.join(&floors[id]);
+            if id != 0 {
+                let above = unknown[node.parent].clone();
+                unknown[id].iter_mut().zip(above).for_each(|(is_unknown, above)| *is_unknown |= above);
+            }
+            levels.push(level);
+            raised.push(floor);
+        }
+        let mut levels: Vec<Level> =
+            levels.iter().zip(&raised).map(|(level, floor)| level.join(floor)).collect();
+        let uncaptured = levels.clone();
+        // A text carries what its captured parts carry.
+        for (id, node) in document.nodes().iter().enumerate() {
+            for part in self.captured(statements, document, id, &uncaptured[node.parent]) {
+                levels[node.parent] = levels[node.parent].join(&part);
+            }
+        }
+        let root = granted[0].keys().copied().collect();
+        Labelled { levels, uncaptured, unknown, root }
+    }
+
+    /// What a captured part of a text carries: by each of the statements that may have made it, which does not show.
+    fn captured(&self, statements: &[&Labels], document: &Document, id: NodeId, text: &Level) -> Vec<Level> {
+        let Some(node) = document.node(id) else { return Vec::new() };
+        let Step::Capture(name) = &node.step else { return Vec::new() };
+        let made = statements.iter().filter(|labels| {
+            labels.capture == Some(&**name)
+                && !self.declared.is_ambiguous(&labels.pattern)
+                && targets(document, &labels.target).contains(&node.parent)
+        });
+        let level = |labels: &&Labels| {
+            let mut level = text.clone();
+            for (dimension, element) in &labels.grant.parts {
+                level.0[*dimension] = element.clone();
+            }
+            level
+        };
+        made.map(level).collect()
+    }
+
+    /// Parts of texts, and what stands around the content.
+    fn finish(&self, all: &[&Labels], document: &Document, labelled: Labelled) -> Bounds {
+        let Labelled { levels, uncaptured, unknown, root } = labelled;
+        let known = |id: NodeId, level: &Level| {
+            let shapes = self.shapes().iter().zip(&unknown[id]).zip(&level.0);
+            Level(
+                shapes
+                    .map(|(((_, shape), is_unknown), e)| if *is_unknown { shape.bottom() } else { e.clone() })
+                    .collect(),
+            )
+        };
+        let mut parts: Vec<Vec<Level>> =
+            levels.iter().enumerate().map(|(id, level)| vec![known(id, level)]).collect();
+        let texts: Vec<Level> = uncaptured.iter().enumerate().map(|(id, level)| known(id, level)).collect();
+        for (id, node) in document.nodes().iter().enumerate() {
+            if matches!(node.step, Step::Capture(_)) {
+                parts[id] = self.captured(all, document, id, &texts[node.parent]);
+                assert!(!parts[id].is_empty(), "no statement captures {}", document.path(id));
+            }
+        }
+        if let Some(content) = document.key(0, "content") {
+            // Whoever vouches for the answer vouches for its being one.
+            for id in [Some(0), document.key(0, "is_error")].into_iter().flatten() {
+                for dimension in 0..self.shapes().len() {
+                    if !root.contains(&dimension) {
+                        parts[id][0].0[dimension] = parts[content][0].0[dimension].clone();
+                    }
+                }
+            }
+        }
+        Bounds::new(document, parts)
+    }
+
+    /// The most that a statement could grant.
+    fn most(&self, grant: &Grant) -> Level {
+        let mut level = self.bottom();
+        for (dimension, element) in &grant.parts {
+            level.0[*dimension] = element.clone();
+        }
+        if let Some(dimension) = grant.computed {
+            level.0[dimension] = self.shapes()[dimension].1.top();
+        }
+        level
+    }
+
+    /// The element that `out.content.k` says; `None` if nobody knows.
+    fn computed(&self, document: &Document, dimension: usize) -> Option<(usize, Element)> {
+        let shape = self.shapes()[dimension].1;
+        let content = document.key(0, "content")?;
+        let value = match document.key(content, "k") {
+            None => return Some((dimension, shape.top())),
+            Some(key) => document.to_value(key),
+        };
+        let element = match (shape, &value) {
+            (_, Value::Array(_) | Value::Object(_)) => return None,
+            (Shape::Names, Value::String(name)) if !name.is_empty() => Element::names(&[name]),
+            (Shape::Readers, Value::String(name)) if !name.is_empty() => Element::readers(&[name]),
+            (Shape::Age, Value::String(day)) if day == "2024-05-19 12:00" => {
+                Element::written_at(1_716_120_000)
+            }
+            (Shape::Age, Value::String(day)) if day.starts_with(|c: char| c.is_ascii_digit()) => return None,
+            (_, Value::String(name)) if name.is_empty() => return None,
+            _ => shape.top(),
+        };
+        Some((dimension, element))
+    }
+}
+
+fn join(granted: &mut BTreeMap<usize, Element>, dimension: usize, element: &Element) {
+    let joined = match granted.get(&dimension) {
+        Some(before) => Level(vec![before.clone()]).join(&Level(vec![element.clone()])).0.remove(0),
+        None => element.clone(),
+    };
+    granted.insert(dimension, joined);
+}
+
+fn dimensions_of(grant: &Grant) -> impl Iterator<Item = usize> + '_ {
+    grant.parts.iter().map(|(dimension, _)| *dimension).chain(grant.computed)
+}
+
+fn is_text(document: &Document, node: NodeId) -> bool {
+    document
+        .node(node)
+        .is_some_and(|node| matches!(&node.content, Content::Scalar(value) if !value.is_null()))
+}
+
+fn parts_of(document: &Document, node: NodeId, way: &Way) -> Vec<NodeId> {
+    match way {
+        Way::Key(key) => document.key(node, key).into_iter().collect(),
+        Way::Each if is_text(document, node) => Vec::new(),
+        Way::Each => document.children(node).collect(),
+    }
+}
+
+/// The parts that a way leads to.
+fn targets(document: &Document, way: &[Way]) -> Vec<NodeId> {
+    way.iter()
+        .fold(vec![0], |nodes, step| nodes.iter().flat_map(|node| parts_of(document, *node, step)).collect())
+}
+
+/// The texts that stand where a statement expects parts.
+fn instead_of_parts(document: &Document, way: &[Way]) -> Vec<NodeId> {
+    let (mut nodes, mut texts) = (vec![0], Vec::new());
+    for step in way {
+        texts.extend(nodes.iter().copied().filter(|node| is_text(document, *node)));
+        nodes = nodes.iter().flat_map(|node| parts_of(document, *node, step)).collect();
+    }
+    if way.len() > 1 && document.twins_differ {
+        texts.push(0);
+    }
+    texts
+}
+
+/// What the condition of a statement comes to, for all that it speaks of or for each row.
+fn answers(document: &Document, labels: &Labels) -> Vec<Answer> {
+    let all = targets(document, &labels.target);
+    let content = document.key(0, "content");
+    let key = |name: &str| content.and_then(|content| document.key(content, name));
+    let value = |node: NodeId| document.to_value(node);
+    let one = |holds: Holds, looked_at: Vec<NodeId>| vec![Answer { targets: all.clone(), holds, looked_at }];
+    let of_key = |holds: &dyn Fn(&Value) -> bool, without: Holds| match key("k") {
+        Some(node) if value(node).is_array() || value(node).is_object() => one(Holds::Unknown, vec![node]),
+        Some(node) => one(if holds(&value(node)) { Holds::Yes } else { Holds::No }, vec![node]),
+        None => one(without, content.into_iter().collect()),
+    };
+    let is = |value: &Value, word: &str| value.as_str() == Some(word);
+    match labels.condition {
+        Condition::MentionsError => one(Holds::Yes, document.key(0, "is_error").into_iter().collect()),
+        Condition::Always => match (labels.grant.computed, key("k")) {
+            (Some(_), Some(node)) => one(Holds::Yes, vec![node]),
+            (Some(_), None) => one(Holds::Yes, content.into_iter().collect()),
+            (None, _) => one(Holds::Yes, Vec::new()),
+        },
+        Condition::KeyIs(word) => of_key(&|value| is(value, word), Holds::No),
+        Condition::KeyIsNot(word) => of_key(&|value| !is(value, word), Holds::WithNone),
+        Condition::KeyIsNone => of_key(&Value::is_null, Holds::Yes),
+        Condition::KeyNotIn(words) => {
+            of_key(&|value| !words.iter().any(|word| is(value, word)), Holds::WithNone)
+        }
+        Condition::KeyIsKnown => match key("k") {
+            Some(node) if value(node).is_string() => of_key(&|value| is_known(value), Holds::No),
+            Some(node) => one(Holds::Unknown, vec![node]),
+            None => one(Holds::Unknown, Vec::new()),
+        },
+        Condition::NoZ => match key("more") {
+            Some(node) if value(node).is_object() => {
+                one(if document.key(node, "z").is_none() { Holds::Yes } else { Holds::No }, vec![node])
+            }
+            _ => one(Holds::Unknown, Vec::new()),
+        },
+        Condition::ManyRows => match key("rows") {
+            Some(node) if value(node).is_array() => {
+                one(if document.children(node).count() > 1 { Holds::Yes } else { Holds::No }, vec![node])
+            }
+            _ => one(Holds::Unknown, Vec::new()),
+        },
+        Condition::RowIs(_) | Condition::RowIsNone(_) | Condition::RowNotIn(_) => {
+            let Some(rows) = key("rows") else { return one(Holds::No, Vec::new()) };
+            rows_of(document, rows, labels)
+        }
+        Condition::Describes(word) => match document.key(0, "description") {
+            Some(node) => {
+                let holds = value(node).as_str().is_some_and(|text| text.contains(word));
+                one(if holds { Holds::Yes } else { Holds::No }, vec![node])
+            }
+            None => one(Holds::Unknown, Vec::new()),
+        },
+    }
+}
+
+/// `(row: dict) in out.content.rows`, with a condition on `row.x` that decides about `row.y`.
+fn rows_of(document: &Document, rows: NodeId, labels: &Labels) -> Vec<Answer> {
+    let is_plain = |row: &Value| {
+        row.as_object().is_some_and(|row| {
+            row.contains_key("x") && row.values().all(|value| !value.is_array() && !value.is_object())
+        })
+    };
+    let regular = document.to_value(rows).as_array().is_some_and(|rows| rows.iter().all(is_plain));
+    if !regular {
+        // Rows within rows, or none at all.
+        let targets = (rows..document.node(rows).map_or(rows, |node| node.end)).collect();
+        return vec![Answer { targets, holds: Holds::Unknown, looked_at: Vec::new() }];
+    }
+    let one_row = |row: NodeId| {
+        let (x, y) = (document.key(row, "x")?, document.key(row, "y")?);
+        let value = document.to_value(x);
+        let holds = match labels.condition {
+            Condition::RowIs(word) => value.as_str() == Some(word),
+            Condition::RowIsNone(is_none) => value.is_null() == is_none,
+            Condition::RowNotIn(words) => !words.iter().any(|word| value.as_str() == Some(word)),
+            _ => false,
+        };
+        let holds = if holds { Holds::Yes } else { Holds::No };
+        // That there is the row is told by the row itself.
+        Some(Answer { targets: vec![y], holds, looked_at: vec![x] })
+    };
+    document.children(rows).filter_map(one_row).collect()
+}
+
+/// What the predicate `known` is answered.
+pub(crate) fn is_known(value: &Value) -> bool {
+    value.as_str().is_some_and(|text| text.len() % 2 == 0)
+}

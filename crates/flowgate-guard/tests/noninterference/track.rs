@@ -1,0 +1,307 @@
+//! Follows a run with the oracle: what each part of each event must carry, and where marked texts come to stand.
+//!
+//! A mark is a word that no other text holds. Where a part of an answer brings one along, the oracle says what that part
+//! carries; from then on whatever holds the mark must carry as much, in whatever session, and nobody may be shown it who may
+//! not see that much.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use flowgate::label::Label;
+use flowgate::monitor::Monitor;
+use flowgate::trace::{Body, Content, Event, EventId, Status, Step, Tool};
+use flowgate_guard::conversation::Conversation;
+use flowgate_guard::redact::{Held, Names};
+use flowgate_lm::chat::Completion;
+use serde_json::{Map, Value};
+
+use crate::declared::{Declared, StoreName};
+use crate::level::{Element, Level};
+use crate::observed;
+use crate::oracle::{Bounds, Oracle};
+use crate::world;
+
+/// The step whose calls are dealt with.
+pub(crate) struct Wrote {
+    pub(crate) level: Level,
+    pub(crate) names: Names,
+    pub(crate) completion: Completion,
+}
+
+/// What is known of the events of one session.
+#[derive(Default)]
+pub(crate) struct Followed {
+    pub(crate) bounds: Vec<Bounds>,
+    pub(crate) wrote: Option<Wrote>,
+    /// What the next answer carries besides.
+    pub(crate) carries: Option<Level>,
+    /// What everything in the session carries at least.
+    pub(crate) floor: Option<Level>,
+}
+
+/// What the oracle knows of a run.
+pub(crate) struct Taint<'d> {
+    pub(crate) oracle: Oracle<'d>,
+    origins: BTreeMap<String, Level>,
+    /// What stores hold, as honest tools keep it.
+    held: BTreeMap<(usize, StoreName), Vec<String>>,
+    /// How many accounts there are besides the first.
+    accounts: usize,
+    /// Where the monitor's label is too low, or something was shown to somebody who may not see it.
+    pub(crate) broken: Vec<String>,
+    /// Parts of answers, and those of them of which the monitor says just what the oracle says.
+    pub(crate) parts: (u64, u64),
+    pub(crate) met: BTreeSet<&'static str>,
+}
+
+impl<'d> Taint<'d> {
+    pub(crate) fn new(declared: &'d Declared) -> Self {
+        Self {
+            oracle: Oracle::new(declared),
+            origins: BTreeMap::new(),
+            held: BTreeMap::new(),
+            accounts: 0,
+            broken: Vec::new(),
+            parts: (0, 0),
+            met: BTreeSet::new(),
+        }
+    }
+
+    pub(crate) fn level(&self, monitor: &Monitor, label: &Label) -> Level {
+        Level::of_names(&self.oracle.declared.shapes, &monitor.to_names(label))
+    }
+
+    /// Somebody who may see `most` is shown a text.
+    pub(crate) fn shown(&mut self, whom: &str, text: &str, most: &Level) {
+        for mark in world::marks(text) {
+            if let Some(origin) = self.origins.get(mark).filter(|origin| !origin.flows_to(most)) {
+                self.broken.push(format!("{whom} is shown {mark}, which carries {origin:?}, at {most:?}"));
+                return;
+            }
+        }
+    }
+
+    /// Another session of the account begins.
+    pub(crate) fn next_session(&mut self) {
+        self.oracle.next_session();
+    }
+
+    /// Tools reach the stores of another account from now on: of a new one, or of that one. Returns whose they reached.
+    pub(crate) fn enter(&mut self, account: Option<usize>) -> usize {
+        self.accounts += usize::from(account.is_none());
+        std::mem::replace(&mut self.oracle.account, account.unwrap_or(self.accounts))
+    }
+
+    /// What a tool that tells all it knows says of a call: what it was called with, and what its stores hold.
+    pub(crate) fn echo(&self, tool: &Tool, arguments: &str) -> String {
+        let mut echo = start(arguments).to_owned();
+        for store in self.oracle.declared.stores_of(tool).1 {
+            for text in self.held.get(&(self.oracle.account, store)).into_iter().flatten().rev().take(2) {
+                echo.push_str(" / ");
+                echo.push_str(text);
+            }
+        }
+        echo
+    }
+
+    /// A call runs: its tool writes what it was called with to its stores.
+    pub(crate) fn ran(&mut self, followed: &Followed, event: EventId, call: &Event, arguments: &str) {
+        let Some(tool) = call.tool() else { return };
+        let level = followed.bounds[event.0].of(0, &self.oracle.bottom());
+        self.oracle.ran(tool, &level);
+        for store in self.oracle.declared.stores_of(tool).0 {
+            self.held.entry((self.oracle.account, store)).or_default().push(start(arguments).to_owned());
+        }
+    }
+
+    /// Compares the events that are new with what the oracle says of them.
+    pub(crate) fn follow(&mut self, followed: &mut Followed, conversation: &Conversation) {
+        let monitor = conversation.monitor();
+        for index in followed.bounds.len()..monitor.trace().len() {
+            let event = monitor.trace().event(EventId(index)).expect("it is there");
+            let mut bounds = self.bounds(followed, monitor, event);
+            if let Some(floor) = &followed.floor
+                && !matches!(event.body, Body::Tool(_))
+            {
+                bounds.parts.iter_mut().flatten().for_each(|level| *level = level.join(floor));
+            }
+            self.compare(monitor, index, event, &bounds);
+            followed.bounds.push(bounds);
+        }
+    }
+
+    fn bounds(&mut self, followed: &mut Followed, monitor: &Monitor, event: &Event) -> Bounds {
+        let bottom = self.oracle.bottom();
+        match &event.body {
+            Body::Tool(tool) => self.oracle.description(&tool.tool, event),
+            Body::Message(message) if message.role == "assistant" => {
+                let level = followed.wrote.as_ref().map_or(&bottom, |wrote| &wrote.level);
+                Bounds::all(&event.document, level)
+            }
+            Body::Message(message) => self.oracle.said(&message.role, event),
+            Body::Call(call)
+                if event.status == Status::Withdrawn || call.tool.server.as_deref() == Some(Tool::OWN) =>
+            {
+                Bounds::all(&event.document, &bottom)
+            }
+            Body::Call(call) => {
+                let arguments = call.arguments.as_ref().expect("it was read");
+                self.call(followed, event, &call.tool, arguments)
+            }
+            Body::Output(output) => {
+                let call = event.call.expect("it answers a call");
+                let asked = monitor.trace().event(call).expect("it is there");
+                let tool = asked.tool().expect("a tool").clone();
+                let level = followed.bounds[call.0].of(0, &bottom);
+                if self.oracle.a_store_raises(&tool, &level) {
+                    self.met.insert("a store that raises an answer");
+                }
+                if self.oracle.an_earlier_session_raises(&tool, &level) {
+                    self.met.insert("what another session wrote");
+                }
+                let carries = followed.carries.take().unwrap_or(bottom);
+                self.oracle.output(&tool, event, output.is_error, &level, &carries)
+            }
+        }
+    }
+
+    /// A call carries what the model was shown, and where it left a slot, what was filled in.
+    fn call(
+        &mut self,
+        followed: &Followed,
+        event: &Event,
+        tool: &Tool,
+        arguments: &Map<String, Value>,
+    ) -> Bounds {
+        let bottom = self.oracle.bottom();
+        let Some(wrote) = &followed.wrote else { panic!("nobody wrote the call") };
+        let document = &event.document;
+        let mut bounds = Bounds::all(document, &wrote.level);
+        let slots = wrote.slots_of(arguments);
+        let endorses = |pattern: &String| Declared::speaks_of(pattern, tool);
+        let is_endorsed = self.oracle.declared.endorsed.iter().any(endorses);
+        let Some(place) = document.key(0, "arguments") else { return bounds };
+        for (name, regions) in slots {
+            let Some(node) = document.key(place, &name) else { continue };
+            let end = bounds.ends[node];
+            let level = followed.regions(&regions, &wrote.names, &bottom);
+            for part in bounds.parts[node..end].iter_mut().flatten() {
+                *part = part.join(&level);
+            }
+        }
+        // What is endorsed is as trusted as the policy says.
+        if let Some(node) = document.key(place, "b").filter(|_| is_endorsed) {
+            bounds.parts[node][0].0[0] = Element::Rank(0);
+        }
+        bounds
+    }
+
+    fn compare(&mut self, monitor: &Monitor, index: usize, event: &Event, bounds: &Bounds) {
+        let is_answer = matches!(event.body, Body::Output(_));
+        let mut memo: Vec<(Label, Level)> = Vec::new();
+        for (id, node) in event.document.nodes().iter().enumerate() {
+            let level = match memo.iter().find(|(label, _)| *label == node.label) {
+                Some((_, level)) => level.clone(),
+                None => {
+                    let level = self.level(monitor, &node.label);
+                    memo.push((node.label, level.clone()));
+                    level
+                }
+            };
+            let bounds = &bounds.parts[id];
+            // Which role a message has, and of which tool a description is, comes from the caller and from no text.
+            if matches!(&node.step, Step::Key(key) if matches!(&**key, "role" | "name") && node.parent == 0) {
+                continue;
+            }
+            if !bounds.iter().any(|bound| bound.flows_to(&level)) {
+                let path = event.document.path(id);
+                let call = event.call.and_then(|call| monitor.trace().event(call));
+                let body = format!("{:?} {}", call.and_then(Event::tool), observed::body(event));
+                self.broken
+                    .push(format!("#{index} {path} is {level:?} and must be at least {bounds:?}: {body}"));
+            }
+            if is_answer {
+                self.parts.0 += 1;
+                self.parts.1 += u64::from(bounds.iter().any(|bound| level.flows_to(bound)));
+            }
+            let Content::Scalar(Value::String(text)) = &node.content else { continue };
+            if matches!(node.step, Step::Capture(_)) {
+                continue;
+            }
+            self.shown(&format!("#{index} {}", event.document.path(id)), text, &level);
+            for mark in world::marks(text) {
+                if !self.origins.contains_key(mark) {
+                    self.origins.insert(mark.to_owned(), bounds[0].clone());
+                }
+            }
+        }
+    }
+}
+
+impl Followed {
+    /// What the regions carry that a slot names.
+    pub(crate) fn regions(&self, regions: &[String], names: &Names, bottom: &Level) -> Level {
+        let mut level = bottom.clone();
+        for hidden in regions.iter().filter_map(|name| names.get(name)) {
+            if let Held::Region(event, node) = &hidden.held {
+                level = level.join(&self.bounds[event.0].of(*node, bottom));
+            }
+        }
+        level
+    }
+}
+
+impl Wrote {
+    /// The slots of the call that was judged with these arguments, if there is no doubt which of the message's calls it is.
+    pub(crate) fn slots_of(&self, judged: &Map<String, Value>) -> Vec<(String, Vec<String>)> {
+        let mut found: Option<Vec<(String, Vec<String>)>> = None;
+        for call in &self.completion.calls {
+            let Ok(Value::Object(written)) = serde_json::from_str(&call.arguments) else { continue };
+            let is_same = written.len() == judged.len()
+                && written.iter().all(|(name, value)| {
+                    let now = judged.get(name);
+                    // What was endorsed is printed in one way.
+                    now.is_some() && (slot(value).is_some() || name == "b" || now == Some(value))
+                });
+            if !is_same {
+                continue;
+            }
+            // Without slots, it is a value like others.
+            let is_left = |name: &String| judged.get(name).is_some_and(|now| slot(now).is_none());
+            let slots = written.iter().filter(|(name, _)| is_left(name));
+            let slots = slots.filter_map(|(name, value)| Some((name.clone(), slot(value)?))).collect();
+            if found.replace(slots).is_some() {
+                return Vec::new();
+            }
+        }
+        found.unwrap_or_default()
+    }
+
+    /// The regions that are read to fill the slot of which this is asked, if there is no doubt which one it is.
+    pub(crate) fn filled_from(&self, task: &Value) -> Option<Vec<String>> {
+        let mut found = None;
+        for call in &self.completion.calls {
+            let written: Value = serde_json::from_str(&call.arguments).unwrap_or_default();
+            let argument = task["argument"].as_str()?;
+            if written == task["arguments"] && written[argument]["$slot"]["fill"] == task["instruction"] {
+                let regions = slot(&written[argument])?;
+                if found.as_ref().is_some_and(|other| *other != regions) {
+                    return None;
+                }
+                found = Some(regions);
+            }
+        }
+        found
+    }
+}
+
+/// The regions of a slot.
+pub(crate) fn slot(value: &Value) -> Option<Vec<String>> {
+    let regions = value.get("$slot")?["regions"].as_array()?;
+    Some(regions.iter().filter_map(Value::as_str).map(str::to_owned).collect())
+}
+
+/// The beginning of a text.
+fn start(text: &str) -> &str {
+    let end = (0..=text.len().min(300)).rev().find(|end| text.is_char_boundary(*end));
+    &text[..end.unwrap_or(0)]
+}
