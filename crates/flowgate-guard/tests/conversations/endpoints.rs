@@ -151,7 +151,7 @@ fn an_answer_that_is_told_in_other_words_keeps_its_label() {
                 tool: None,
                 content: json!(page),
                 structured: None,
-                is_error: false,
+                is_error: Some(false),
             };
             let monitor = run.conversation.beside();
             let top = monitor.policy().space().top();
@@ -162,7 +162,7 @@ fn an_answer_that_is_told_in_other_words_keeps_its_label() {
         let answer = |text: &str| Message::Tool {
             call_id: handed.id.clone(),
             content: vec![Part::Text(text.to_owned())],
-            is_error: false,
+            is_error: Some(false),
         };
         chat.push(answer(if beside { rewritten } else { page }));
         run.conversation.sent(&mut client, &mut history, &chat).unwrap();
@@ -188,7 +188,7 @@ fn an_answer_that_is_told_in_other_words_keeps_its_label() {
             for text in [page, rewritten] {
                 let content = vec![Part::Text(text.to_owned())];
                 chat.truncate(2);
-                chat.push(Message::Tool { call_id: handed.id.clone(), content, is_error: false });
+                chat.push(Message::Tool { call_id: handed.id.clone(), content, is_error: Some(false) });
                 run.conversation.sent(&mut client, &mut history, &chat).unwrap();
                 run.go(&["Done."]);
                 let shown = run.last_view();

@@ -203,7 +203,7 @@ fn note(session: &Session, observer: &Label, met: &mut BTreeSet<&'static str>) {
             Body::Output(output) if output.structured.is_some() => {
                 met.insert("two forms that agree");
             }
-            Body::Output(output) if output.is_error => {
+            Body::Output(output) if output.is_error == Some(true) => {
                 met.insert("an error");
             }
             Body::Tool(_) if !shows(&event.label) => {

@@ -292,15 +292,20 @@ impl Made<'_> {
                 }
                 Need::Fill(request) => self.fill(session, &request),
                 Need::Approve(ask) => {
-                    let decided = self.taint.level(session.conversation.monitor(), &ask.decided);
-                    self.taint.shown("a person", &format!("{ask:?}"), &decided);
+                    // Who is shown the question may see all that it shows.
+                    let carries = Level::of_names(&self.case.declared.shapes, &ask.carries);
+                    self.taint.shown("a person", &format!("{ask:?}"), &carries);
                     let is_seen = self.sees(&ask.decided);
                     if is_seen {
                         self.run.met.insert("a question that the observer sees");
                         if !ask.excerpts.is_empty() {
                             self.run.met.insert("a question with excerpts");
                         }
-                        let line = session.asks(&ask, &self.case.label);
+                        let line = if carries.flows_to(&self.case.level) {
+                            session.asks(&ask, &self.case.label)
+                        } else {
+                            format!("asks {} {} {}", ask.tool, ask.arguments, ask.digest)
+                        };
                         self.log(line);
                     }
                     // A person who knows no more than the observer may say yes; what was asked above that is

@@ -120,7 +120,8 @@ impl<'d> Taint<'d> {
             let event = monitor.trace().event(EventId(index)).expect("it is there");
             let mut bounds = self.bounds(followed, monitor, event);
             if let Some(floor) = &followed.floor
-                && !matches!(event.body, Body::Tool(_))
+                // A call carries what its step was shown, and an endorsed argument may be below that.
+                && !matches!(event.body, Body::Tool(_) | Body::Call(_))
             {
                 bounds.parts.iter_mut().flatten().for_each(|level| *level = level.join(floor));
             }
@@ -159,7 +160,7 @@ impl<'d> Taint<'d> {
                     self.met.insert("what another session wrote");
                 }
                 let carries = followed.carries.take().unwrap_or(bottom);
-                self.oracle.output(&tool, event, output.is_error, &level, &carries)
+                self.oracle.output(&tool, event, output.is_error == Some(true), &level, &carries)
             }
         }
     }
