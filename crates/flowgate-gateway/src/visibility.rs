@@ -267,7 +267,7 @@ fn advice(one: &Concealed, client: &Client) -> Advice {
                  `user-messages = \"trust-unmarked-even-if-pasted\"`, if a person types all that this client sends as the user's, and not if it \
                  puts pages, files or mails there; or pin the form that it fills in"
             );
-            advice("interactive", false, text)
+            advice("user-messages", false, text)
         }
         (_, Cause::Hole) => {
             let text = "a part of a message is hidden that fills a hole of a pinned one: what fills a hole is not trusted";

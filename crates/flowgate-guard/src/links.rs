@@ -7,7 +7,7 @@
 //!
 //! Renderers disagree about where an address ends and about what a link is, so none of their grammars is followed. An address that is
 //! permitted is read as a browser reads it and written in one canonical form, with white space around it, which no renderer makes
-//! longer or shorter ([`address`]). Everything else that an address or a link needs is broken apart, in a way that people still can
+//! longer or shorter (`address`). Everything else that an address or a link needs is broken apart, in a way that people still can
 //! read: `hxxps: / /evil .example`, `] (`, `‹img`.
 //!
 //! A policy that says nothing of `flowgate/link` lets only what is trusted and public altogether lead anywhere; one without

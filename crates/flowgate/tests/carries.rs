@@ -1,6 +1,6 @@
 //! What events and messages of the model carry at least, and what the fact that there is an event carries at most.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use std::sync::Arc;
 
@@ -37,11 +37,16 @@ fn said(role: &str) -> Entry {
 fn read(monitor: &mut Monitor, id: &str) -> EventId {
     let entry = Entry::from(Body::Call(Call::from_json(id, Tool::local("read"), "{}")));
     let Verdict::Permit(permit) = monitor.judge_entry(entry, Attribution::everything()) else {
-        unreachable!("reading is harmless")
+        panic!("reading is harmless")
     };
     drop(monitor.redeem(permit).unwrap());
-    let output =
-        Output { call_id: id.to_owned(), tool: None, content: json!("x"), structured: None, is_error: Some(false) };
+    let output = Output {
+        call_id: id.to_owned(),
+        tool: None,
+        content: json!("x"),
+        structured: None,
+        is_error: Some(false),
+    };
     monitor.push(Entry::from(Body::Output(output))).unwrap().0
 }
 

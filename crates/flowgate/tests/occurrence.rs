@@ -30,7 +30,11 @@ fn warnings(source: &str) -> Vec<(String, String, String)> {
     let found = occurrences.warnings(&policy).into_iter().map(|warning| {
         let near = warning.help.unwrap_or_default();
         let near = near.strip_prefix("did you mean `").and_then(|near| near.strip_suffix("`?"));
-        (warning.code.to_owned(), source[warning.span].to_owned(), near.unwrap_or_default().to_owned())
+        (
+            warning.code.to_owned(),
+            source.get(warning.span).unwrap().to_owned(),
+            near.unwrap_or_default().to_owned(),
+        )
     });
     found.collect()
 }

@@ -25,7 +25,7 @@ gateway.toml (docs/gateway.md says more):
   key-from = \"AGENT_KEY\"         # the variable that holds its key
   upstream = \"local\"
   policy = \"mail.flow\"
-  interactive = true             # a person types all that it sends as the user's; else user messages are hidden
+  user-messages = \"trust-unmarked-even-if-pasted\"  # a person types them all; else user messages are hidden
   pinned = [\"You help.\"]         # its instructions, word for word; other system messages are hidden
 
 The log is on the standard error: one line for each turn, each refused request, each failure of a server, each limit that was

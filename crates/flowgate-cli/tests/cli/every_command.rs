@@ -35,7 +35,7 @@ fn every_command_has_a_manual_page() {
             let names = pages.iter().map(|page| page.trim_end_matches(".1"));
             let above = names.filter(|above| rest.starts_with(&format!("{above}-")));
             let above = above.max_by_key(|above| above.len()).unwrap();
-            arguments.insert(0, &rest[above.len() + 1..]);
+            arguments.insert(0, rest.get(above.len() + 1..).unwrap());
             rest = above;
         }
         let output = flowgate(&[&["man"], &arguments[..]].concat());

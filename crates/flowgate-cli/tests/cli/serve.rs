@@ -121,7 +121,9 @@ fn a_configuration_is_checked_before_it_serves() {
     let key = Some("0123456789abcdef");
     let (quiet, strict): (&[&str], &[&str]) = (&["--check"], &["--check", "--deny-warnings"]);
     let start: &[&str] = &["--deny-warnings"];
-    let rows: [(&str, &str, &[&str], i32, &[&str]); 11] = [
+    // The configuration, the policy, the options, the exit code, and what is said.
+    type Row<'r> = (&'r str, &'r str, &'r [&'r str], i32, &'r [&'r str]);
+    let rows: [Row<'_>; 11] = [
         (&whole, &labelled, quiet, 0, &["1 client, no warnings"]),
         (&whole, &labelled, strict, 0, &["no warnings"]),
         (

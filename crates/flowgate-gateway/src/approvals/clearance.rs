@@ -26,7 +26,7 @@ impl Clearance {
     /// If an element is in no policy.
     pub(crate) fn read<'p>(
         text: Option<&str>,
-        policies: impl Iterator<Item = &'p Policy> + Clone,
+        policies: &(impl Iterator<Item = &'p Policy> + Clone),
     ) -> Result<Self, String> {
         let Some(text) = text else { return Ok(Self(None)) };
         let names: Vec<String> = text.split(',').map(|name| name.trim().to_owned()).collect();
@@ -122,7 +122,8 @@ mod tests {
             })
         };
         // The clearance, the policy, the question's secrecy, and what of the reasons is shown, with whether all is.
-        let rows: [(Option<&str>, &Arc<Policy>, &str, &[&str], bool); 9] = [
+        type Row<'r> = (Option<&'r str>, &'r Arc<Policy>, &'r str, &'r [&'r str], bool);
+        let rows: [Row<'_>; 9] = [
             (None, &own, "private", &["one", "two"], true),
             (Some("private"), &own, "private", &["one", "two"], true),
             (Some("internal"), &own, "internal", &["one", "two"], true),
@@ -135,13 +136,13 @@ mod tests {
             (Some("internal"), &own, "nonsense", &["one", HIDDEN], false),
         ];
         for (number, (clearance, policy, secrecy, reasons, is_all)) in rows.into_iter().enumerate() {
-            let clearance = Clearance::read(clearance, all.iter().map(AsRef::as_ref)).unwrap();
+            let clearance = Clearance::read(clearance, &all.iter().map(AsRef::as_ref)).unwrap();
             let (shown, all) = clearance.show(Some(policy), &question(secrecy));
             assert_eq!((&shown["reasons"], all), (&json!(reasons), is_all), "{number}");
             assert_eq!(shown.to_string().contains("4111"), is_all, "{number}: {shown}");
             assert!(shown.get(OWN).is_none() && shown["tool"] == "send", "{number}: {shown}");
         }
-        let read = |text: &str| Clearance::read(Some(text), all.iter().map(AsRef::as_ref));
+        let read = |text: &str| Clearance::read(Some(text), &all.iter().map(AsRef::as_ref));
         assert!(read("secret").unwrap_err().contains("`secret` is an element of no lattice"));
         assert!(read("").is_err());
         // Without a label, and without the client's policy, nothing is shown.

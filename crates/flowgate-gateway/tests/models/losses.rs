@@ -82,10 +82,9 @@ fn a_log_behind_its_database_is_refused() {
         // Somebody who lacks the key writes on behind the first head.
         let line = whole[4].replace("\"verdict\":\"permit\"", "\"verdict\":\"deny\"");
         let previous = Hash::of(whole[1].as_bytes()).to_string();
-        let (seq, rest) = line.split_once(",\"time\"").unwrap();
+        let (_, rest) = line.split_once(",\"time\"").unwrap();
         let (head, tail) = rest.split_once("\"previous\":\"").unwrap();
-        let _ = seq;
-        format!("{{\"seq\":2,\"time\"{head}\"previous\":\"{previous}{}", &tail[64..])
+        format!("{{\"seq\":2,\"time\"{head}\"previous\":\"{previous}{}", tail.get(64..).unwrap())
     };
     let cut = |count: usize| whole[..count].to_vec();
     let behind = "the log is behind its database";

@@ -198,7 +198,7 @@ fn what_a_configuration_hides_is_said_with_the_line_that_would_show_it() {
         let end = rest.find("\nlabel ").or_else(|| rest.find("\nrequire ")).unwrap();
         format!("{before}{}", rest.get(end + 1..).unwrap())
     };
-    let bare = lines_of(&lines_of(&toml, "interactive"), "pinned");
+    let bare = lines_of(&lines_of(&toml, "user-messages"), "pinned");
     let unlabelled = without(&without(&policy, "label tool as trusted"), "label message as trusted");
     let closed = without(&policy, "label out.content as untrusted");
     let hole = toml.replace("You help with mails.", "You help with {}.");
@@ -218,9 +218,9 @@ fn what_a_configuration_hides_is_said_with_the_line_that_would_show_it() {
             "with messages labelled",
             &bare,
             &without(&policy, "label tool as trusted"),
-            &["pin", "interactive", "label-tool"],
+            &["pin", "user-messages", "label-tool"],
             json!({
-                "system": [{"count": 1, "advice": "pin"}], "user": [{"count": 1, "advice": "interactive"}],
+                "system": [{"count": 1, "advice": "pin"}], "user": [{"count": 1, "advice": "user-messages"}],
                 "tools": {"count": 2, "names": ["mcp__mail__list_mails", "mcp__mail__send_mail"], "advice": "label-tool"},
             }),
         ),
@@ -228,13 +228,13 @@ fn what_a_configuration_hides_is_said_with_the_line_that_would_show_it() {
             "with tools labelled",
             &bare,
             &policy,
-            &["pin", "interactive"],
+            &["pin", "user-messages"],
             json!({
-                "system": [{"count": 1, "advice": "pin"}], "user": [{"count": 1, "advice": "interactive"}],
+                "system": [{"count": 1, "advice": "pin"}], "user": [{"count": 1, "advice": "user-messages"}],
             }),
         ),
         (
-            "interactive",
+            "user messages trusted",
             &lines_of(&toml, "pinned"),
             &policy,
             &["pin"],
@@ -242,11 +242,11 @@ fn what_a_configuration_hides_is_said_with_the_line_that_would_show_it() {
         ),
         (
             "pinned",
-            &lines_of(&toml, "interactive"),
+            &lines_of(&toml, "user-messages"),
             &policy,
-            &["interactive"],
+            &["user-messages"],
             json!({
-                "user": [{"count": 1, "advice": "interactive"}],
+                "user": [{"count": 1, "advice": "user-messages"}],
             }),
         ),
         (

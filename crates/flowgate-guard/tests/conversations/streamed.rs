@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use flowgate::trace::Tool;
-use flowgate_guard::agent::{Agent, Observer, Toolbox};
+use flowgate_guard::agent::{Agent, Observer, Toolbox, TurnError};
 use flowgate_guard::approve::{Ask, Decision};
 use flowgate_guard::conversation::{Method, ToolAnswer};
 use flowgate_lm::chat::{Completion, Request, ToolCall};
@@ -42,8 +42,8 @@ fn turn(method: Method, model: &dyn Complete) -> (String, Result<String, Error>)
     let ended = agent.turn(&mut run.conversation, "Read it, and mail Bob.".into());
     let told = match ended {
         Ok(turn) => Ok(turn.replies.iter().map(|reply| reply.text.as_str()).collect::<Vec<_>>().join("|")),
-        Err(flowgate_guard::agent::TurnError::Model(error)) => Err(error),
-        Err(error) => panic!("{error}"),
+        Err(TurnError::Model(error)) => Err(error),
+        Err(_) => Err(Error::Malformed("another failure")),
     };
     (heard.0, told)
 }
@@ -81,7 +81,7 @@ fn drafts_do_not_stream() {
         let (heard, told) = turn(method, &model);
         let told = told.unwrap();
         // The end of a text is held back in any case.
-        assert!(silent.iter().all(|text| !heard.contains(&text[..20])), "{method:?}: {heard}");
+        assert!(silent.iter().all(|text| !heard.contains(text.get(..20).unwrap())), "{method:?}: {heard}");
         assert!(told.contains(stands.trim()), "{method:?}: {told}");
         if method == Method::LowestFirst {
             assert!(heard.contains("The page has asked me"), "{heard}");

@@ -279,7 +279,7 @@ impl<'a> Reader<'a> {
         let is_list = literals.len() > 1 && literals.iter().any(|(role, _)| occurs(role));
         let unused: Vec<(String, Span)> = literals
             .into_iter()
-            .filter(|(role, _)| !occurs(role) && !(is_list && ROLES.contains(role)))
+            .filter(|(role, _)| !(occurs(role) || is_list && ROLES.contains(role)))
             .map(|(role, span)| (role.to_owned(), span.clone()))
             .collect();
         for (role, span) in unused {
