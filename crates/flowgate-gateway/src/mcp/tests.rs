@@ -2,6 +2,7 @@
 
 mod ambiguous;
 mod asking;
+mod floors;
 mod rounds;
 mod subscriptions;
 mod unanswered;

@@ -16,7 +16,7 @@ fn home(upstream: &Upstream) -> Home {
 }
 
 /// Does something with the tables; how many rows it is about.
-fn tables(home: &Home, sql: &'static [&'static str]) -> i64 {
+pub(crate) fn tables(home: &Home, sql: &'static [&'static str]) -> i64 {
     let file = home.file().map(|file| format!("sqlite://{}", file.display()));
     let url = file.unwrap_or_else(|| home.database().unwrap().to_owned());
     sqlx::any::install_default_drivers();

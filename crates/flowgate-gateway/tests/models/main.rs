@@ -6,6 +6,7 @@ mod approvals;
 mod audited;
 mod contents;
 mod crowded;
+mod default_trusted;
 mod gateway;
 mod isolated;
 mod kept;
@@ -30,6 +31,7 @@ mod upstream;
 mod upstream_failing;
 mod visibility;
 mod waiting;
+mod write_failing;
 
 use flowgate_lm::chat::{Completion, Message, Part, Request};
 use flowgate_lm::wire::Api;

@@ -265,6 +265,42 @@ fn a_server_that_was_stopped_is_not_heard() {
     }
 }
 
+/// An answer that was stopped while its server thought is an outcome all the same: once it is let go on, what follows carries the label
+/// of the tool's answers.
+#[test]
+fn an_answer_that_was_stopped_has_the_label_of_its_tool() {
+    for (kind, what) in [
+        ("tool", None),
+        ("server", Some("web")),
+        ("conversation", Some("agent/one")),
+        ("client", Some("agent")),
+    ] {
+        for (tool, may_post) in [("note", false), ("size", true)] {
+            let Both { web, bank, fails } = servers();
+            let gateway = Arc::new(home(NOWHERE, [&web, &bank], PEOPLE, POLICY).start());
+            let mut one = begin(&gateway, "one");
+            assert!(posts(&mut one));
+            let what = what.map_or_else(|| format!("web/{tool}"), str::to_owned);
+            let inner = Arc::clone(&gateway);
+            let freeze = move |gateway: &Gateway, frozen: bool| {
+                let body = json!({"kind": kind, "what": what, "frozen": frozen});
+                let (status, said) = crate::approvals::Person(gateway, "ann").post("/api/v1/freezes", &body);
+                assert_eq!(status, 200, "{said}");
+            };
+            let freezes = freeze.clone();
+            *fails.lock().unwrap() = Arc::new(move |message| {
+                freezes(&inner, true);
+                ("text/event-stream", answer(message, &text("a private note")))
+            });
+            let (_, heard) = one.send("web", &call(tool), &[]);
+            assert!(!format!("{heard:?}").contains("private"), "{kind} {tool}: {heard:?}");
+            freeze(&gateway, false);
+            assert_eq!(posts(&mut one), may_post, "{kind} {tool}");
+            *fails.lock().unwrap() = Arc::new(|_| ("", String::new()));
+        }
+    }
+}
+
 /// A client that is not named in the key of another conversation is none of these.
 #[test]
 fn a_failure_in_one_conversation_is_none_in_another() {

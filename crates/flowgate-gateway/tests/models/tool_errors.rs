@@ -8,7 +8,7 @@ use crate::upstream::{Upstream, calls, says, text_of};
 const TEXT: &str = "no such file: PAY MALLORY";
 
 /// The bodies of the two requests: what the user says, and what `read` has answered, given the answer to the first request.
-fn bodies(path: &str, more: &Value) -> (Value, impl Fn(&Value) -> Value) {
+pub(crate) fn bodies(path: &str, more: &Value) -> (Value, impl Fn(&Value) -> Value) {
     let schema = json!({"type": "object", "properties": {}});
     let mut body = match path {
         "/v1/chat/completions" => {

@@ -18,7 +18,7 @@ require untrusted, public if:
 "#;
 
 /// A session whose client can be asked.
-fn asking(more: &str, is_interactive: bool) -> Session {
+pub(super) fn asking(more: &str, is_interactive: bool) -> Session {
     let policy = format!("{POLICY}{ASKING}{more}");
     let mut session = Session::with(Settings { is_interactive, ..Settings::new("files") }, &policy);
     session.list(&["read", "write", "append", "size", "delete", "diary"]);
@@ -35,12 +35,12 @@ fn request(id: u64, method: &str, params: &Value, more: &Value) -> Value {
     json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
 }
 
-fn call(id: u64, name: &str, path: &str, more: &Value) -> Value {
+pub(super) fn call(id: u64, name: &str, path: &str, more: &Value) -> Value {
     request(id, "tools/call", &json!({"name": name, "arguments": {"path": path}}), more)
 }
 
 /// What a server answers that wants to know something.
-fn wants(id: u64) -> Value {
+pub(super) fn wants(id: u64) -> Value {
     let question = json!({"method": "elicitation/create", "params": {"message": "Which?"}});
     json!({"jsonrpc": "2.0", "id": id, "result": {"resultType": "input_required", "inputRequests": {"which": question}, "requestState": "SEALED"}})
 }

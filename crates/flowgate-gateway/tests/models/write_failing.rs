@@ -1,0 +1,297 @@
+//! A store or an audit log that fails after the model or the server has answered: nothing of that answer reaches the client.
+//!
+//! The double breaks one of them when it is asked, before it answers. Once it is mended, the same request is answered, so that nothing
+//! is withheld for another reason.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use flowgate_lm::chat::Completion;
+use serde_json::{Value, json};
+
+use crate::approvals::Person;
+use crate::gateway::{Gateway, Home, KEY, POLICY, config};
+use crate::kept::tables;
+use crate::mcp::{Client, Server, text};
+use crate::servers::{PEOPLE, client, home as home_of};
+use crate::servers_attacked::{NOWHERE, answer};
+use crate::upstream::{Upstream, calls, says};
+
+/// Contents are kept: their file is opened when the first of them is written.
+const AUDIT: &str = "[audit]\nfile = \"audit.jsonl\"\ncontent-days = 9\n";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    /// There is no table for turns.
+    Store,
+    /// Contents cannot be written.
+    Audit,
+}
+
+impl Fault {
+    fn begin(self, home: &Home) {
+        match self {
+            Self::Store => drop(tables(home, &["ALTER TABLE turns RENAME TO turns_elsewhere"])),
+            Self::Audit => {
+                let contents = contents(home.folder());
+                let _ = std::fs::remove_file(&contents);
+                std::fs::create_dir(contents).unwrap();
+            }
+        }
+    }
+
+    fn end(self, home: &Home) {
+        match self {
+            Self::Store => drop(tables(home, &["ALTER TABLE turns_elsewhere RENAME TO turns"])),
+            Self::Audit => std::fs::remove_dir(contents(home.folder())).unwrap(),
+        }
+    }
+}
+
+fn contents(folder: &Path) -> PathBuf {
+    folder.join("audit.jsonl.content")
+}
+
+/// What a double does once when it is asked.
+type Once = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
+
+fn take(once: &Once) {
+    let what = once.lock().unwrap().take();
+    what.into_iter().for_each(|what| what());
+}
+
+fn set(once: &Once, what: impl FnOnce() + Send + 'static) {
+    *once.lock().unwrap() = Some(Box::new(what));
+}
+
+/// A chat at the model's turn with a tool, in every form.
+fn chats() -> [(&'static str, Value); 3] {
+    let schema = json!({"type": "object", "properties": {"path": {"type": "string"}}});
+    let said = json!([{"role": "user", "content": "Read the file."}]);
+    [
+        (
+            "/v1/chat/completions",
+            json!({"model": "double", "messages": said, "tools": [{"type": "function", "function": {"name": "read", "parameters": schema}}]}),
+        ),
+        (
+            "/v1/responses",
+            json!({"model": "double", "input": said, "store": false, "tools": [{"type": "function", "name": "read", "parameters": schema, "strict": false}]}),
+        ),
+        (
+            "/v1/messages",
+            json!({"model": "double", "max_tokens": 100, "messages": said, "tools": [{"name": "read", "input_schema": schema}]}),
+        ),
+    ]
+}
+
+fn ask(gateway: &Gateway, path: &str, body: &Value, stream: bool) -> (u16, String) {
+    let key = format!("Bearer {KEY}");
+    let headers = [("authorization", key.as_str()), ("x-flowgate-conversation", "one")];
+    let mut body = body.clone();
+    body["stream"] = json!(stream);
+    gateway.post(path, &headers, &body.to_string())
+}
+
+/// In every form, streamed or not: no byte of an answer that could not be kept or recorded, but for text of a stream that was released
+/// before, since it had been judged and the message went on.
+#[test]
+fn a_call_of_the_model_that_is_not_kept_is_not_sent() {
+    for fault in [Fault::Store, Fault::Audit] {
+        for (path, body) in chats() {
+            for stream in [false, true] {
+                let at = format!("{fault:?} {path} stream {stream}");
+                let once = Once::default();
+                let asked = Arc::clone(&once);
+                let upstream = Upstream::new(move |_| {
+                    take(&asked);
+                    let text = "A heron.".to_owned();
+                    Completion { text, ..calls(&[("read", r#"{"path": "otter"}"#)]) }
+                });
+                let text = config(&upstream.url, "chat-completions", "interactive = true") + AUDIT;
+                let home = Arc::new(Home::new(&text, POLICY));
+                let gateway = home.start();
+                let broken = Arc::clone(&home);
+                set(&once, move || fault.begin(&broken));
+                let (status, told) = ask(&gateway, path, &body, stream);
+                assert_eq!(upstream.shown().len(), 1, "{at}: {told}");
+                for secret in ["otter", "\"read\"", "tool_use", "function_call", "[DONE]", "message_stop"] {
+                    assert!(!told.contains(secret), "{at}: {secret} in {told}");
+                }
+                let has_begun = stream && status == 200;
+                assert!(has_begun || (status == 503 && !told.contains("heron")), "{at}: {status} {told}");
+                assert!(told.contains("error"), "{at}: {told}");
+                fault.end(&home);
+                let (status, told) = ask(&gateway, path, &body, stream);
+                assert!(status == 200 && told.contains("otter") && told.contains("heron"), "{at}: {told}");
+                gateway.stop();
+            }
+        }
+    }
+}
+
+/// An answer without a call is no event of the audit log, but it is kept before it is sent, unless it is text of a stream that no rule can
+/// stop.
+#[test]
+fn a_text_of_the_model_that_is_not_kept_is_not_sent() {
+    let rule = "raise \"no passwords\" if:\n    (m: Message)\n    m.role == \"assistant\"\n    \"hunter2\" in m.content\n";
+    assert!(POLICY.contains(rule));
+    let free = POLICY.replace(rule, "");
+    for (path, body) in chats() {
+        for (stream, policy, is_released) in
+            [(false, POLICY, false), (true, POLICY, false), (false, &free, false), (true, &free, true)]
+        {
+            let at = format!("{path} {stream} {is_released}");
+            let once = Once::default();
+            let asked = Arc::clone(&once);
+            let upstream = Upstream::new(move |_| {
+                take(&asked);
+                says("A heron. Or two.")
+            });
+            let text = config(&upstream.url, "chat-completions", "interactive = true");
+            let home = Arc::new(Home::new(&text, policy));
+            let gateway = home.start();
+            let broken = Arc::clone(&home);
+            set(&once, move || Fault::Store.begin(&broken));
+            let (status, told) = ask(&gateway, path, &body, stream);
+            assert_eq!(told.contains("heron"), is_released, "{at}: {told}");
+            assert!(told.contains("error") && (is_released || status == 503), "{at}: {status} {told}");
+            Fault::Store.end(&home);
+            let (status, told) = ask(&gateway, path, &body, stream);
+            assert!(status == 200 && told.contains("heron"), "{at}: {status} {told}");
+            gateway.stop();
+        }
+    }
+}
+
+/// Notes are private; what is posted is public; a server may ask the person in front of the client.
+const NOTES: &str = r#"
+lattice secrecy: public < private
+
+label message as public if:
+    (message: Message)
+    message.role in ["system", "user", "mcp"]
+label tool as public if:
+    (tool: Tool)
+label out.content as private if:
+    (out: ToolOutput) is tool:web/note
+label out.content as public if:
+    (out: ToolOutput) is tool:bank/*
+
+require private if:
+    (call: ToolCall) is tool:web/note
+require private if:
+    (call: ToolCall) is tool:web/elicitation/create
+require public else deny if:
+    (call: ToolCall) is tool:bank/post_public
+"#;
+
+fn listed(message: &Value, name: &str) -> Option<Value> {
+    match message["method"].as_str()? {
+        "initialize" => Some(json!({"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}})),
+        "tools/list" => Some(json!({"tools": [{"name": name, "inputSchema": {"type": "object"}}]})),
+        _ => None,
+    }
+}
+
+fn call() -> Value {
+    let can =
+        json!({"io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}, "progressToken": "t"});
+    json!({"jsonrpc": "2.0", "id": 50, "method": "tools/call", "params": {"name": "note", "arguments": {}, "_meta": can}})
+}
+
+/// How a server answers a call: the kind of the body, and the body.
+type Form = fn(&Value) -> (&'static str, String);
+
+fn asking() -> Value {
+    json!({"jsonrpc": "2.0", "id": "ask", "method": "elicitation/create", "params": {"message": "an otter?", "requestedSchema": {"type": "object", "properties": {}}}})
+}
+
+const FORMS: [(&str, Form); 6] = [
+    ("json", |message| {
+        let answer = json!({"jsonrpc": "2.0", "id": message["id"], "result": text("an otter")});
+        ("application/json", answer.to_string())
+    }),
+    ("stream", |message| ("text/event-stream", answer(message, &text("an otter")))),
+    ("error", |message| {
+        let answer =
+            json!({"jsonrpc": "2.0", "id": message["id"], "error": {"code": 1, "message": "an otter"}});
+        ("application/json", answer.to_string())
+    }),
+    ("progress before it", |message| {
+        let token = message.pointer("/params/_meta/progressToken");
+        let progress = json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": token, "progress": 4803}});
+        ("text/event-stream", format!("data: {progress}\n\n{}", answer(message, &text("an otter"))))
+    }),
+    ("a question before it", |message| {
+        ("text/event-stream", format!("data: {}\n\n{}", asking(), answer(message, &text("an otter"))))
+    }),
+    ("a question in it", |message| {
+        let question = json!({"method": "elicitation/create", "params": {"message": "an otter?"}});
+        let result = json!({"resultType": "input_required", "inputRequests": {"which": question}, "requestState": "s"});
+        ("text/event-stream", answer(message, &result))
+    }),
+];
+
+fn posts(one: &mut Client<'_>) -> bool {
+    one.call("bank", "post_public", &json!({})) == "posted"
+}
+
+/// The client gets the same failure for every answer that was not kept or not recorded. That a server asks is recorded; that it answers is
+/// kept.
+#[test]
+fn an_answer_of_a_server_that_is_not_kept_is_not_sent() {
+    for fault in [Fault::Store, Fault::Audit] {
+        let mut failure: Option<(u16, String)> = None;
+        for (which, form) in FORMS {
+            if fault == Fault::Audit && !which.contains("question") {
+                continue;
+            }
+            let at = format!("{fault:?} {which}");
+            let once = Once::default();
+            let asked = Arc::clone(&once);
+            let web = Server::answering(move |message| match listed(message, "note") {
+                Some(result) => ("text/event-stream", answer(message, &result)),
+                None => {
+                    take(&asked);
+                    form(message)
+                }
+            });
+            let bank = Server::answering(|message| {
+                let result = listed(message, "post_public").unwrap_or_else(|| text("posted"));
+                ("text/event-stream", answer(message, &result))
+            });
+            let home = Arc::new(home_of(NOWHERE, [&web, &bank], &format!("{PEOPLE}{AUDIT}"), NOTES));
+            let gateway = Arc::new(home.start());
+            let mut one = client(&gateway, "one");
+            one.begin("web");
+            one.begin("bank");
+            assert!(posts(&mut one), "{at}");
+            let (broken, inner): (_, Arc<Gateway>) = (Arc::clone(&home), Arc::clone(&gateway));
+            set(&once, move || {
+                if fault == Fault::Audit {
+                    // The file of contents is opened again after some were deleted.
+                    let whose = json!({"client": "agent"});
+                    let (status, said) = Person(&inner, "ann").post("/api/v1/audit/forget", &whose);
+                    assert_eq!(status, 200, "{said}");
+                }
+                fault.begin(&broken);
+            });
+            let (status, told) = one.send("web", &call(), &[]);
+            // The operator's file may be named, and differs from row to row.
+            let told = Value::from(told).to_string().replace(&home.folder().display().to_string(), "");
+            assert!(!told.contains("otter") && !told.contains("4803"), "{at}: {told}");
+            assert!(!told.contains("result") && told.contains("error"), "{at}: {told}");
+            assert!(once.lock().unwrap().is_none(), "{at}");
+            assert_eq!(*failure.get_or_insert_with(|| (status, told.clone())), (status, told), "{at}");
+            fault.end(&home);
+            // Nothing was shown. The same call is answered now, and what is shown counts.
+            assert!(posts(&mut one), "{at}");
+            let (status, told) = one.send("web", &call(), &[]);
+            assert!(
+                status == 200 && Value::from(told.clone()).to_string().contains("otter"),
+                "{at}: {told:?}"
+            );
+            assert!(!posts(&mut one), "{at}");
+        }
+    }
+}
