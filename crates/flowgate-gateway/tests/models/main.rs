@@ -25,6 +25,7 @@ mod servers_polled;
 mod servers_rounds;
 mod slow;
 mod stale;
+mod stopped;
 mod stores;
 mod tool_errors;
 mod upstream;
