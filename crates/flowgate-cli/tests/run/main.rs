@@ -273,13 +273,13 @@ fn what_cannot_be_used_is_named_with_advice() {
         &["--key-from", "NO_SUCH_KEY"],
         "--key-from: the variable NO_SUCH_KEY is not set; set it to the key of the model's server",
     );
-    check(none, &["--system", "@no-such-file"], "no-such-file: there is no such file");
+    check(none, &["--system", "@no-such-file"], "no-such-file: there is no such file; check the path");
     check(
         none,
         &["--replay", "no-such-file"],
         "no-such-file: the recorded answers cannot be used: entity not found",
     );
-    check(none, &["--trace", "no/such/folder"], "no/such/folder: there is no such file");
+    check(none, &["--trace", "no/such/folder"], "no/such/folder: there is no such file; check the path");
     let output = flowgate(&folder, &["run", "--policy", &policy, "Hi"], "");
     let which = "error: which model? name it with --model and its server with --url, such as --url http://localhost:8080/v1\n";
     assert_eq!((output.status.code(), err(&output).as_str()), (Some(2), which));
