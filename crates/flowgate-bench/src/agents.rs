@@ -167,7 +167,10 @@ fn compare(truth: &Ran, ran: &Ran, row: &mut Row) -> bool {
         }
     }
     // What was only looked up need not be looked up again; what was said must be said.
-    let is_said = |text: &str| ran.turn.replies.iter().any(|reply| reply.text.contains(text));
+    // A reply in which no address may be a link has spaces in its addresses, and says the same to a person.
+    let closed = |text: &str| text.split_whitespace().collect::<String>();
+    let is_said =
+        |text: &str| ran.turn.replies.iter().any(|reply| closed(&reply.text).contains(&closed(text)));
     let said =
         truth.turn.replies.iter().filter(|reply| reply.text != "Done.").all(|reply| is_said(&reply.text));
     said && left.iter().all(|known| !acts(&known.tool))
