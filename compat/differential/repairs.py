@@ -431,6 +431,19 @@ def none_has_no_parts(repairs, number):
     tolerant("visit_BinaryExpr", lambda node: [node.left, node.right], lambda node: False if node.op in ordered else None)
 
 
+def nothing_is_a_member(repairs, number):
+    """D53: None is in no list, and so a rule that needs a value which is missing does not fire."""
+    visit = Interpreter.visit_BinaryExpr
+
+    async def visited(self, node):
+        if node.op in ("in", "not in") and await self.visit(node.left) is None:
+            repairs.note(number)
+            raise TypeError("there is no value to look for")
+        return await visit(self, node)
+
+    repairs.put(Interpreter, "visit_BinaryExpr", visited)
+
+
 def marks_stay_with_their_match(repairs, number):
     """D24: what `find` marks for one match is reported for another, because all of them share one stack."""
     current = contextvars.ContextVar("stack", default=())
@@ -1016,6 +1029,7 @@ REPAIRS = {
     "D50": parameters_are_given_by_the_caller,
     "D51": one_block_is_its_text,
     "D52": the_nearest_match_is_marked,
+    "D53": nothing_is_a_member,
 }
 
 

@@ -59,6 +59,15 @@ interactive = true
         assert self.process.wait(20) == 0
         self.model.shutdown()
 
+    def logged(self, event):
+        """The first line of the log about such an event, which a thread of the gateway writes a moment later."""
+        for _ in range(300):
+            lines = [line for line in self.log.read_text().splitlines() if f" {event} " in line]
+            if lines:
+                return lines[0]
+            time.sleep(0.05)
+        raise AssertionError(f"there is no line of {event} in {self.log.read_text()}")
+
     def shown(self):
         return [str(body["messages"]) for body in self.model.asked]
 

@@ -108,8 +108,9 @@ def test_whom_nobody_vouches_for_is_told_nothing(start, tmp_path, told):
     trust = Trust(tmp_path, "example.org" if told == "another host" else "127.0.0.1")
     trusted = Trust(tmp_path).file if told == "another authority" else trust.file
     gateway = start("", model=trust.model(), tls="" if told == "nothing" else f'ca-file = "{trusted}"')
-    with pytest.raises(openai.APIStatusError, match="no connection that could be trusted"):
+    with pytest.raises(openai.APIStatusError, match="the log of the gateway has the reason"):
         ChatCompletions(gateway.address, KEY, PAGE, False).says("Hello!")
+    assert "no connection that could be trusted" in gateway.logged("upstream")
     assert not gateway.model.asked
 
 
@@ -128,7 +129,8 @@ def test_a_server_behind_tls(start, tmp_path, is_trusted):
         else:
             with pytest.raises(Exception) as failed:
                 says(agent, TASK)
-            assert "the server cannot be trusted" in "".join(map(str, flattened(failed.value)))
+            assert "no answer is shown" in "".join(map(str, flattened(failed.value)))
+            assert "the server cannot be trusted" in gateway.logged("upstream")
             assert not desk.did
     finally:
         desk.stop()

@@ -242,7 +242,7 @@ test("a connection that the server has forgotten is told so, and a new one goes 
   const client = await gateway.connect("bank", "one");
   await client.listTools();
   purse.transports.clear();
-  await assert.rejects(call(client, "balance"), /does not know the connection/);
+  await assert.rejects(call(client, "balance"), /no-answer/);
   const every = await gateway.connect("every", "one");
   await every.listTools();
   await call(every, "echo", { message: "taints" });
@@ -312,8 +312,11 @@ test("a conversation that is stopped while a tool runs says so at once", async (
   let stopped;
   const onprogress = () => (stopped ??= freeze(true));
   const long = { name: "trigger-long-running-operation", arguments: { duration: 1.5, steps: 3 } };
-  await assert.rejects(client.callTool(long, undefined, { onprogress, timeout: 10_000 }), /stopped by its operator/);
+  const answer = await client.callTool(long, undefined, { onprogress, timeout: 10_000 });
+  assert.ok(answer.isError);
+  assert.match(text(answer), /no answer is shown/);
   await stopped;
+  await assert.rejects(call(client, "get-sum", { a: 2, b: 3 }), /stopped by its operator/);
   await freeze(false);
   assert.match(text(await call(client, "get-sum", { a: 2, b: 3 })), /5/);
 });
@@ -322,7 +325,9 @@ test("an answer that is too large is an error, and the next one is not", async (
   const gateway = await start({ purse: await bank() });
   const client = await gateway.connect("bank", "one");
   await client.listTools();
-  await assert.rejects(call(client, "statement"), /larger than 4 MiB/);
+  const answer = await call(client, "statement");
+  assert.ok(answer.isError);
+  assert.match(text(answer), /no answer is shown/);
   assert.equal(text(await call(client, "balance")), "100");
 });
 

@@ -38,6 +38,7 @@ use crate::{Complete, Delta, Error, Listener, estimate, sse, tell};
 
 pub use authorities::{Authorities, AuthoritiesError};
 pub use budget::Budget;
+pub use client::UNTRUSTED;
 use client::{Answer, Client, Exchange};
 use retry::Failure;
 pub use retry::Retries;

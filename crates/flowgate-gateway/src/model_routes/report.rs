@@ -7,6 +7,7 @@ use axum::http::StatusCode;
 use flowgate::monitor::{Outcome, ReasonKind};
 use flowgate_guard::conversation::{Ended, Judged, Turn};
 use flowgate_lm::chat::{Completion, Request};
+use flowgate_lm::remote::UNTRUSTED;
 use flowgate_lm::{Complete, Error, Listener};
 use serde_json::Value;
 
@@ -218,6 +219,9 @@ pub(crate) fn of_error(error: &Error) -> Cause {
     }
     Cause::Upstream(match error {
         Error::Timeout => "the model's server did not answer in time",
+        Error::Unreachable(why) if why == UNTRUSTED => {
+            "no connection that could be trusted to the model's server: look at ca-file in [upstreams]"
+        }
         Error::Unreachable(_) => "the model's server cannot be reached: look at url in [upstreams]",
         Error::Busy { .. } => "the model's server is busy",
         Error::Rejected { status: 401 | 403, .. } => {

@@ -90,7 +90,7 @@ impl Store {
             let deleted = match source {
                 Some(source) => {
                     let sql = "DELETE FROM seen WHERE client = $1 AND source = $2";
-                    sqlx::query(sql).bind(client).bind(source).execute(&mut *tx).await?
+                    sqlx::query(sql).bind(client).bind(storable(source)).execute(&mut *tx).await?
                 }
                 None => {
                     let sql = "DELETE FROM seen WHERE client = $1";
@@ -140,9 +140,14 @@ pub(crate) async fn keep_seen(
     for (number, Seen { source, label, letters }) in (first..).zip(new) {
         let sql = "INSERT INTO seen (client, number, source, label, letters, kept) VALUES ($1, $2, $3, $4, $5, {now})";
         let insert = sqlx::query(store.timed(sql)).bind(client).bind(number);
-        insert.bind(source).bind(label).bind(letters).execute(&mut **tx).await?;
+        insert.bind(storable(source)).bind(label).bind(letters).execute(&mut **tx).await?;
     }
     Ok((others, next))
+}
+
+/// The name of a source as a database takes it: clients choose the names of their tools, and PostgreSQL has no NUL in texts.
+fn storable(source: &str) -> String {
+    source.replace('\0', "\u{fffd}")
 }
 
 /// Forgets the oldest texts of a source of a client, so that no more than so many letters are left.
@@ -155,7 +160,7 @@ pub(crate) async fn forget_seen(
     let sql = "DELETE FROM seen WHERE client = $1 AND source = $2 AND number IN ( \
                SELECT number FROM (SELECT number, SUM(length(letters)) OVER (ORDER BY number DESC) AS letters \
                FROM seen WHERE client = $1 AND source = $2) AS counted WHERE counted.letters > $3)";
-    sqlx::query(sql).bind(client).bind(source).bind(most).execute(&mut **tx).await?;
+    sqlx::query(sql).bind(client).bind(storable(source)).bind(most).execute(&mut **tx).await?;
     let sql = "UPDATE clients SET forgotten = forgotten + 1 WHERE client = $1";
     sqlx::query(sql).bind(client).execute(&mut **tx).await?;
     Ok(())

@@ -252,7 +252,8 @@ impl Answer {
     }
 }
 
-const UNTRUSTED: &str = "no connection that could be trusted";
+/// The words of [`Error::Unreachable`] where nobody whom we trust vouches for the server's certificate.
+pub const UNTRUSTED: &str = "no connection that could be trusted";
 
 /// What went wrong, without what was asked.
 fn failed(error: &ureq::Error) -> Failure {
