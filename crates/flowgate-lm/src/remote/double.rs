@@ -5,6 +5,9 @@ use std::net::TcpListener;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
+/// The first byte of a connection whose client speaks TLS.
+const TLS_HANDSHAKE: u8 = 22;
+
 /// What to do with one connection.
 pub(super) enum Reply {
     /// Send these bytes and close it.
@@ -48,6 +51,10 @@ pub(super) fn serve(replies: Vec<Reply>) -> (String, Receiver<(String, String)>)
             let mut buffer = [0_u8; 4096];
             let said = loop {
                 let text = String::from_utf8_lossy(&bytes).into_owned();
+                // A client that speaks TLS waits for an answer in TLS.
+                if bytes.first() == Some(&TLS_HANDSHAKE) {
+                    break (text, String::new());
+                }
                 if let Some((head, body)) = text.split_once("\r\n\r\n") {
                     let length = head.to_ascii_lowercase();
                     let length = length.split_once("content-length: ").map_or("0", |(_, rest)| rest);
