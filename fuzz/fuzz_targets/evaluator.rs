@@ -32,7 +32,8 @@ fuzz_target!(|bytes: &[u8]| {
     if runs.iter().all(|run| run.failures.is_empty()) {
         assert_eq!(found(&runs[0]), found(&runs[1]));
     }
-    let steps = [analyze_steps, analyze_steps_naively].map(|run| run(&policy, entries.clone(), &options).unwrap());
+    let steps =
+        [analyze_steps, analyze_steps_naively].map(|run| run(&policy, entries.clone(), &options).unwrap());
     for (fast, slow) in steps[0].iter().zip(&steps[1]) {
         if fast.failures.is_empty() && slow.failures.is_empty() {
             assert_eq!(found(fast), found(slow));

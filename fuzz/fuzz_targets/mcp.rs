@@ -80,7 +80,7 @@ fuzz_target!(|bytes: &[u8]| {
     while !choices.are_spent() {
         run.act(&mut choices);
     }
-    for out in run.proxy.ended() {
+    for out in run.proxy.ended(&mut run.monitor) {
         run.check(&out, None);
     }
 });

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use flowgate::monitor::{Attribution, Limits, Monitor};
 use flowgate::policy::Policy;
-use flowgate::trace::read;
 use flowgate::trace::Body;
+use flowgate::trace::read;
 use libfuzzer_sys::fuzz_target;
 
 const SESSION: &str = r#"[

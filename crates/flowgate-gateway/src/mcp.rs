@@ -40,6 +40,7 @@ pub use asking::Said;
 use listing::Listing;
 use message::{Id, error};
 pub use pins::Pins;
+pub(crate) use refusal::WAITING;
 use rounds::{Round, Sent};
 pub(crate) use server::ASKABLE;
 pub use session::Session;

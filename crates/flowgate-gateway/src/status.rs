@@ -4,6 +4,7 @@
 use flowgate_lm::sse::Event;
 use serde_json::{Map, Value, json};
 
+use crate::mcp::WAITING;
 use crate::reply::Reply;
 
 /// The header that says what the turn does.
@@ -12,8 +13,6 @@ const STATUS: &str = "x-flowgate-status";
 const QUESTION: &str = "x-flowgate-question";
 /// The field of a body, and of an event.
 const FIELD: &str = "flowgate";
-/// What the turn does: it waits for a person.
-pub(crate) const WAITING: &str = "waiting";
 
 /// A turn that waits for a person to decide a question.
 #[derive(Debug, Clone, PartialEq, Eq)]

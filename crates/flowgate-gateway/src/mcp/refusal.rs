@@ -9,7 +9,9 @@ use serde_json::{Value, json};
 
 use super::message::{Id, error, result};
 use super::{Kind, Out, Proxy, REFUSED};
-use crate::status::WAITING;
+
+/// What a call does that waits for a person, for programs.
+pub(crate) const WAITING: &str = "waiting";
 
 impl Proxy {
     /// Why a call that was judged does not run.
