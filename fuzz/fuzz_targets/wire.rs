@@ -154,6 +154,10 @@ fn carried(api: Api, mut request: Request) -> Request {
             ) if text.is_empty() && !calls.is_empty() => {
                 before.extend(calls);
             }
+            // Without a flag, an answer is no error there.
+            (Api::Messages, Message::Tool { call_id, content, is_error }, _) => {
+                messages.push(Message::Tool { call_id, content, is_error: Some(is_error == Some(true)) });
+            }
             (Api::ChatCompletions | Api::Responses, Message::Tool { call_id, content, .. }, _) => {
                 messages.push(Message::Tool { call_id, content, is_error: None });
             }

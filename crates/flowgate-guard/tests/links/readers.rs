@@ -106,7 +106,7 @@ fn html(text: &str) -> (Vec<String>, String) {
 }
 
 static SCHEME: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r"(?i)[a-z][a-z0-9+.-]+:[/\\]{1,2}[^\s]+|[a-z][a-z0-9+.-]+:[^\s:]*[/\\]{2}[^\s]*")
+    Regex::new(r"(?i)[a-z][a-z0-9+.-]+:[/\\]{1,2}[^\s]+|[a-z][a-z0-9+.-]+:[^\s:]*[/\\]{2}[^\s]+")
         .expect("a pattern")
 });
 static KNOWN: LazyLock<Regex> = LazyLock::new(|| {
