@@ -63,7 +63,8 @@ fn markdown(text: &str, permitted: &BTreeSet<String>) -> (Vec<String>, String) {
                 problems.push(format!("Markdown has the element {html}"))
             }
             Event::Text(text) | Event::Code(text) => rendered.push_str(&text),
-            // A formula or a footnote's number is an element of its own: no reader of texts looks across it.
+            // What is raised or lowered, a formula and a footnote's number stand apart: no reader of texts looks across their edges.
+            Event::Start(Tag::Superscript | Tag::Subscript) => rendered.push('\n'),
             Event::InlineMath(_) | Event::DisplayMath(_) | Event::FootnoteReference(_) => rendered.push('\n'),
             Event::SoftBreak | Event::HardBreak | Event::End(_) => rendered.push('\n'),
             _ => {}
