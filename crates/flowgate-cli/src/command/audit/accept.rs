@@ -8,7 +8,7 @@ use crate::command::serve;
 use crate::input::InputError;
 use crate::output::Output;
 
-/// Who accepts it, as the log says it: whoever can read its key.
+/// The person whom the log names as accepting the loss: an operator who can read its key.
 const WHO: &str = "who has the key";
 
 /// Runs the command; returns the exit code.
