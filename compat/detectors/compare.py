@@ -27,7 +27,7 @@ from spacy.language import Language
 # It asks the network for a list of domains and goes on with its own.
 logging.getLogger("tldextract").setLevel(logging.CRITICAL)
 
-CORPUS = pathlib.Path(__file__).parents[2] / "crates/flowgate/tests/detect"
+CORPUS = pathlib.Path(__file__).parents[2] / "crates/flowgate-detect/tests/corpus"
 
 
 def rows(name):

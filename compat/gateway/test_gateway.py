@@ -36,6 +36,7 @@ models = ["double"]
 key-from = "AGENT_KEY"
 upstream = "double"
 interactive = true
+user-messages = "trust-unmarked-even-if-pasted"
 {more if "policy = " in more else f'policy = "{POLICY}"' + chr(10) + more}
 """
         )

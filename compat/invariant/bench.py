@@ -129,7 +129,7 @@ def time_ours(workload):
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(workload, file)
         file.flush()
-        command = ["cargo", "run", "--release", "--quiet", "--locked", "-p", "flowgate", "--example", "speed", "--", file.name]
+        command = ["cargo", "run", "--profile", "dist", "--quiet", "--locked", "-p", "flowgate", "--example", "speed", "--", file.name]
         output = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
     lines = [json.loads(line) for line in output.splitlines()]
     return {(line["what"], line["workload"], line["messages"]): (line["us"], line["found"]) for line in lines}

@@ -35,7 +35,7 @@ models = ["double"]
 key-from = "AGENT_KEY"
 upstream = "double"
 policy = "policy.flow"
-interactive = true
+user-messages = "trust-unmarked-even-if-pasted"
 ${client}
 ${more}`;
   fs.writeFileSync(path.join(folder, "gateway.toml"), config);

@@ -1,4 +1,4 @@
-//! Who answers the predicates that a policy declares `extern`: the option `--predicate`.
+//! The option `--predicate`: the services and modules that answer `extern` predicates of policies.
 
 #[cfg(feature = "gateway")]
 use flowgate_gateway::ask::{Asker, Source};
@@ -8,24 +8,25 @@ use flowgate::predicates::Predicates;
 
 use crate::input::InputError;
 
-/// Who answers predicates.
+/// The services and modules that answer predicates.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct Answering {
-    /// Who answers a predicate that the policy declares `extern`: a service that is asked with POST, or the function of that
-    /// name in a WebAssembly module. May be given several times.
+    /// The service or module that answers a predicate which the policy declares `extern`: a URL that receives POST requests, or a
+    /// WebAssembly module with a function of that name. May be given several times.
     #[cfg(feature = "gateway")]
     #[arg(long = "predicate", value_name = "NAME=URL|NAME=FILE.wasm")]
     sources: Vec<Source>,
 }
 
 impl Answering {
-    /// Loads what is needed to ask.
+    /// Loads the services and modules.
     #[cfg(feature = "gateway")]
     pub(crate) fn asker(&self) -> Result<Asker, InputError> {
         Asker::load(&self.sources).map_err(|error| InputError(format!("--predicate: {error}")))
     }
 
-    /// The predicates of a policy. Each question has its own time: whoever is at the other end may wait.
+    /// Returns the predicates of a policy. Each request has its own time limit; there is none for all requests
+    /// together.
     pub(crate) fn predicates(&self, policy: &Policy, name: &str) -> Result<Predicates, InputError> {
         #[cfg(feature = "gateway")]
         let asker = self.asker()?;
@@ -36,7 +37,7 @@ impl Answering {
         let (answered, predicates) = (Vec::<&str>::new(), Predicates::new());
         if let Some(missing) = policy.externs().find(|declared| !answered.contains(declared)) {
             return Err(InputError(format!(
-                "{name}: nobody answers `{missing}`; add --predicate {missing}=URL, or {missing}=FILE.wasm"
+                "{name}: no service answers the predicate `{missing}`; add --predicate {missing}=URL or --predicate {missing}=FILE.wasm"
             )));
         }
         if let Some(unknown) =

@@ -28,205 +28,210 @@ pub(crate) use run::RunArgs;
 #[cfg(feature = "gateway")]
 pub(crate) use serve::ServeArgs;
 
-/// An information-flow firewall for LLM agents: labels what an agent sees, and judges what it does.
+/// An information-flow firewall for LLM agents: it labels what an agent reads and judges what the agent does.
 #[derive(Debug, Parser)]
 #[command(name = "flowgate", version, about, long_about = None, after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// What to do.
+    /// The command to run.
     #[command(subcommand)]
     pub(crate) command: Command,
     /// When to use colours.
     #[arg(long, global = true, value_enum, default_value_t = Color::Auto)]
     pub(crate) color: Color,
+    /// When to show progress and the time left, on the standard error.
+    #[arg(long, global = true, value_enum, default_value_t = When::Auto, value_name = "WHEN")]
+    pub(crate) progress: When,
 }
 
 const AFTER_HELP: &str = "\
 Start here:
   flowgate demo                              see an injected payment stopped, step by step
   flowgate check policy.flow trace.json      judge every call of a recorded run
-  flowgate explain policy.flow trace.json    why, and what would change the verdict
+  flowgate explain policy.flow trace.json    why, and which change of the policy would permit it
   flowgate run --policy policy.flow ...      chat with a guarded agent (see `flowgate run --help`)
 
-  flowgate man check | man -l -              the manual page of a command
+  flowgate man check | man -l -              show the manual page of a command
 
 Exit codes (each command's help says more):
-  0  nothing to object to
-  1  a call needs confirmation or is denied, or a rule found something
-  2  the command line, a policy or a trace cannot be used";
+  0    success; nothing was found
+  1    a call needs confirmation or is denied, a rule matched, or a measurement failed
+  2    the command line, a policy or another file cannot be used
+  130  interrupted by Ctrl-C; the results so far are printed";
 
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Judge every call of recorded runs, and list what rules find.
+    /// Judge every call of recorded runs and list the matches of rules.
     ///
-    /// A trace is OpenAI or Anthropic messages as JSON, an MCP log, or JSON lines of any of them; gzip is read as
-    /// well, and `-` is the standard input. Without a trace, only the policy is checked.
+    /// A trace is a list of OpenAI or Anthropic messages as JSON, an MCP log, or JSON lines of either, compressed with gzip or not;
+    /// `-` is the standard input. Without a trace, only the policy is checked.
     #[command(after_help = help::CHECK)]
     Check {
-        /// The policy.
+        /// The policy file.
         policy: PathBuf,
-        /// The traces.
+        /// The trace files.
         traces: Vec<PathBuf>,
-        /// How to tell what a call depends on.
+        /// The influence method: how to determine what a call depends on (see `flowgate methods`).
         #[arg(long, default_value = "everything", value_parser = method)]
         influence: String,
-        /// How to print the result.
+        /// The format of the result.
         #[arg(long, value_enum, default_value_t = Format::Text)]
         format: Format,
-        /// Show the text of offending regions.
+        /// Show the text of the regions that a verdict objects to.
         #[arg(long)]
         content: bool,
-        /// Leave permitted calls out of the text.
+        /// Do not list permitted calls (text format only).
         #[arg(long)]
         objections: bool,
-        /// Exit with 1 where there is a warning, of the policy or of what it names and the traces do not have.
+        /// Exit with 1 if there is a warning about the policy, or about names in it that do not occur in the traces.
         #[arg(long)]
         deny_warnings: bool,
         #[command(flatten)]
         answering: Answering,
     },
-    /// Judge whole corpora of runs in parallel, and print a table.
+    /// Judge corpora of runs in parallel and print a table.
     ///
-    /// A run that names its `suite` is judged by the policy whose file is called like the suite; runs of other suites
-    /// are left out and counted. Runs without a suite are judged by the only policy. `NAME=FILE` gives a policy another
-    /// name, and the name `*` stands for every suite.
+    /// A run with a `suite` is judged by the policy whose file name is the name of the suite; runs of other suites are skipped and
+    /// counted. A run without a suite is judged by the only policy. `NAME=FILE` gives a policy another name, and the name `*`
+    /// stands for every suite.
     #[command(after_help = help::REPLAY)]
     Replay {
-        /// A policy, as FILE or NAME=FILE; may be given several times.
+        /// A policy, as FILE or NAME=FILE. May be given several times.
         #[arg(long = "policy", required = true, value_name = "[NAME=]FILE")]
         policies: Vec<String>,
-        /// How to tell what a call depends on; may be given several times, or `all`.
+        /// The influence method: how to determine what a call depends on. May be given several times, or as `all`.
         #[arg(long, default_value = "everything", value_parser = method_or_all)]
         influence: Vec<String>,
-        /// How to print the result.
+        /// The format of the result.
         #[arg(long, value_enum, default_value_t = TableFormat::Text)]
         format: TableFormat,
-        /// List every injected call that is permitted without a question, and why.
+        /// List every injected call that is permitted without a question, with the reason.
         #[arg(long)]
         list_permitted: bool,
         /// List the questions of runs without attack.
         #[arg(long)]
         list_questions: bool,
-        /// How many runs to judge at the same time; as many as there are processors by default.
+        /// The number of runs to judge at the same time [default: the number of processors].
         #[arg(long)]
         jobs: Option<usize>,
-        /// Exit with 1 where there is a warning, of a policy or of what it names and the runs do not have.
+        /// Exit with 1 if there is a warning about a policy, or about names in it that do not occur in the runs.
         #[arg(long)]
         deny_warnings: bool,
-        /// The corpora.
+        /// The files of runs.
         #[arg(required = true)]
         corpora: Vec<PathBuf>,
     },
-    /// List what the rules of a policy find in recorded runs, with the places: no call is judged, and labels gate nothing.
+    /// List the matches of a policy's rules in recorded runs, with their positions. No call is judged, and labels are not enforced.
     ///
-    /// This is how the policies of Invariant's analyzer are run. A place is an address in the list of messages, in
+    /// This command runs policies of Invariant's analyzer. A position is a path into the list of messages with a range of
     /// characters: `messages.1.content:5-10`.
     #[command(after_help = help::ANALYZE)]
     Analyze {
-        /// The policy.
+        /// The policy file.
         policy: PathBuf,
-        /// The traces.
+        /// The trace files.
         #[arg(required = true)]
         traces: Vec<PathBuf>,
-        /// A parameter of the policy, `input.NAME`; the value is JSON, or else text. May be given several times.
+        /// A parameter of the policy, `input.NAME`. The value is read as JSON if it is JSON, otherwise as text. May be given several times.
         #[arg(long = "param", value_name = "NAME=VALUE", value_parser = parameter)]
         parameters: Vec<(String, serde_json::Value)>,
         #[command(flatten)]
         answering: Answering,
-        /// Read the policy as invariant-ai 0.3.5 did.
+        /// Read the policy as invariant-ai 0.3.5 does.
         #[arg(long)]
         compat: bool,
-        /// How to print the result.
+        /// The format of the result.
         #[arg(long, value_enum, default_value_t = AnalyzeFormat::Text)]
         format: AnalyzeFormat,
     },
-    /// Show why each call got its verdict, and the smallest change of the policy that would permit it.
+    /// Show the reasons for each verdict and the smallest change of the policy that would permit the call.
     #[command(after_help = help::EXPLAIN)]
     Explain {
-        /// The policy.
+        /// The policy file.
         policy: PathBuf,
-        /// The trace.
+        /// The trace file.
         trace: PathBuf,
-        /// Only the call with this id.
+        /// Explain only the call with this id.
         #[arg(long)]
         call: Option<String>,
-        /// How to tell what a call depends on.
+        /// The influence method: how to determine what a call depends on (see `flowgate methods`).
         #[arg(long, default_value = "everything", value_parser = method)]
         influence: String,
-        /// Show the text of regions.
+        /// Show the text of the regions.
         #[arg(long)]
         content: bool,
         #[command(flatten)]
         answering: Answering,
     },
-    /// Make a measurement again.
+    /// Repeat a measurement of the guard, or of detectors.
     #[command(after_help = help::BENCH)]
     Bench {
-        /// What to measure.
+        /// The measurement.
         #[command(subcommand)]
         bench: Bench,
     },
-    /// Walk through an injected payment: labels, what the model may see, the call, its requirement, the verdict.
+    /// Show step by step how an injected payment is stopped: labels, the model's view, the call, its requirement and the verdict.
     #[command(after_help = help::DEMO)]
     Demo,
-    /// Talk to a model whose tools come from MCP servers: what it sees and does is guarded by a policy.
+    /// Chat with a model that uses the tools of MCP servers, guarded by a policy.
     ///
-    /// The model is shown what the policy lets flow into the strictest tool on offer; the rest gives way to placeholders, and it
-    /// may look, which taints what it does next, or pass hidden text on without reading it. Each call is judged before it runs;
-    /// where the policy asks, you are asked.
+    /// The model sees the text that may flow into the strictest tool on offer; placeholders replace the rest. The model can look at
+    /// hidden text, which taints its next steps, or pass it on without reading it. Each call is judged before it runs; if the policy
+    /// requires confirmation, you are asked at the terminal.
     #[cfg(feature = "run")]
     #[command(after_help = run::RUN_HELP)]
     Run(Box<RunArgs>),
-    /// Stand between an MCP client and a server: what they say to each other passes the guard.
+    /// Guard one MCP server: a proxy between the server and its client.
     ///
-    /// In the client's configuration, put `flowgate` in place of the server's command, and the command behind `--`. Calls are judged as if
-    /// all that this client was shown had influenced them; answers are labelled; tools that change are hidden.
+    /// In the client's configuration, replace the server's command by `flowgate mcp`, followed by `--` and the command. Each call is
+    /// judged as if everything that the client has received had influenced it; answers are labelled; tools whose descriptions change
+    /// are hidden.
     #[cfg(all(feature = "gateway", feature = "run"))]
     #[command(after_help = mcp::MCP_HELP)]
     Mcp(McpArgs),
-    /// Judge the calls of Claude Code, as a hook that it runs before a tool runs, and after.
+    /// Judge the tool calls of Claude Code, as a hook that runs before and after each tool.
     ///
-    /// It reads what Claude Code says on the standard input, puts the whole transcript under the policy, and judges the call as if all of it
-    /// had influenced it. It answers with a decision, or with nothing where the policy has no objection. Whatever goes wrong is
-    /// answered with a no.
+    /// The command reads the event from the standard input, labels the whole transcript by the policy, and judges the call as if the whole
+    /// transcript had influenced it. It prints a decision, or nothing if the policy has no objection. On any failure the decision is
+    /// `deny`.
     #[cfg(feature = "run")]
     #[command(after_help = hook::HOOK_HELP)]
     Hook(HookArgs),
-    /// Serve over HTTP: model routes that guard agents of others, and the policy API.
+    /// Run the gateway: model routes that guard existing agents, and the policy API, over HTTP.
     ///
-    /// With --config, agents change the base address of their model's client, and nothing else. The policy API is
-    /// that of Invariant's policy service: clients send a trace and a policy, and are told what its rules find. Ctrl-C lets
-    /// the requests that have begun end, and takes no more.
+    /// With --config, an agent only changes the base address of its model client. The policy API is that of Invariant's policy service:
+    /// a client sends a trace and a policy and receives the matches of its rules. On Ctrl-C the gateway accepts no more
+    /// requests and finishes those that have begun.
     #[cfg(feature = "gateway")]
     #[command(after_help = serve::SERVE_HELP)]
     Serve(ServeArgs),
-    /// Read the log that the gateway keeps of what was judged and decided, and check that nobody changed it.
+    /// Read and verify the audit log, in which the gateway records verdicts and decisions.
     #[cfg(feature = "gateway")]
     #[command(after_help = help::AUDIT)]
     Audit {
-        /// What to do with it.
+        /// The operation.
         #[command(subcommand)]
         audit: Audit,
     },
-    /// List the influence methods, and what each guarantees.
+    /// List the influence methods and what each guarantees.
     #[command(after_help = help::METHODS)]
     Methods,
     /// List the functions that policies can call.
     #[command(after_help = help::FUNCTIONS)]
     Functions,
-    /// Print the script that completes commands in a shell.
+    /// Print a script that completes flowgate's commands and options in a shell.
     #[command(after_help = help::COMPLETIONS)]
     Completions {
         /// The shell.
         shell: clap_complete::Shell,
     },
-    /// Print the manual page of a command, or write those of all.
+    /// Print the manual page of a command, or write the pages of all commands.
     #[command(after_help = help::MAN)]
     Man {
-        /// The command; without it, the page of flowgate itself.
+        /// The command [default: flowgate itself].
         #[arg(value_name = "COMMAND", conflicts_with = "out")]
         command: Vec<String>,
-        /// Write the pages of all commands into this folder, which is made if it is not there.
+        /// Write the pages of all commands to this folder; it is created if necessary.
         #[arg(long, value_name = "FOLDER")]
         out: Option<PathBuf>,
     },
@@ -245,102 +250,120 @@ fn parameter(text: &str) -> Result<(String, serde_json::Value), String> {
 /// How `analyze` prints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum AnalyzeFormat {
-    /// For people.
+    /// Text for people.
     Text,
-    /// One document.
+    /// One JSON document.
     Json,
 }
 
 /// The measurements.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Bench {
-    /// Hold detectors and a flow rule against the same attack in many disguises.
+    /// Compare detectors with a flow rule on one attack in many disguises.
     ///
-    /// Customers write feedback, and some of it tells the agent that summarizes it to put a link into its message, with what
-    /// other customers wrote behind it. The messenger fetches the link to draw a preview, and the data is gone.
+    /// Customers write feedback, and an agent summarizes it in a message. An attacker's feedback tells the agent to add a link that
+    /// contains the feedback of other customers. The messenger fetches the link to show a preview, which leaks the data.
     ///
-    /// The attack and the rule against it are those of "AI Agents with Formal Security Guarantees", sections 2 and 4.2; its
-    /// Table 1 holds one detector against a few rows.
+    /// The attack and the rule come from "AI Agents with Formal Security Guarantees", sections 2 and 4.2; Table 1 there tests one
+    /// detector on a few rows.
     #[command(after_help = DETECTORS_HELP)]
     Detectors {
-        /// Another policy than the one that is built in; the tools are `gsheets_read` and `send_slack_message`.
+        /// A policy that replaces the built-in one; the tools are `gsheets_read` and `send_slack_message`.
         #[arg(long, value_name = "FILE")]
         policy: Option<PathBuf>,
-        /// How to print the result.
+        /// The format of the result.
         #[arg(long, value_enum, default_value_t = TableFormat::Text)]
         format: TableFormat,
-        /// Show what the rows say, and what was found in them.
+        /// Show the text of the rows and what the detectors found in it.
         #[arg(long)]
         content: bool,
     },
-    /// Run an agent that obeys every instruction it sees over tasks in which strangers have written instructions.
+    /// Compare the guarding methods on tasks with injected instructions and an agent that obeys all of them.
     ///
-    /// The model is a test double: it does a task's next step as soon as a method lets it, and obeys whoever it reads. So
-    /// the table tells what each method prevents, asks about and costs, not how clever a model is. Every figure is
-    /// computed as it runs.
+    /// The model is a test double: it does the next step of a task as soon as the method allows it, and it obeys every instruction that it
+    /// reads. The table therefore shows what each method prevents, asks and costs, independent of a model's abilities. Every
+    /// figure is computed during the run.
+    #[cfg(feature = "bench")]
     #[command(after_help = AGENTS_HELP)]
     Agents,
 }
 
+#[cfg(feature = "bench")]
 const AGENTS_HELP: &str = "\
 Examples:
-  flowgate bench agents
+  flowgate bench agents                        all methods, one row each
+  flowgate bench agents --progress always      with a line of progress for each tenth, also in a pipe
 
 Exit codes:
-  0  it was measured
-  2  the command line cannot be used
+  0    the measurement is complete
+  2    the command line cannot be used
+  130  interrupted by Ctrl-C; methods whose runs are complete have a row
 
 How to read the table:
-  foreign     acting calls that the task does not have
-  altered     acting calls of the task with another value where it matters
-  payload     calls of the task that pass strangers' text on as text
-  idle        calls that only look something up, and that the task does not have
-  questions   what a person was asked; they allow exactly what the task has
-  done        tasks that were done all the same
-  bits        what the choice of labels, and questions, could tell of hidden text";
+  foreign     acting calls that are not part of the task
+  altered     acting calls of the task with a changed argument other than payload
+  payload     calls of the task that pass on text of a stranger as payload
+  idle        read-only calls that are not part of the task
+  questions   questions to a person, who allows exactly the calls of the task
+  done        completed tasks
+  bits        upper bound of the information about hidden text in labels and questions";
 
 const DETECTORS_HELP: &str = "\
 How to read the table:
   injection, moderation    a score from 0 to 1 for the row alone
-  hidden, pii, secrets     how many were found in the row alone
-  link                     how many links there look made to carry data
-  !                        flagged: a score of 0.5 or more, or something found
-  injected message         the rule's verdict when the agent obeys: the mildest
+  hidden, pii, secrets     the number of findings in the row alone
+  link                     the number of links that look like data exfiltration
+  !                        flagged: a score of 0.5 or more, or a finding
+  injected message         the rule's verdict if the agent obeys: the mildest
                            over all ways to switch previews on
-                           (true, left out, \"true\", 1)
-  honest message           its verdict on the plain summary, previews off
+                           (true, missing, \"true\", 1)
+  honest message           the rule's verdict on the summary without a link
+                           and without a preview
 
-What to make of it:
-  A detector of attacks should flag every attack and no honest row. That is what
-  `injection`, `hidden` and `link` are for; `moderation`, `pii` and `secrets`
-  look for other things, and may be right about an honest row.
+How to interpret it:
+  A detector of attacks should flag every attack and no honest row. `injection`,
+  `hidden` and `link` detect attacks; `moderation`, `pii` and `secrets` detect
+  other properties, which an honest row can have.
 
-  The detectors know phrases and forms; a trained one errs on other rows. The
-  rows were written to show how easily that happens, so the figures are no rates
-  for feedback at large.
+  The detectors match phrases and patterns; a trained detector fails on other
+  rows. The rows were written to make detectors fail, so the figures are not error
+  rates for ordinary feedback.
 
-  The rule asks what was read before, not what it said, so no wording gets past
-  it. It stops honest previews as well, and does nothing about a link that
-  somebody clicks: the lines below the table count both.
+  The rule depends on what was read before, not on its wording, so no disguise
+  evades it. It also denies previews of honest messages, and it does not
+  prevent a person from clicking a link: the lines below the table count both.
 
-  The agent is no model: a row says what its attack demands, and it does that.
+  The agent is a test double: each row states what its attack demands, and the
+  agent does that.
 
 Examples:
-  flowgate bench detectors --content           what the rows say, with invisible
-                                               characters written out
-  flowgate bench detectors --policy mine.flow  the same runs, a rule of yours
+  flowgate bench detectors --content           with the text of the rows; invisible
+                                               characters are escaped
+  flowgate bench detectors --policy mine.flow  the same runs with another rule
 
 Exit codes:
-  0  the rule stopped every injected message, and let every honest one pass
-  1  it did not
-  2  the command line or the policy cannot be used";
+  0    the rule denied every injected message and permitted every honest one
+  1    the rule failed on at least one message
+  2    the command line or the policy cannot be used
+  130  interrupted by Ctrl-C; the rows so far are printed";
 
 /// When to use colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Color {
-    /// If the output is a terminal.
+    /// If the output is a terminal and NO_COLOR is not set.
     Auto,
     /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// When to show progress.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum When {
+    /// If the standard error is a terminal and the command takes longer than a second.
+    Auto,
+    /// Always; elsewhere than on a terminal, a line for each tenth of the work.
     Always,
     /// Never.
     Never,
@@ -349,11 +372,11 @@ pub(crate) enum Color {
 /// How `check` prints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// For people.
+    /// Text for people.
     Text,
     /// One JSON document.
     Json,
-    /// One JSON object a line: calls and findings.
+    /// One JSON object per line, for each call and each match.
     Jsonl,
     /// SARIF 2.1.0, for code scanning.
     Sarif,
@@ -364,7 +387,7 @@ pub(crate) enum Format {
 pub(crate) enum TableFormat {
     /// A table.
     Text,
-    /// One JSON object a line: for each suite and method, or for each row and for all of them.
+    /// One JSON object per line: for each suite and method, or for each row and one for the total.
     Json,
 }
 
@@ -386,7 +409,8 @@ mod tests {
 
     use super::*;
 
-    /// Every command, a new one as well, teaches: what it does, how it is called, what its exit codes mean, and what each option is.
+    /// Every command documents what it does, how it is called, what its exit codes mean, and what each option is; new
+    /// commands are covered as well.
     #[test]
     fn every_command_says_what_it_does_and_how_it_ends() {
         let mut root = Args::command();
@@ -402,14 +426,64 @@ mod tests {
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             let teaches = help.contains(&name) || help.contains("\"flowgate\"");
             assert!(teaches, "`{name} --help` shows no example of it:\n{help}");
-            let codes = help.split_once("Exit codes").map(|(_, codes)| codes).unwrap_or_default();
-            let says = |code: &str| codes.lines().any(|line| line.trim_start().starts_with(code));
-            assert!(says("0  ") && says("2  "), "`{name} --help` does not say what 0 and 2 mean:\n{help}");
+            let codes: Vec<&str> = exit_codes(&help).into_iter().map(|(code, _)| code).collect();
+            let known = ["0", "1", "2", "130"];
+            let ordered: Vec<&str> = known.into_iter().filter(|code| codes.contains(code)).collect();
+            assert!(
+                codes.contains(&"0") && codes.contains(&"2"),
+                "`{name} --help` does not say what 0 and 2 mean"
+            );
+            assert_eq!(codes, ordered, "`{name} --help` has other exit codes than docs/commands.md");
             for argument in command.get_arguments() {
                 let said = argument.get_help().map(ToString::to_string).unwrap_or_default();
                 assert!(said.len() > 5, "`{name} --help` does not say what {} is", argument.get_id());
             }
         }
         assert!(count >= 12, "{count} commands");
+    }
+
+    /// Returns the exit codes that a help text explains, with the explanations.
+    fn exit_codes(help: &str) -> Vec<(&str, &str)> {
+        let (_, codes) = help.split_once("Exit codes").unwrap_or_default();
+        let lines = codes.lines().skip(1).take_while(|line| !line.is_empty());
+        lines
+            .filter_map(|line| line.trim_start().split_once("  "))
+            .map(|(code, text)| (code, text.trim()))
+            .collect()
+    }
+
+    /// The table of the documentation matches the help of each command.
+    #[test]
+    #[cfg(all(feature = "gateway", feature = "run"))]
+    fn the_documentation_has_the_exit_codes_of_every_command() {
+        let mut root = Args::command();
+        root.build();
+        let mut open = vec![(String::new(), &root)];
+        let mut rows = Vec::new();
+        while let Some((name, command)) = open.pop() {
+            let below = command.get_subcommands().filter(|command| command.get_name() != "help");
+            open.extend(below.map(|below| (format!("{name} {}", below.get_name()), below)));
+            if name.is_empty() || command.has_subcommands() {
+                continue;
+            }
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let codes = exit_codes(&help);
+            let cell =
+                |code: &str| codes.iter().find(|(known, _)| *known == code).map_or("", |(_, text)| text);
+            let cells = ["0", "1", "2", "130"].map(cell).join(" | ");
+            rows.push(format!("| `{}` | {cells} |\n", name.trim_start()));
+        }
+        rows.sort();
+        let table = rows.concat();
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/commands.md");
+        let page = std::fs::read_to_string(path).unwrap();
+        let (before, rest) = page.split_once("|---|---|---|---|---|\n").unwrap();
+        let (written, after) = rest.split_once("\n\n").unwrap();
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            let written = format!("{before}|---|---|---|---|---|\n{table}\n{after}");
+            std::fs::write(path, written).unwrap();
+            return;
+        }
+        assert_eq!(format!("{written}\n"), table, "UPDATE_GOLDEN=1 cargo test writes the table anew");
     }
 }

@@ -1,17 +1,15 @@
-//! Files: policies, traces and corpora, compressed or not, with bounded memory.
+//! Input files: policies, traces and corpora, compressed or not, read with bounded memory.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, stdin};
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use flate2::bufread::MultiGzDecoder;
 use flowgate::trace::read::{self, Line, Run};
 
-use crate::progress::Counted;
+use crate::progress::Progress;
 
-/// The longest line of a corpus, in bytes: longer ones are refused with their number.
+/// The longest line of a corpus, in bytes; a longer one is rejected with its number.
 pub(crate) const MAX_LINE: u64 = 64 << 20;
 /// The largest file that is read as a whole, in bytes.
 const MAX_FILE: u64 = 64 << 20;
@@ -26,25 +24,32 @@ impl std::fmt::Display for InputError {
     }
 }
 
-/// Opens a file for reading, `-` being the standard input; gzip is recognised, of several members as well.
+/// Opens a file for reading; `-` is the standard input. Gzip is recognised, also with several members.
 pub(crate) fn open(path: &Path) -> Result<Box<dyn BufRead>, InputError> {
-    open_counted(path, &Arc::default())
+    unpacked(path, source(path)?)
 }
 
-fn open_counted(path: &Path, read: &Arc<AtomicU64>) -> Result<Box<dyn BufRead>, InputError> {
-    let mut reader: Box<dyn BufRead> = if path == Path::new("-") {
-        Box::new(BufReader::new(stdin()))
-    } else {
-        let file = File::open(path)
-            .map_err(|error| InputError(format!("{}: {}", path.display(), reason(&error))))?;
-        Box::new(BufReader::with_capacity(1 << 16, Counted { file, read: Arc::clone(read) }))
-    };
+/// Opens a file like [`open`], and counts its bytes. The reader ends at Ctrl-C.
+pub(crate) fn open_counted(path: &Path, progress: &Progress) -> Result<Box<dyn BufRead>, InputError> {
+    unpacked(path, Box::new(progress.counted(source(path)?)))
+}
+
+fn source(path: &Path) -> Result<Box<dyn Read>, InputError> {
+    if path == Path::new("-") {
+        return Ok(Box::new(stdin()));
+    }
+    let file = File::open(path);
+    Ok(Box::new(file.map_err(|error| InputError(format!("{}: {}", path.display(), reason(&error))))?))
+}
+
+fn unpacked(path: &Path, from: Box<dyn Read>) -> Result<Box<dyn BufRead>, InputError> {
+    let mut reader = BufReader::with_capacity(1 << 16, from);
     let magic =
         reader.fill_buf().map_err(|error| InputError(format!("{}: {}", path.display(), reason(&error))))?;
     if magic.starts_with(&[0x1f, 0x8b]) {
         return Ok(Box::new(BufReader::with_capacity(1 << 16, MultiGzDecoder::new(reader))));
     }
-    Ok(reader)
+    Ok(Box::new(reader))
 }
 
 pub(crate) fn reason(error: &std::io::Error) -> String {
@@ -78,19 +83,18 @@ fn text(bytes: Vec<u8>, file: &str, first_line: usize) -> Result<String, String>
 /// One run of a corpus, or why it cannot be read.
 pub(crate) type Item = Result<(usize, Run), InputError>;
 
-/// Hands the runs of a file to `each`, one at a time, with the line they begin on; stops when it says so.
+/// Passes the runs of a file to `each`, one at a time, with the number of their first line, until `each` returns
+/// false or Ctrl-C is pressed.
 ///
-/// JSON lines are read line by line. A file whose lines are single messages, and a JSON document over several
-/// lines, is one run.
-///
-/// `read` counts the bytes of the file.
+/// JSON lines are read line by line. A file whose lines are single messages, and a JSON document over several lines,
+/// is one run.
 pub(crate) fn runs(
     path: &Path,
-    read: &Arc<AtomicU64>,
+    progress: &Progress,
     each: &mut dyn FnMut(Item) -> bool,
 ) -> Result<(), InputError> {
     let name = path.display().to_string();
-    let mut reader = open_counted(path, read)?;
+    let mut reader = open_counted(path, progress)?;
     let mut part = Run::default();
     let mut nothing_read = true;
     let mut number = 0;
@@ -98,6 +102,9 @@ pub(crate) fn runs(
         number += 1;
         let mut bytes = Vec::new();
         let read = (&mut reader).take(MAX_LINE + 1).read_until(b'\n', &mut bytes);
+        if progress.is_interrupted() {
+            return Ok(());
+        }
         let read = read.map_err(|error| InputError(format!("{name}: line {number}: {}", reason(&error))))?;
         if read == 0 {
             break;
@@ -128,9 +135,12 @@ pub(crate) fn runs(
                 }
             }
             Ok(Line::Part(entries)) => part.append(entries),
-            // The first line of a document that is printed over several lines is no JSON by itself.
+            // The first line of a document that is printed over several lines is not valid JSON by itself.
             Err(error) if is_first && error.problem.contains("EOF while parsing") => {
                 let run = document(&name, line, &mut reader, number);
+                if progress.is_interrupted() {
+                    return Ok(());
+                }
                 each(run.map(|run| (number, run)));
                 return Ok(());
             }

@@ -7,11 +7,12 @@ mod input;
 #[cfg(feature = "run")]
 mod mcp;
 mod output;
+#[cfg(feature = "run")]
+mod private;
 mod progress;
 mod report;
 #[cfg(feature = "run")]
 mod stores;
-#[cfg(any(feature = "gateway", feature = "run"))]
 mod visible;
 mod warnings;
 
@@ -22,14 +23,15 @@ use clap::Parser;
 use args::Args;
 use output::Output;
 
-/// A request of a long chat is thousands of small texts, which threads hand to each other.
+/// A request with a long chat consists of thousands of small strings, which are allocated and freed on different
+/// threads.
 #[cfg(feature = "jemalloc")]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let mut output = Output::standard(args.color);
+    let mut output = Output::standard(args.color, args.progress);
     match command::run(args.command, &mut output) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {

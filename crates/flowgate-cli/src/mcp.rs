@@ -1,7 +1,7 @@
-//! MCP servers: the only module that knows of `rmcp` and of asynchronous code.
+//! MCP servers: the only module that uses `rmcp` and asynchronous code.
 //!
-//! A runtime lives on a thread of its own; everybody else calls and waits. What servers say is text of others: it is handed on,
-//! and nothing here believes it.
+//! The runtime has a thread of its own; all other code calls it and waits. The output of servers is untrusted and is
+//! only passed on.
 
 mod config;
 mod connection;
@@ -23,24 +23,24 @@ use connection::{CallError, Connection};
 pub(crate) use runtime::Runtime;
 use runtime::Unfinished;
 
-/// How long a server may take to start and to name its tools.
+/// The time limit for a server to start and to list its tools.
 const START: Duration = Duration::from_secs(60);
-/// How long servers may take to end: `rmcp` closes their input, asks, and kills, with three seconds between.
+/// The time limit for servers to end: `rmcp` closes their input, sends a signal, and kills them, three seconds apart.
 const END: Duration = Duration::from_secs(8);
 
-/// What a call of a tool may take.
+/// The limits of a tool call.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
-    /// How long until it is given up.
+    /// The time until it is abandoned.
     pub(crate) time: Duration,
     /// The largest answer, in bytes.
     pub(crate) answer: usize,
 }
 
-/// Asks whether to stop as soon as possible.
+/// Returns whether to stop as soon as possible.
 pub(crate) type Cancelled<'a> = dyn Fn() -> bool + Send + Sync + 'a;
 
-/// Hears what a person should know of a server.
+/// Receives notes about a server for the user.
 pub(crate) type Remark<'a> = dyn Fn(&str) + Send + Sync + 'a;
 
 /// A server that was started at least once.
@@ -51,13 +51,13 @@ pub(crate) struct Server {
     connection: Mutex<Option<Connection>>,
 }
 
-/// Servers, and the tools of each.
+/// Servers with their tools.
 pub(crate) type Started = Vec<(Arc<Server>, Vec<Offered>)>;
 
-/// Starts servers, all at the same time, and asks them for their tools.
+/// Starts all servers at the same time and lists their tools.
 ///
 /// # Errors
-/// For each server that cannot be used, why, and what to do.
+/// One message for each server that cannot be used, with advice.
 pub(crate) fn start(
     specs: Vec<Spec>,
     limits: Limits,
@@ -77,10 +77,8 @@ pub(crate) fn start(
                 let listing = runtime.begin(connection.tools());
                 match listing.wait(START, cancelled) {
                     Ok(Ok(tools)) => Ok((connection, tools)),
-                    Ok(Err(why)) => {
-                        Err(format!("does not say what tools it has: {}", visible::short(&why, 200)))
-                    }
-                    Err(why) => Err(format!("does not say what tools it has: {}", late(why, START))),
+                    Ok(Err(why)) => Err(format!("does not list its tools: {}", visible::short(&why, 200))),
+                    Err(why) => Err(format!("does not list its tools: {}", late(why, START))),
                 }
             }
             Ok(Err(why)) => Err(why),
@@ -102,12 +100,12 @@ pub(crate) fn start(
     Err(errors)
 }
 
-/// Ends servers, all at the same time.
+/// Ends all servers at the same time.
 pub(crate) fn end(servers: &[Arc<Server>], runtime: &Runtime) {
     let held = servers.iter().filter_map(|server| server.held().take());
     let ending: Vec<_> = held.map(|connection| runtime.begin(connection.close(END))).collect();
     for task in ending {
-        // Whoever does not end by then ends when its input does.
+        // A server that is late ends when its input is closed.
         let _ = task.wait(END, &|| false);
     }
 }
@@ -116,7 +114,7 @@ fn late(why: Unfinished, limit: Duration) -> String {
     match why {
         Unfinished::Late => format!("no answer within {} s", limit.as_secs()),
         Unfinished::Cancelled => "it was stopped".to_owned(),
-        Unfinished::Gone => "the connection broke down".to_owned(),
+        Unfinished::Gone => "the connection was lost".to_owned(),
     }
 }
 
@@ -142,7 +140,7 @@ impl Described {
 }
 
 impl Server {
-    /// What policies call it.
+    /// Returns its name in policies.
     pub(crate) fn name(&self) -> &str {
         &self.spec.name
     }
@@ -159,7 +157,7 @@ impl Server {
         remark: &Remark<'_>,
     ) -> ToolAnswer {
         if cancelled() {
-            return ToolAnswer::error("the user has stopped the turn; the call did not run");
+            return ToolAnswer::error("the user stopped the turn; the call did not run");
         }
         let name = &self.spec.name;
         let (tool, arguments) = (call.call().tool.name.to_string(), call.call().arguments.clone());
@@ -170,12 +168,10 @@ impl Server {
             Ok(answer) => answer,
             Err(CallError::Ended { words }) => {
                 *self.held() = None;
-                let words = words.map(|words| format!("; its last words: {words}")).unwrap_or_default();
-                remark(&format!(
-                    "the server `{name}` has ended, and is started again by its next call{words}"
-                ));
+                let words = words.map(|words| format!("; its last output: {words}")).unwrap_or_default();
+                remark(&format!("the server `{name}` ended; its next call starts it again{words}"));
                 ToolAnswer::error(
-                    "the server has ended; the call may have run, and the next one starts it again",
+                    "the server ended; the call may have run; the next call starts the server again",
                 )
             }
             Err(CallError::NotStarted(why)) => {
@@ -183,7 +179,7 @@ impl Server {
                     "the server `{name}` cannot be started again: {why}; {}",
                     self.spec.advice()
                 ));
-                ToolAnswer::error("the server has ended and cannot be started again; the call did not run")
+                ToolAnswer::error("the server ended and cannot be started again; the call did not run")
             }
             Err(CallError::Told(text)) => ToolAnswer::error(text),
         }
@@ -198,9 +194,9 @@ impl Server {
         let seconds = self.limits.time.as_secs();
         let unfinished = |why| {
             CallError::Told(match why {
-                Unfinished::Late => format!("the tool gave no answer within {seconds} s; it may have run"),
-                Unfinished::Cancelled => "the user has stopped the turn; the call may have run".to_owned(),
-                Unfinished::Gone => "the tool gave no answer; it may have run".to_owned(),
+                Unfinished::Late => format!("the tool did not answer within {seconds} s; it may have run"),
+                Unfinished::Cancelled => "the user stopped the turn; the call may have run".to_owned(),
+                Unfinished::Gone => "the tool did not answer; it may have run".to_owned(),
             })
         };
         let is_open = self.held().as_ref().is_some_and(|connection| !connection.is_closed());

@@ -1,39 +1,46 @@
-//! What is printed, and where: results on the standard output, everything else on the standard error.
+//! Output: results go to the standard output, everything else to the standard error.
 
 use std::io::{IsTerminal, Write, stderr, stdout};
 use std::path::Path;
 
 use flowgate::policy::{Diagnostic, Dialect, Policy, Severity};
 
-use crate::args::Color;
+use crate::args::{Color, When};
 use crate::input::{InputError, policy_source};
+use crate::visible;
 
-/// Where results and remarks go.
+/// The destinations of results and remarks.
 pub(crate) struct Output {
     out: Box<dyn Write>,
     err: Box<dyn Write>,
     color: bool,
     err_color: bool,
+    progress: When,
 }
 
 impl Output {
-    /// The standard streams.
-    pub(crate) fn standard(color: Color) -> Self {
+    /// Creates an output on the standard streams.
+    pub(crate) fn standard(color: Color, progress: When) -> Self {
         let wanted = |is_terminal: bool| match color {
             Color::Always => true,
             Color::Never => false,
             Color::Auto => is_terminal && std::env::var_os("NO_COLOR").is_none(),
         };
         let (color, err_color) = (wanted(stdout().is_terminal()), wanted(stderr().is_terminal()));
-        Self { out: Box::new(stdout()), err: Box::new(stderr()), color, err_color }
+        Self { out: Box::new(stdout()), err: Box::new(stderr()), color, err_color, progress }
     }
 
-    /// Prints one line of the result. That nobody reads it any more is no error.
+    /// Returns when to show the progress of a command.
+    pub(crate) fn progress(&self) -> When {
+        self.progress
+    }
+
+    /// Prints one line of the result, [escaped](visible::printed). A closed pipe is not an error.
     pub(crate) fn line(&mut self, line: &str) {
-        let _ = writeln!(self.out, "{line}");
+        let _ = writeln!(self.out, "{}", visible::printed(line, self.color));
     }
 
-    /// Prints text as it is.
+    /// Prints bytes without a line break.
     pub(crate) fn raw(&mut self, bytes: &[u8]) {
         let _ = self.out.write_all(bytes);
     }
@@ -41,28 +48,28 @@ impl Output {
     /// Prints an error.
     pub(crate) fn error(&mut self, message: &str) {
         let word = paint(self.err_color, "1;31", "error");
-        let _ = writeln!(self.err, "{word}: {message}");
+        let _ = writeln!(self.err, "{word}: {}", visible::printed(message, self.err_color));
     }
 
     /// Prints a warning.
     pub(crate) fn warning(&mut self, message: &str) {
         let word = paint(self.err_color, "1;33", "warning");
-        let _ = writeln!(self.err, "{word}: {message}");
+        let _ = writeln!(self.err, "{word}: {}", visible::printed(message, self.err_color));
     }
 
     /// Prints a remark.
     pub(crate) fn note(&mut self, message: &str) {
         let word = paint(self.err_color, "1;36", "note");
-        let _ = writeln!(self.err, "{word}: {message}");
+        let _ = writeln!(self.err, "{word}: {}", visible::printed(message, self.err_color));
     }
 
-    /// Whether the standard error has colours.
+    /// Returns whether the standard error has colours.
     #[cfg(feature = "run")]
     pub(crate) fn err_color(&self) -> bool {
         self.err_color
     }
 
-    /// `text` in a colour of the terminal, if there are colours.
+    /// Returns `text` in a colour of the terminal, if there are colours.
     pub(crate) fn paint(&self, code: &str, text: &str) -> String {
         paint(self.color, code, text)
     }
@@ -117,21 +124,28 @@ impl Output {
     }
 }
 
-/// A number of things: `1 call`, `2 calls`, `0 calls`.
-pub(crate) fn plural(count: usize, word: &str) -> String {
-    if count == 1 { format!("1 {word}") } else { format!("{count} {word}s") }
+/// Formats a number of things: `1 call`, `2 calls`, `0 calls`, `2 matches`, `2 replies`.
+pub(crate) fn plural(count: impl std::fmt::Display, word: &str) -> String {
+    let count = count.to_string();
+    let ends = |ends: &[&str]| ends.iter().any(|end| word.ends_with(end));
+    match word.strip_suffix('y').filter(|_| !ends(&["ay", "ey", "oy", "uy"])) {
+        _ if count == "1" => format!("1 {word}"),
+        Some(stem) => format!("{count} {stem}ies"),
+        None if ends(&["s", "x", "ch", "sh"]) => format!("{count} {word}es"),
+        None => format!("{count} {word}s"),
+    }
 }
 
 fn paint(color: bool, code: &str, text: &str) -> String {
     if color { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
 }
 
-/// Reads a policy, and draws what is wrong with it.
+/// Reads a policy and prints its diagnostics.
 pub(crate) fn load_policy(path: &Path, output: &mut Output) -> Result<Policy, InputError> {
     load_policy_as(path, Dialect::Flowgate, output)
 }
 
-/// Reads a policy in a dialect, and prints what is wrong or odd about it.
+/// Reads a policy in a dialect and prints its errors, warnings and notes.
 pub(crate) fn load_policy_as(
     path: &Path,
     dialect: Dialect,
@@ -144,12 +158,12 @@ pub(crate) fn load_policy_as(
             output.diagnostics(&name, &source, policy.warnings());
             if policy.is_rules_only() {
                 output.note(&format!(
-                    "{name} declares no lattice, so labels gate nothing: only its rules are enforced"
+                    "{name} declares no lattice, so no label is enforced: only its rules are"
                 ));
             }
             if policy.has_permissive_default() {
                 output.note(&format!(
-                    "{name} gives unlabelled regions a default label; without `default` they would be top"
+                    "{name} gives unlabelled regions a default label; without `default` their label would be top"
                 ));
             }
             Ok(policy)
@@ -159,5 +173,87 @@ pub(crate) fn load_policy_as(
             let errors = diagnostics.iter().filter(|d| d.severity == Severity::Error).count();
             Err(InputError(format!("{name} has {}", plural(errors, "error"))))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_of_something_is_singular() {
+        let check = |word: &str, expected: [&str; 3]| {
+            assert_eq!([0, 1, 2].map(|count| plural(count, word)), expected);
+        };
+        check("event", ["0 events", "1 event", "2 events"]);
+        check("match", ["0 matches", "1 match", "2 matches"]);
+        check("reply", ["0 replies", "1 reply", "2 replies"]);
+        check("key", ["0 keys", "1 key", "2 keys"]);
+    }
+
+    /// Every counter in a message of the command line goes through [`plural`].
+    #[test]
+    fn no_message_has_a_fixed_plural() {
+        let mut folders = vec![std::path::PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/src"))];
+        let (mut wrong, mut files) = (Vec::new(), 0);
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                    continue;
+                }
+                let source = std::fs::read_to_string(&path).unwrap();
+                let source = source.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+                files += 1;
+                for (number, line) in source.lines().enumerate() {
+                    if has_fixed_plural(line) {
+                        wrong.push(format!("{}:{}: {}", path.display(), number + 1, line.trim()));
+                    }
+                }
+            }
+        }
+        assert!(files > 30, "{files} files");
+        assert!(wrong.is_empty(), "use `plural`:\n{}", wrong.join("\n"));
+        for (line, expected) in [
+            (r#"format!("{count} lines")"#, true),
+            (r#"format!("found     {} lines", log)"#, true),
+            (r#"format!("{} line, {count} of them")"#, false),
+            (r#"/// `{count} lines`"#, false),
+            (r#"format!("{limit} bytes")"#, false),
+        ] {
+            assert_eq!(has_fixed_plural(line), expected, "{line}");
+        }
+    }
+
+    /// Words that end in `s` and count nothing: verbs, limits that are never one, and sums.
+    const NO_PLURALS: [&str; 15] = [
+        "bytes",
+        "carries",
+        "continues",
+        "declares",
+        "does",
+        "fills",
+        "gives",
+        "goes",
+        "needs",
+        "runs",
+        "seconds",
+        "starts",
+        "tokens",
+        "transcripts",
+        "wants",
+    ];
+
+    /// Returns whether a format string has a placeholder before a plural.
+    fn has_fixed_plural(line: &str) -> bool {
+        if line.trim_start().starts_with("//") || !line.contains('"') {
+            return false;
+        }
+        let behind = line.split('}').skip(1).filter_map(|after| after.strip_prefix(' '));
+        let mut words = behind.filter_map(|after| after.split(|c: char| !c.is_alphabetic()).next());
+        words.any(|word| {
+            word.len() > 3 && word.ends_with('s') && !word.ends_with("ss") && !NO_PLURALS.contains(&word)
+        })
     }
 }

@@ -1,91 +1,366 @@
-//! How far a command is, on the standard error if that is a terminal, once it takes longer than a second.
+//! The progress of a command and the time left: on the standard error if that is a terminal, once the command takes
+//! longer than a second, or wherever the standard error leads if the user requests it.
 
-use std::fs::File;
-use std::io::{IsTerminal as _, Read, Result, stderr};
+mod interrupt;
+mod line;
+
+use std::io::{IsTerminal as _, Read, Result, Write, stderr};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use crate::args::When;
+use crate::output::{Output, plural};
 
-/// What takes less is done before anybody wonders.
+pub(crate) use interrupt::INTERRUPTED;
+#[cfg(feature = "run")]
+pub(crate) use line::elapsed;
+
+/// A command that takes less time shows no progress.
 const BRIEF: Duration = Duration::from_secs(1);
+/// The time between two updates of the line on a terminal.
+const UPDATE: Duration = Duration::from_millis(100);
+/// Clears the line that the cursor is on.
+pub(crate) const CLEAR: &str = "\r\u{1b}[K";
 
-/// How much of some files has been read, and how long the rest will take.
-pub(crate) struct Progress {
-    bar: ProgressBar,
-    begun: Instant,
-    is_drawn: AtomicBool,
-    runs: AtomicU64,
-    read: Arc<AtomicU64>,
-    is_wanted: bool,
+/// The progress of a command. The line on the terminal is cleared when this is dropped.
+pub(crate) struct Progress(Arc<Shared>);
+
+struct Shared {
+    work: Work,
+    /// The units of work, if they are known beforehand.
+    total: Option<u64>,
+    done: AtomicU64,
+    /// The number of items found in files.
+    items: AtomicU64,
+    show: Show,
+    /// Returns the time since the command began.
+    clock: Box<dyn Fn() -> Duration + Send + Sync>,
+    drawn: Mutex<Drawn>,
+    is_interrupted: AtomicBool,
+}
+
+/// The unit of a command's work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// The bytes of files; the word names the items in them, such as `run`, or is empty if they are not counted.
+    Files(&'static str),
+    /// Steps, whose number is known; the word names them, in the singular.
+    Steps(&'static str),
+}
+
+/// Where progress is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Show {
+    Nowhere,
+    /// On one line of a terminal, which is overwritten.
+    Terminal,
+    /// On a line of its own for each tenth of the work.
+    Lines,
+}
+
+struct Drawn {
+    out: Box<dyn Write + Send>,
+    /// When the line on the terminal was updated.
+    at: Option<Duration>,
+    /// The tenth of the work that the last line reported.
+    tenth: u64,
 }
 
 impl Progress {
-    /// Over these files; `is_wanted` says whether nothing else shows how far the command is.
-    pub(crate) fn over(files: &[PathBuf], is_wanted: bool) -> Self {
-        // What comes over the standard input has no length.
+    /// Shows the progress of reading files. `is_wanted` is false if the results of the command show its progress
+    /// already.
+    pub(crate) fn over(files: &[PathBuf], item: &'static str, is_wanted: bool, output: &Output) -> Self {
+        // The standard input has no length.
         let lengths =
             files.iter().map(|file| std::fs::metadata(file).ok().filter(|m| m.is_file()).map(|m| m.len()));
-        let total: Option<u64> = lengths.sum();
-        let bar = total.map_or_else(ProgressBar::no_length, ProgressBar::new);
-        bar.set_draw_target(ProgressDrawTarget::hidden());
-        if let Ok(style) = ProgressStyle::with_template(template(total.is_some())) {
-            bar.set_style(style);
-        }
-        Self {
-            bar,
-            begun: Instant::now(),
-            is_drawn: AtomicBool::new(false),
-            runs: AtomicU64::new(0),
-            read: Arc::default(),
-            is_wanted: is_wanted && stderr().is_terminal(),
-        }
+        Self::standard(Work::Files(item), lengths.sum(), is_wanted, output.progress())
     }
 
-    /// Where the bytes that are read are counted.
-    pub(crate) fn read(&self) -> Arc<AtomicU64> {
-        Arc::clone(&self.read)
+    /// Shows the progress of a number of steps.
+    pub(crate) fn steps(total: usize, step: &'static str, output: &Output) -> Self {
+        Self::standard(Work::Steps(step), u64::try_from(total).ok(), true, output.progress())
     }
 
-    /// One more run has been judged.
+    /// Shows progress on the standard error. From now on, Ctrl-C asks the command to stop, and a second one ends the
+    /// program.
+    fn standard(work: Work, total: Option<u64>, is_wanted: bool, when: When) -> Self {
+        let show = match (when, stderr().is_terminal()) {
+            (When::Auto | When::Always, true) if is_wanted => Show::Terminal,
+            (When::Always, _) => Show::Lines,
+            _ => Show::Nowhere,
+        };
+        let begun = Instant::now();
+        let progress = Self::new(work, total, show, Box::new(stderr()), Box::new(move || begun.elapsed()));
+        interrupt::listen(Arc::clone(&progress.0));
+        progress
+    }
+
+    fn new(
+        work: Work,
+        total: Option<u64>,
+        show: Show,
+        out: Box<dyn Write + Send>,
+        clock: Box<dyn Fn() -> Duration + Send + Sync>,
+    ) -> Self {
+        Self(Arc::new(Shared {
+            work,
+            total,
+            done: AtomicU64::new(0),
+            items: AtomicU64::new(0),
+            show,
+            clock,
+            drawn: Mutex::new(Drawn { out, at: None, tenth: 0 }),
+            is_interrupted: AtomicBool::new(false),
+        }))
+    }
+
+    /// Returns progress that is not shown and does not handle Ctrl-C.
+    #[cfg(test)]
+    pub(crate) fn hidden() -> Self {
+        let clock = Box::new(|| Duration::ZERO);
+        Self::new(Work::Steps("step"), None, Show::Nowhere, Box::new(std::io::sink()), clock)
+    }
+
+    /// Counts one step, or one item of a file.
     pub(crate) fn step(&self) {
-        let runs = self.runs.fetch_add(1, Ordering::Relaxed) + 1;
-        if !self.is_wanted {
+        self.0.items.fetch_add(1, Ordering::Relaxed);
+        if matches!(self.0.work, Work::Steps(_)) {
+            self.0.done.fetch_add(1, Ordering::Relaxed);
+        }
+        self.0.update();
+    }
+
+    /// Returns a reader whose bytes are counted.
+    pub(crate) fn counted<R: Read>(&self, from: R) -> Counted<R> {
+        Counted { from, shared: Arc::clone(&self.0) }
+    }
+
+    /// Returns whether the user pressed Ctrl-C: the command ends with the results so far.
+    pub(crate) fn is_interrupted(&self) -> bool {
+        self.0.is_interrupted.load(Ordering::Relaxed)
+    }
+
+    /// Clears the line on the terminal, for other text.
+    pub(crate) fn clear(&self) {
+        let mut drawn = held(&self.0.drawn);
+        if drawn.at.take().is_some() {
+            let _ = write!(drawn.out, "{CLEAR}");
+            let _ = drawn.out.flush();
+        }
+    }
+
+    /// Clears the line. Warns that the results are incomplete, if the command was interrupted, and returns whether it
+    /// was.
+    pub(crate) fn finish(&self, output: &mut Output) -> bool {
+        self.clear();
+        if self.is_interrupted() {
+            let items = usize::try_from(self.0.items.load(Ordering::Relaxed)).unwrap_or(usize::MAX);
+            output.warning(&match self.0.work {
+                Work::Files("") => "interrupted: the rest was not read".to_owned(),
+                Work::Files(word) | Work::Steps(word) => {
+                    format!("interrupted after {}: the results are incomplete", plural(items, word))
+                }
+            });
+        }
+        self.is_interrupted()
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+impl Shared {
+    /// Counts bytes that were read.
+    fn read(&self, bytes: usize) {
+        self.done.fetch_add(u64::try_from(bytes).unwrap_or(u64::MAX), Ordering::Relaxed);
+        // Lines report finished items; on a terminal, the line shows that a long file is being read.
+        if self.show == Show::Terminal {
+            self.update();
+        }
+    }
+
+    /// Shows the progress, if an update is due.
+    fn update(&self) {
+        if self.show == Show::Nowhere {
             return;
         }
-        if self.begun.elapsed() > BRIEF && !self.is_drawn.swap(true, Ordering::Relaxed) {
-            self.bar.set_draw_target(ProgressDrawTarget::stderr());
+        let done = self.done.load(Ordering::Relaxed);
+        let now = (self.clock)();
+        let mut drawn = held(&self.drawn);
+        if self.show == Show::Terminal {
+            let is_due = drawn.at.map_or(now >= BRIEF, |at| now >= at + UPDATE);
+            if is_due {
+                drawn.at = Some(now);
+                let _ = write!(drawn.out, "{CLEAR}{}", self.text(done, now));
+                let _ = drawn.out.flush();
+            }
+            return;
         }
-        self.bar.set_position(self.read.load(Ordering::Relaxed));
-        self.bar.set_message(crate::output::plural(usize::try_from(runs).unwrap_or(usize::MAX), "run"));
+        let tenth = line::tenth(done, self.total, self.items.load(Ordering::Relaxed));
+        if tenth > drawn.tenth {
+            drawn.tenth = tenth;
+            let _ = writeln!(drawn.out, "{}", self.text(done, now));
+        }
     }
 
-    /// Takes the line away.
-    pub(crate) fn finish(&self) {
-        self.bar.finish_and_clear();
+    fn text(&self, done: u64, now: Duration) -> String {
+        let items = usize::try_from(self.items.load(Ordering::Relaxed)).unwrap_or(usize::MAX);
+        line::line(&self.work, items, done, self.total, now)
+    }
+
+    /// Records Ctrl-C; returns whether it was pressed before.
+    fn interrupt(&self) -> bool {
+        let is_second = self.is_interrupted.swap(true, Ordering::Relaxed);
+        let mut drawn = held(&self.drawn);
+        let clear = if drawn.at.take().is_some() { CLEAR } else { "" };
+        if !is_second {
+            let _ = writeln!(
+                drawn.out,
+                "{clear}interrupted: finishing what has begun; Ctrl-C again quits at once"
+            );
+        }
+        is_second
     }
 }
 
-fn template(has_length: bool) -> &'static str {
-    if has_length {
-        "{wide_bar} {msg} judged, {percent} %, {eta} left"
-    } else {
-        "{spinner} {msg} judged, {elapsed}"
-    }
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A file whose bytes are counted as they are read.
-pub(crate) struct Counted {
-    pub(crate) file: File,
-    pub(crate) read: Arc<AtomicU64>,
+/// A file or the standard input, whose bytes are counted as they are read. After Ctrl-C it ends early: a reader
+/// checks [`Progress::is_interrupted`] before it takes the end for the end of the file.
+pub(crate) struct Counted<R> {
+    from: R,
+    shared: Arc<Shared>,
 }
 
-impl Read for Counted {
+impl<R: Read> Read for Counted<R> {
     fn read(&mut self, buffer: &mut [u8]) -> Result<usize> {
-        let count = self.file.read(buffer)?;
-        self.read.fetch_add(u64::try_from(count).unwrap_or(u64::MAX), Ordering::Relaxed);
+        if self.shared.is_interrupted.load(Ordering::Relaxed) {
+            return Ok(0);
+        }
+        let count = self.from.read(buffer)?;
+        self.shared.read(count);
         Ok(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The captured output, and a clock that the test sets, in milliseconds.
+    #[derive(Clone, Default)]
+    struct Double(Arc<Mutex<Vec<u8>>>, Arc<AtomicU64>);
+
+    impl Write for Double {
+        fn write(&mut self, bytes: &[u8]) -> Result<usize> {
+            held(&self.0).extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Double {
+        fn progress(&self, work: Work, total: Option<u64>, show: Show) -> Progress {
+            let clock = Arc::clone(&self.1);
+            let now = move || Duration::from_millis(clock.load(Ordering::Relaxed));
+            Progress::new(work, total, show, Box::new(self.clone()), Box::new(now))
+        }
+
+        fn at(&self, millis: u64) {
+            self.1.store(millis, Ordering::Relaxed);
+        }
+
+        /// Returns what was drawn since the last call.
+        fn drawn(&self) -> String {
+            String::from_utf8(std::mem::take(&mut *held(&self.0))).unwrap()
+        }
+    }
+
+    #[test]
+    fn a_terminal_shows_one_line_after_a_second() {
+        let double = Double::default();
+        let progress = double.progress(Work::Steps("run"), Some(40), Show::Terminal);
+        let check = |millis: u64, expected: &str| {
+            double.at(millis);
+            progress.step();
+            assert_eq!(double.drawn(), expected, "after {millis} ms");
+        };
+        check(0, "");
+        check(999, "");
+        check(1000, "\r\u{1b}[K3 runs, 7%, 12 s left");
+        check(1099, "");
+        check(2000, "\r\u{1b}[K5 runs, 12%, 14 s left");
+        progress.clear();
+        assert_eq!(double.drawn(), "\r\u{1b}[K");
+        check(2001, "\r\u{1b}[K6 runs, 15%, 11 s left");
+        drop(progress);
+        assert_eq!(double.drawn(), "\r\u{1b}[K", "an error that follows has a line of its own");
+    }
+
+    #[test]
+    fn a_brief_command_shows_nothing() {
+        let double = Double::default();
+        let progress = double.progress(Work::Steps("run"), Some(1), Show::Terminal);
+        progress.step();
+        drop(progress);
+        assert_eq!(double.drawn(), "");
+    }
+
+    #[test]
+    fn bytes_that_are_read_move_the_line_of_a_terminal() {
+        let double = Double::default();
+        let progress = double.progress(Work::Files(""), Some(4), Show::Terminal);
+        let mut reader = progress.counted(&b"abcd"[..]);
+        double.at(3000);
+        let mut byte = [0];
+        assert_eq!(reader.read(&mut byte).unwrap(), 1);
+        assert_eq!(double.drawn(), "\r\u{1b}[K25% read, 9 s left");
+    }
+
+    #[test]
+    fn a_pipe_gets_a_line_for_each_tenth_and_only_if_that_was_asked_for() {
+        let double = Double::default();
+        let progress = double.progress(Work::Steps("run"), Some(20), Show::Lines);
+        double.at(5000);
+        (0..20).for_each(|_| progress.step());
+        let drawn = double.drawn();
+        assert_eq!(drawn.lines().count(), 10, "{drawn}");
+        assert!(
+            drawn.starts_with("2 runs, 10%, 45 s left\n") && drawn.ends_with("\n20 runs, 100%\n"),
+            "{drawn}"
+        );
+        assert!(!drawn.contains('\u{1b}') && !drawn.contains('\r'), "{drawn}");
+        let progress = double.progress(Work::Steps("run"), Some(20), Show::Nowhere);
+        (0..20).for_each(|_| progress.step());
+        drop(progress);
+        assert_eq!(double.drawn(), "");
+    }
+
+    #[test]
+    fn nothing_is_read_after_ctrl_c() {
+        let double = Double::default();
+        let progress = double.progress(Work::Files("run"), Some(4), Show::Terminal);
+        let mut reader = progress.counted(&b"abcd"[..]);
+        let mut byte = [0];
+        double.at(1000);
+        assert_eq!(reader.read(&mut byte).unwrap(), 1);
+        double.drawn();
+        assert!(!progress.0.interrupt());
+        assert_eq!(
+            double.drawn(),
+            "\r\u{1b}[Kinterrupted: finishing what has begun; Ctrl-C again quits at once\n"
+        );
+        assert_eq!(reader.read(&mut byte).unwrap(), 0);
+        assert!(progress.is_interrupted() && progress.0.interrupt(), "the second time it quits");
     }
 }

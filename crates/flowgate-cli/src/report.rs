@@ -1,4 +1,4 @@
-//! Verdicts and their reasons, for people and for programs.
+//! Verdicts and their reasons, as text and as JSON.
 
 use flowgate::monitor::{Monitor, Outcome, Reason};
 use flowgate::policy::Policy;
@@ -7,8 +7,9 @@ use flowgate_guard::replay::{JudgedCall, Replayed};
 use serde_json::{Value, json};
 
 use crate::output::Output;
+use crate::visible;
 
-/// The mark and the colour of an outcome.
+/// Returns the mark and the colour of an outcome.
 pub(crate) fn mark(outcome: Outcome, output: &Output) -> String {
     match outcome {
         Outcome::Permit => output.paint("32", "✓ permit "),
@@ -17,27 +18,29 @@ pub(crate) fn mark(outcome: Outcome, output: &Output) -> String {
     }
 }
 
-/// The statement behind a reason: file, line and first line.
+/// Returns the statement behind a reason: file, line and first line.
 pub(crate) fn statement(reason: &Reason, policy: &Policy, name: &str) -> Option<String> {
     let span = reason.statement.as_ref()?;
     Some(format!("{name}:{}  {}", policy.line(span), policy.excerpt(span)))
 }
 
-/// What kind of event a region belongs to: `user`, or the tool whose answer it is.
+/// Returns the source of a region: a role, or the tool whose answer it is.
 pub(crate) fn source(region: &Region, monitor: &Monitor) -> String {
     let Some(event) = monitor.trace().event(region.event) else { return String::new() };
     match &event.body {
-        Body::Message(message) => message.role.clone(),
-        Body::Call(call) => format!("call of {}", call.tool),
-        Body::Tool(tool) => format!("description of {}", tool.tool),
+        Body::Message(message) => visible::line(&message.role),
+        Body::Call(call) => format!("call of {}", visible::line(&call.tool.to_string())),
+        Body::Tool(tool) => format!("description of {}", visible::line(&tool.tool.to_string())),
         Body::Output(_) => {
             let call = event.call.and_then(|call| monitor.trace().event(call)).and_then(|call| call.tool());
-            call.map_or_else(|| "an answer to no call".to_owned(), |tool| format!("answer of {tool}"))
+            let answer =
+                |tool: &flowgate::trace::Tool| format!("answer of {}", visible::line(&tool.to_string()));
+            call.map_or_else(|| "an answer without a call".to_owned(), answer)
         }
     }
 }
 
-/// The text of a region, on one line and not too long.
+/// Returns the text of a region, on one line and not too long.
 pub(crate) fn content(region: &Region, monitor: &Monitor) -> Option<String> {
     let document = &monitor.trace().event(region.event)?.document;
     let node = (0..document.nodes().len()).find(|node| document.path(*node) == region.path)?;
@@ -45,12 +48,10 @@ pub(crate) fn content(region: &Region, monitor: &Monitor) -> Option<String> {
         Value::String(text) => text,
         value => value.to_string(),
     };
-    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let short: String = line.chars().take(100).collect();
-    Some(if short.len() < line.len() { format!("{short} …") } else { line })
+    Some(visible::short(&text, 100))
 }
 
-/// One reason with what stands behind it.
+/// Prints one reason with its statement and regions.
 pub(crate) fn reason(
     reason: &Reason,
     monitor: &Monitor,
@@ -59,7 +60,7 @@ pub(crate) fn reason(
     indent: &str,
     output: &mut Output,
 ) {
-    output.line(&format!("{indent}{}", reason.message));
+    output.line(&format!("{indent}{}", visible::line(&reason.message)));
     if let Some(statement) = statement(reason, monitor.policy(), name) {
         let line = output.paint("2", &format!("{indent}  │ {statement}"));
         output.line(&line);
@@ -82,8 +83,8 @@ pub(crate) fn reason(
     }
 }
 
-/// Reasons with the parts of the call that each holds for: parts that one statement refuses for the same regions
-/// are told together.
+/// Groups reasons with the parts of the call that they apply to: parts that one statement refuses because of the same
+/// regions share one reason.
 pub(crate) fn grouped(reasons: &[Reason]) -> Vec<Reason> {
     let mut groups: Vec<(Reason, Vec<String>)> = Vec::new();
     for reason in reasons {
@@ -106,7 +107,7 @@ pub(crate) fn grouped(reasons: &[Reason]) -> Vec<Reason> {
     merged.collect()
 }
 
-/// A reason as JSON.
+/// Returns a reason as JSON.
 pub(crate) fn reason_json(reason: &Reason, policy: &Policy) -> Value {
     let regions = reason.regions.iter().map(|(region, label)| {
         json!({
@@ -133,7 +134,7 @@ pub(crate) fn reason_json(reason: &Reason, policy: &Policy) -> Value {
     })
 }
 
-/// A judged call as JSON.
+/// Returns a judged call as JSON.
 pub(crate) fn call_json(call: &JudgedCall, policy: &Policy, trace: &str, line: usize) -> Value {
     let list =
         |reasons: &[Reason]| reasons.iter().map(|reason| reason_json(reason, policy)).collect::<Vec<_>>();
@@ -153,7 +154,7 @@ pub(crate) fn call_json(call: &JudgedCall, policy: &Policy, trace: &str, line: u
     })
 }
 
-/// The findings of a run as JSON.
+/// Returns the findings of a run as JSON.
 pub(crate) fn findings_json(run: &Replayed, policy: &Policy, trace: &str, line: usize) -> Vec<Value> {
     let finding = run.findings.iter().map(|finding| {
         json!({

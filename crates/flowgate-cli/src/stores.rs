@@ -1,11 +1,10 @@
-//! What stores carry, for everybody who uses them: the chat, the agents that it hands tasks to, the client of a server, and with
-//! `--stores` others of the account, at the same time or later.
+//! The labels of stores, shared by a chat, its agents and the client of a server; with `--stores`, also by other
+//! processes of the same account, at the same time or later.
 //!
-//! What a call may write is kept before it runs, and what others may have written is read before its answer is labelled: so
-//! whoever reads what somebody wrote knows what it carries.
+//! The labels that a call can write are stored before it runs, and the labels of other sessions are read before its
+//! answer is labelled. A session that reads a value therefore knows the value's label.
 
 use std::fs::File;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use flowgate::monitor::{MemoryError, Monitor};
@@ -13,14 +12,15 @@ use flowgate_guard::conversation::Conversation;
 use serde_json::Value;
 
 use crate::input::{InputError, reason};
+use crate::private;
 
-/// Who knows what stores carry.
+/// A session that knows the labels of stores.
 pub(crate) trait Remembers {
-    /// Marks what was written since the last time.
+    /// Marks the labels that were written since the last call.
     fn stamp(&mut self, stamp: &str);
-    /// What the stores carry.
+    /// Returns the labels of the stores.
     fn remember(&self) -> Value;
-    /// Joins what others wrote.
+    /// Joins the labels that other sessions wrote.
     fn recall(&mut self, record: &Value) -> Result<(), MemoryError>;
 }
 
@@ -52,29 +52,26 @@ impl Remembers for Monitor {
     }
 }
 
-/// What is known of the stores.
+/// The known labels of the stores.
 #[derive(Default)]
 pub(crate) struct Stores {
     file: Option<(PathBuf, File)>,
     kept: Option<Value>,
-    /// How often that has changed.
+    /// The number of changes.
     version: u64,
 }
 
 impl Stores {
-    /// Reads the file, if there is one yet.
+    /// Reads the file, if it exists.
     pub(crate) fn open(path: &Path) -> Result<Self, InputError> {
         let wrong = |problem: String| InputError(told(path, &problem));
-        let mut lock = path.to_owned().into_os_string();
-        lock.push(".lock");
-        let lock = File::options().create(true).append(true).open(PathBuf::from(lock));
-        let lock = lock.map_err(|error| wrong(reason(&error)))?;
+        let lock = private::lock_beside(path).map_err(|error| wrong(reason(&error)))?;
         let mut stores = Self { file: Some((path.to_owned(), lock)), ..Self::default() };
         stores.locked(Self::read).map_err(InputError)?;
         Ok(stores)
     }
 
-    /// Tells a session that begins what others wrote. Returns the version that it knows.
+    /// Gives a new session the labels that other sessions wrote. Returns the version that it knows.
     pub(crate) fn recall(&self, monitor: &mut Monitor) -> Result<u64, InputError> {
         if let Some(kept) = &self.kept {
             let place =
@@ -84,7 +81,7 @@ impl Stores {
         Ok(self.version)
     }
 
-    /// Tells a conversation what others wrote since the version that it knows.
+    /// Gives a conversation the labels that other sessions wrote since the version that it knows.
     pub(crate) fn renew(&mut self, conversation: &mut impl Remembers, known: &mut u64) -> Result<(), String> {
         self.locked(|stores| {
             stores.read()?;
@@ -92,7 +89,7 @@ impl Stores {
         })
     }
 
-    /// Keeps what the stores carry now, with what others wrote.
+    /// Stores the current labels, joined with those of other sessions.
     pub(crate) fn keep(&mut self, conversation: &mut impl Remembers, known: &mut u64) -> Result<(), String> {
         self.locked(|stores| {
             stores.read()?;
@@ -111,7 +108,7 @@ impl Stores {
         })
     }
 
-    /// Nobody else reads or writes the file meanwhile.
+    /// Runs `act` while the file is locked.
     fn locked<T>(&mut self, act: impl FnOnce(&mut Self) -> Result<T, String>) -> Result<T, String> {
         let lock = |(path, file): &(PathBuf, File)| file.lock().map_err(|error| told(path, &reason(&error)));
         self.file.as_ref().map_or(Ok(()), lock)?;
@@ -146,18 +143,9 @@ impl Stores {
         Ok(())
     }
 
-    /// Writes another file first, which takes the place of this one.
     fn write(&self, now: &Value) -> Result<(), String> {
         let Some((path, _)) = &self.file else { return Ok(()) };
-        let mut name = path.clone().into_os_string();
-        name.push(".part");
-        let part = PathBuf::from(name);
-        let written = File::create(&part).and_then(|mut file| {
-            file.write_all(format!("{now:#}\n").as_bytes())?;
-            file.sync_all()?;
-            std::fs::rename(&part, path)
-        });
-        written.map_err(|error| {
+        private::replace(path, &format!("{now:#}\n")).map_err(|error| {
             format!("what stores carry cannot be kept in {}: {}", path.display(), reason(&error))
         })
     }
@@ -218,7 +206,8 @@ require top if:
         std::fs::remove_file(&path).unwrap();
     }
 
-    /// Two chats of one account at the same time: what one keeps, the other learns before it labels an answer.
+    /// Two chats of one account at the same time: one reads the labels that the other stores before it labels an
+    /// answer.
     #[test]
     fn chats_at_the_same_time_know_of_each_other() {
         let path = path("shared");
@@ -236,7 +225,7 @@ require top if:
         one.keep(&mut first, &mut knows).unwrap();
         two.renew(&mut second, &mut also_knows).unwrap();
         second_carries(&second, &carried, true);
-        // Whoever takes the file away in between takes away what is known.
+        // If the file is removed in between, the labels are lost: that is an error.
         std::fs::remove_file(&path).unwrap();
         assert!(two.renew(&mut second, &mut also_knows).unwrap_err().contains("is not known then"));
     }
@@ -245,7 +234,7 @@ require top if:
         assert_eq!(conversation.remember()["stores"] == *stores, expected, "{}", conversation.remember());
     }
 
-    /// Without a file, agents of one chat share what they know.
+    /// Without a file, agents of one chat share the labels of stores.
     #[test]
     fn agents_of_one_chat_share_what_they_know() {
         let mut stores = Stores::default();

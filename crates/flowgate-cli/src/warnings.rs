@@ -1,5 +1,5 @@
-//! What is odd about a policy and the traces at hand, though both can be used: words of the policy that never occur there, traces
-//! without messages, roles that no client has.
+//! Warnings about a policy and traces that are both valid: names in the policy that do not occur in the traces,
+//! traces without messages, and unknown roles.
 
 use flowgate::occurrence::{Occurrences, ROLES};
 use flowgate::policy::{Diagnostic, Policy};
@@ -8,28 +8,28 @@ use serde_json::{Value, json};
 
 use crate::output::{Output, plural};
 
-/// How many warnings without a name that was perhaps meant are drawn.
+/// The number of warnings without a suggestion that are printed.
 const MAX_DRAWN: usize = 10;
 
-/// What was seen of the traces.
+/// What occurs in the traces.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Traces {
     occurrences: Occurrences,
-    /// The first trace without messages, and how many there are.
+    /// The first trace without messages, and the number of such traces.
     empty: Option<(String, usize)>,
 }
 
-/// What is odd.
+/// The warnings.
 #[derive(Debug, Default)]
 pub(crate) struct Warnings {
-    /// Places in the policy.
+    /// Warnings at positions in the policy.
     policy: Vec<Diagnostic>,
-    /// What is said of traces: a code, and one line.
+    /// Warnings about traces: a code and one line.
     traces: Vec<(&'static str, String)>,
 }
 
 impl Traces {
-    /// Takes in one run.
+    /// Adds one run.
     pub(crate) fn add(&mut self, place: &str, trace: &Trace) {
         if trace.is_empty() {
             self.add_empty(place);
@@ -37,12 +37,12 @@ impl Traces {
         self.occurrences.add(trace);
     }
 
-    /// Takes in a run or a file without messages.
+    /// Adds a run or a file without messages.
     pub(crate) fn add_empty(&mut self, place: &str) {
         self.empty.get_or_insert_with(|| (place.to_owned(), 0)).1 += 1;
     }
 
-    /// Takes in what others have seen.
+    /// Adds what occurs in other traces.
     pub(crate) fn merge(&mut self, other: Self) {
         self.occurrences.merge(other.occurrences);
         if let Some((place, count)) = other.empty {
@@ -50,11 +50,14 @@ impl Traces {
         }
     }
 
-    /// What is odd about them, and about a policy next to them.
+    /// Returns the warnings about these traces, and about a policy that judged them.
     pub(crate) fn warnings(&self, policy: &Policy) -> Warnings {
         let mut traces = Vec::new();
         if let Some((place, count)) = &self.empty {
-            let others = if *count > 1 { format!(", nor have {} more", count - 1) } else { String::new() };
+            let others = match count - 1 {
+                0 => String::new(),
+                others => format!(", and neither has {}", plural(others, "other trace")),
+            };
             traces
                 .push(("empty-trace", format!("{place} has no messages{others}: nothing was judged there")));
         }
@@ -62,7 +65,7 @@ impl Traces {
             let known = ROLES.join(", ");
             traces.push((
                 "unknown-role",
-                format!("the traces have messages of the role `{role}`; known are {known}"),
+                format!("the traces have messages of the unknown role `{role}`; known roles are {known}"),
             ));
         }
         Warnings { policy: self.occurrences.warnings(policy), traces }
@@ -70,12 +73,12 @@ impl Traces {
 }
 
 impl Warnings {
-    /// How many there are.
+    /// Returns the number of warnings.
     pub(crate) fn len(&self) -> usize {
         self.policy.len() + self.traces.len()
     }
 
-    /// Draws them on the standard error: all that may be misspelled, and some of the others.
+    /// Prints them on the standard error: all that have a suggestion, and some of the others.
     pub(crate) fn draw(&self, name: &str, policy: &Policy, output: &mut Output) {
         let is_near =
             |warning: &&Diagnostic| warning.help.as_deref().is_some_and(|help| help.starts_with("did you"));
@@ -85,8 +88,8 @@ impl Warnings {
         output.diagnostics(name, policy.source(), &drawn);
         if let Some(more) = others.len().checked_sub(MAX_DRAWN).filter(|more| *more > 0) {
             let message = format!(
-                "{name} names {} more that the traces do not have; --format json lists all",
-                plural(more, "word")
+                "{name} has {} that do not occur in the traces; --format json lists all of them",
+                plural(more, "further name")
             );
             output.warning(&message);
         }
@@ -95,7 +98,7 @@ impl Warnings {
         }
     }
 
-    /// The same for programs.
+    /// Returns the warnings as JSON.
     pub(crate) fn json(&self, name: &str, policy: &Policy) -> Vec<Value> {
         let of_policy = self.policy.iter().map(|warning| {
             json!({
@@ -115,7 +118,7 @@ impl Warnings {
         of_policy.chain(of_traces).collect()
     }
 
-    /// The same as results of SARIF.
+    /// Returns the warnings as SARIF results.
     pub(crate) fn sarif(&self, name: &str, policy: &Policy) -> Vec<Value> {
         let result = |code: &str, message: String, line: Option<usize>| {
             let region = line.map_or(Value::Null, |line| json!({"startLine": line}));

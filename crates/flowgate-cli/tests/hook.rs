@@ -165,8 +165,7 @@ fn a_call_is_judged_by_all_that_was_shown() {
 #[test]
 fn names_that_could_be_of_two_servers_are_of_none() {
     for name in ["mcp__notes__x__list", "mcp__notes", "mcp__flowgate__link", "mcp__notes___list"] {
-        let says =
-            "deny: flowgate: nothing could be judged, so the answer is no: the name of the tool can be read";
+        let says = "deny: flowgate: the event could not be judged and is therefore refused: the name of the tool does not identify";
         check(&[user("list")], name, says);
         check(&[user("list"), call("l", name), result("l", "a")], "Edit", "ask");
     }
@@ -307,7 +306,7 @@ fn what_sub_agents_saw_counts() {
     let theirs = json!({"agent_id": "helper"});
     assert!(decide(&[("agent-helper.jsonl", &clean)], theirs.clone()).starts_with("allow"));
     let missing = decide(&[], theirs);
-    assert!(missing.contains("the transcript of the sub-agent is not there"), "{missing}");
+    assert!(missing.contains("the transcript of the sub-agent is missing"), "{missing}");
 }
 
 #[test]
@@ -351,16 +350,16 @@ fn whatever_goes_wrong_is_a_no() {
         let folder = folder(text);
         let output = hook(&folder, &before(&folder, "Edit", more), options);
         let said = decision(&output);
-        assert!(said.starts_with("deny: flowgate: nothing could be judged"), "{said}");
+        assert!(said.starts_with("deny: flowgate: the event could not be judged"), "{said}");
         assert!(said.contains(expected), "{said}");
     };
     let whole = transcript(&[user("edit a")]);
     asked(&whole, json!({"transcript_path": "/nowhere.jsonl"}), &[], "/nowhere.jsonl: there is no such file");
     asked(&whole, json!({"transcript_path": null}), &[], "`transcript_path` is missing");
     asked(&whole, json!({"tool_name": 1}), &[], "`tool_name` is missing");
-    asked("{\"type\":\"user\"", json!({}), &[], "line 1: no strict JSON");
+    asked("{\"type\":\"user\"", json!({}), &[], "line 1: not strict JSON");
     asked("{\"type\":\"user\",\"type\":\"meta\"}\n", json!({}), &[], "duplicate key");
-    asked("[]\n", json!({}), &[], "line 1: no JSON object");
+    asked("[]\n", json!({}), &[], "line 1: not a JSON object");
     asked("{\"type\":\"user\"}\n", json!({}), &[], "an entry of the transcript has no message");
     asked(&whole, json!({}), &["--predicate", "known=http://127.0.0.1:9/"], "declares no `extern known`");
     let long = format!("{{\"type\":\"x\",\"y\":\"{}\"}}\n", "y".repeat(1 << 20));
@@ -371,22 +370,27 @@ fn whatever_goes_wrong_is_a_no() {
         "the transcript is longer than 1 MiB; begin a new session",
     );
 
+    let without = folder(&whole);
+    std::fs::remove_file(without.join("policy.flow")).unwrap();
+    let said = decision(&hook(&without, &before(&without, "Edit", json!({})), &[]));
+    assert!(said.contains("policy.flow: there is no such file; check the path"), "{said}");
+
     let broken = folder(&whole);
     std::fs::write(broken.join("policy.flow"), "require").unwrap();
     let said = decision(&hook(&broken, &before(&broken, "Edit", json!({})), &[]));
     assert!(
-        said.starts_with("deny: flowgate: nothing could be judged") && said.contains("1 error"),
+        said.starts_with("deny: flowgate: the event could not be judged") && said.contains("1 error"),
         "{said}"
     );
 
     // Nothing tells what is asked, so there is no answer to it but the code that stops.
     let folder = folder(&whole);
     for (text, code, says) in [
-        ("", 2, "no strict JSON"),
-        ("[]", 2, "no JSON object"),
+        ("", 2, "not strict JSON"),
+        ("[]", 2, "not a JSON object"),
         ("{\"hook_event_name\":\"PreToolUse\",\"hook_event_name\":\"Stop\"}", 2, "duplicate key"),
-        ("{}", 2, "nothing is judged on this event"),
-        ("{\"hook_event_name\":\"Stop\"}", 1, "nothing is judged on this event"),
+        ("{}", 2, "this event is not judged"),
+        ("{\"hook_event_name\":\"Stop\"}", 1, "this event is not judged"),
     ] {
         let output = hook(&folder, text, &[]);
         assert_eq!(decision(&output), format!("nothing, {code}"), "{text}");

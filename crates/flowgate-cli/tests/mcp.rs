@@ -80,7 +80,7 @@ fn a_client_that_ends_gets_the_rest() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(0), "{said}");
     assert!(answers(&output).contains(&"1 result".to_owned()), "{output:?}");
-    assert!(said.contains("dropped lines of the server that were no messages: 1"), "{said}");
+    assert!(said.contains("dropped 1 line of the server's output, which was not MCP"), "{said}");
 }
 
 /// What the server wrote before it ended is read, and whoever still waits is told.
@@ -108,7 +108,7 @@ fn a_server_that_ends_has_said_all() {
     assert_eq!(answer(), Value::Null);
     let ended = child.wait_with_output().unwrap();
     assert_eq!(ended.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&ended.stderr).contains("the server has ended"));
+    assert!(String::from_utf8_lossy(&ended.stderr).contains("the server ended"));
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn what_cannot_be_used_is_said_in_one_line() {
         &[],
         "the server's command `no-such-program` cannot be run: there is no such program; try to run it by hand",
     );
-    check(&["true"], &["--name", "flow gate"], "policies cannot name it");
+    check(&["true"], &["--name", "flow gate"], "a policy cannot name this server");
     check(&["true"], &["--pins", "no-such-file"], "run once with --accept-new");
     check(&["true"], &["--accept-new"], "--pins");
 }
@@ -218,4 +218,61 @@ fn a_call_that_fails_says_nothing_and_carries_the_label_of_its_tool() {
         }
     }
     assert_eq!(told.unwrap()["result"]["isError"], true);
+}
+
+/// A server that says where it was called, and nothing else.
+const SILENT: &str = r#"
+import json, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    if asked.get("method") == "tools/list":
+        tools = [{"name": name, "inputSchema": {"type": "object"}} for name in ("note", "size", "post")]
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": {"tools": tools}}), flush=True)
+    elif asked.get("method") == "tools/call":
+        if asked["params"]["name"] == "post":
+            content = [{"type": "text", "text": "done"}]
+            print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": {"content": content}}), flush=True)
+        else:
+            open(asked["params"]["arguments"]["mark"], "w").close()
+"#;
+
+/// A client that ends the program while a call runs has waited for it as well: its other servers know of the outcome.
+#[test]
+fn a_call_that_runs_when_the_program_is_ended_has_an_outcome() {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("mcp-ended");
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    let policy = folder.join("notes.flow");
+    std::fs::write(&policy, NOTES).unwrap();
+    for (tool, may_post) in [("note", false), ("size", true)] {
+        let (session, mark) = (folder.join(format!("{tool}.json")), folder.join(format!("{tool}.called")));
+        let begin = || {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_flowgate"));
+            command.arg("mcp").arg("--policy").arg(&policy).arg("--session").arg(&session);
+            command.args(["--name", "notes", "--", "python3", "-c", SILENT]);
+            let mut child =
+                command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+            let mut input = child.stdin.take().unwrap();
+            let mut output = BufReader::new(child.stdout.take().unwrap());
+            writeln!(input, "{}", list()).unwrap();
+            let mut line = String::new();
+            output.read_line(&mut line).unwrap();
+            (child, input, output)
+        };
+        let (mut first, mut input, _output) = begin();
+        writeln!(input, "{}", call(7, tool, &json!({"mark": mark}))).unwrap();
+        while !mark.exists() {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        assert!(Command::new("kill").arg(first.id().to_string()).status().unwrap().success());
+        first.wait().unwrap();
+        let (mut second, mut input, mut output) = begin();
+        writeln!(input, "{}", call(8, "post", &json!({}))).unwrap();
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        let posted: Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(posted["result"]["content"][0]["text"] == "done", may_post, "{tool}: {posted}");
+        drop(input);
+        second.wait().unwrap();
+    }
 }

@@ -1,7 +1,8 @@
-//! Who may ask: holders of the token, or, without a token, programs on this machine.
+//! Access control of routes without keys of their own: holders of the token, or, without a token, programs on this
+//! machine.
 //!
-//! A server without a token that listens on loopback also refuses requests for foreign host names: a web page whose
-//! name is made to point at 127.0.0.1 is not a program on this machine.
+//! A server without a token that listens on loopback also rejects requests for foreign host names. This prevents DNS
+//! rebinding: a web page whose name resolves to 127.0.0.1 is not a program on this machine.
 
 use std::fmt;
 use std::hint::black_box;
@@ -11,7 +12,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 
 use crate::reply::Reply;
 
-/// The shortest token: what is shorter can be guessed.
+/// The minimum length of a token in bytes: a shorter one can be guessed.
 const MIN_TOKEN: usize = 16;
 
 /// A secret that clients send as `Authorization: Bearer`. Not shown by `Debug`.
@@ -25,10 +26,10 @@ impl fmt::Debug for Token {
 }
 
 impl Token {
-    /// A token, without the space around it.
+    /// Creates a token, without surrounding white space.
     ///
     /// # Errors
-    /// If it is too short, or has characters that no header can carry.
+    /// If it is too short, or has characters that a header cannot carry.
     pub fn new(text: &str) -> Result<Self, AccessError> {
         let text = text.trim();
         if text.len() < MIN_TOKEN {
@@ -51,10 +52,10 @@ impl Token {
     }
 }
 
-/// Who may ask.
+/// Who may send requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Access {
-    /// Whoever has the token.
+    /// Holders of the token.
     Token(Token),
     /// Programs on this machine.
     Local,
@@ -62,14 +63,14 @@ pub enum Access {
     Anonymous,
 }
 
-/// Why a server would be open to the wrong people.
+/// Why the access control of a server would be insecure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AccessError {
     /// It would listen beyond this machine without a token.
     Open,
     /// The token can be guessed.
     ShortToken,
-    /// The token cannot be sent.
+    /// The token cannot be sent in a header.
     StrangeToken,
 }
 
@@ -93,10 +94,10 @@ impl fmt::Display for AccessError {
 impl std::error::Error for AccessError {}
 
 impl Access {
-    /// Decides who may ask a server at `address`.
+    /// Decides who may send requests to a server at `address`.
     ///
     /// # Errors
-    /// If other machines could, and nobody said that they may.
+    /// If other machines can reach it, and neither a token nor `allow_anonymous` is given.
     pub fn of(address: SocketAddr, token: Option<Token>, allow_anonymous: bool) -> Result<Self, AccessError> {
         match token {
             Some(token) => Ok(Self::Token(token)),
@@ -106,7 +107,7 @@ impl Access {
         }
     }
 
-    /// Refuses a request that may not ask.
+    /// Rejects a request that is not authorized.
     pub(crate) fn check(&self, headers: &HeaderMap) -> Result<(), Reply> {
         match self {
             Self::Anonymous => Ok(()),
@@ -134,7 +135,7 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
 
 fn is_local(headers: &HeaderMap) -> bool {
     let mut hosts = headers.get_all(header::HOST).iter();
-    // HTTP/1.0 needs no host; no browser speaks it.
+    // HTTP/1.0 needs no host, and no browser speaks it.
     let Some(host) = hosts.next() else { return true };
     let Some(host) = host.to_str().ok().filter(|_| hosts.next().is_none()) else { return false };
     let name = match host.rsplit_once(':') {

@@ -1,39 +1,45 @@
-//! Which connections are open: those whose client has shown a valid key keep their place, and the others make room.
+//! Admission of connections: those whose client has shown a valid key keep their place, and the others make room.
 //!
-//! Whoever can connect can hold a connection open without saying who they are. Such connections have a bounded share of all places.
-//! When a new connection finds none, the one that has kept the server waiting longest is closed, of the address that has most of
-//! them. A connection whose bytes the server has not looked at yet, or has waited for only a moment, is not closed: the new one waits.
+//! Anybody who can connect can hold a connection open without authenticating. Such connections have a bounded share
+//! of all places. When a new connection finds none, the one that has kept the server waiting longest is closed, of
+//! the address that has most of them. One address may have a bounded number of them: when it opens another, one of
+//! its own makes room, and the new one waits aside, where it delays no other. A connection whose bytes the server has
+//! not read yet, or has awaited for only a moment, is not closed: the new one waits.
 
 use std::collections::{BTreeMap, HashMap};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, oneshot};
 
-/// How long the server waits for a client before its connection may be closed for another one.
+/// How long a client may keep the server waiting before its connection may be closed for another one.
 const PATIENCE: Duration = Duration::from_millis(250);
-/// The part of all places that is kept for connections with a valid key: a quarter.
+/// The part of all places that is reserved for connections with a valid key: a quarter.
 const RESERVE: usize = 4;
 
 /// All open connections.
 #[derive(Debug)]
 pub(crate) struct Admission {
-    /// How many connections may be open.
+    /// The most open connections.
     most: usize,
+    /// The most connections without a valid key of one address.
+    most_of_address: usize,
     open: Mutex<Open>,
-    /// A place has become free, or somebody has shown a key.
+    /// Notified when a place becomes free or its state changes.
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Open {
     next: u64,
-    /// Connections without a valid key, by their numbers.
+    /// The connections without a valid key, by number.
     strangers: BTreeMap<u64, Stranger>,
-    /// How many connections have shown one.
+    /// The number of connections that have shown a valid key.
     known: usize,
+    /// The number of connections of each address that wait aside.
+    aside: HashMap<IpAddr, usize>,
 }
 
 #[derive(Debug)]
@@ -44,49 +50,72 @@ struct Stranger {
     close: Option<oneshot::Sender<()>>,
 }
 
-/// What is to be done before another connection has a place.
+/// The next step towards a place for another connection.
 #[derive(Debug, PartialEq, Eq)]
 enum Room {
-    /// Nothing.
+    /// There is a place.
     Free,
-    /// This connection is closed.
+    /// Close this connection.
     Close(u64),
-    /// Wait, at most until then.
+    /// Wait, at most until this time.
     Wait(Option<Instant>),
 }
 
-/// The place of an open connection, until it is dropped.
+/// The place of an open connection; released on drop.
 #[derive(Debug)]
 pub(crate) struct Place {
     admission: Arc<Admission>,
     number: u64,
-    /// Whether it is not closed for another one.
+    /// Whether the connection may not be closed for another one.
     is_kept: AtomicBool,
 }
 
 impl Admission {
-    /// Room for so many connections.
-    pub(crate) fn new(most: usize) -> Arc<Self> {
-        Arc::new(Self { most: most.max(1), open: Mutex::default(), changed: Notify::new() })
+    /// Admits `most` connections, and `most_of_address` of one address without a valid key; 0 for the latter means no
+    /// bound.
+    pub(crate) fn new(most: usize, most_of_address: usize) -> Arc<Self> {
+        let most_of_address = if most_of_address == 0 { usize::MAX } else { most_of_address };
+        Arc::new(Self { most: most.max(1), most_of_address, open: Mutex::default(), changed: Notify::new() })
+    }
+
+    /// Returns whether an address has as many connections without a valid key as it may, or others of its wait aside.
+    pub(crate) fn is_crowded(&self, peer: IpAddr) -> bool {
+        let peer = address_of(peer);
+        let open = self.open();
+        open.of(peer) >= self.most_of_address || open.aside.contains_key(&peer)
+    }
+
+    /// Returns a place to wait in until others of the address make room; nothing if too many wait already.
+    pub(crate) fn step_aside(self: &Arc<Self>, peer: IpAddr) -> Option<Aside> {
+        let peer = address_of(peer);
+        let mut open = self.open();
+        let of_peer = open.aside.get(&peer).copied().unwrap_or_default();
+        // Waiting connections take file descriptors: they are bounded like open ones.
+        if of_peer >= self.most || open.aside.values().sum::<usize>() >= self.most.saturating_mul(2) {
+            return None;
+        }
+        open.aside.insert(peer, of_peer + 1);
+        Some(Aside { admission: Arc::clone(self), peer })
     }
 
     fn open(&self) -> MutexGuard<'_, Open> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for a connection from an address. The receiver is told when the connection is to be closed for another one. `closed`
-    /// is called for each connection that this closes.
+    /// Waits for a place for a connection from an address. The receiver is notified when the connection is to be
+    /// closed for another one. Calls `closed` for each connection that is closed for this one.
     pub(crate) async fn enter(
         self: &Arc<Self>,
         peer: IpAddr,
         closed: impl Fn(),
     ) -> (Arc<Place>, oneshot::Receiver<()>) {
+        let peer = address_of(peer);
         loop {
-            // Whoever leaves between the look and the wait is noticed all the same.
+            // Registered before the check, so that a change between check and wait is not missed.
             let changed = self.changed.notified();
             let room = {
                 let mut open = self.open();
-                let room = open.room(self.most, Instant::now());
+                let room = open.room(peer, (self.most, self.most_of_address), Instant::now());
                 match room {
                     Room::Free => {
                         let (close, told) = oneshot::channel();
@@ -134,12 +163,21 @@ impl Open {
         self.next
     }
 
-    /// Whether another connection has room among `most`.
-    fn room(&self, most: usize, now: Instant) -> Room {
+    /// Returns the number of connections without a valid key of an address.
+    fn of(&self, peer: IpAddr) -> usize {
+        self.strangers.values().filter(|stranger| stranger.peer == peer).count()
+    }
+
+    /// Returns the next step towards another connection of `peer`, among `most` in all and `of_address` of one
+    /// address.
+    fn room(&self, peer: IpAddr, (most, of_address): (usize, usize), now: Instant) -> Room {
+        let is_crowded = self.of(peer) >= of_address;
         let for_strangers = most - most / RESERVE;
-        if self.count() < most && self.strangers.len() < for_strangers {
+        if !is_crowded && self.count() < most && self.strangers.len() < for_strangers {
             return Room::Free;
         }
+        // An address at its own bound closes only its own connections.
+        let may_close = |stranger: &Stranger| !is_crowded || stranger.peer == peer;
         let mut of_peer: HashMap<IpAddr, usize> = HashMap::new();
         for stranger in self.strangers.values() {
             *of_peer.entry(stranger.peer).or_default() += 1;
@@ -147,7 +185,7 @@ impl Open {
         let is_slow = |stranger: &Stranger| {
             stranger.waiting.is_some_and(|since| now.saturating_duration_since(since) >= PATIENCE)
         };
-        let slow = self.strangers.iter().filter(|(_, stranger)| is_slow(stranger));
+        let slow = self.strangers.iter().filter(|(_, stranger)| may_close(stranger) && is_slow(stranger));
         let slowest = slow.max_by_key(|(number, stranger)| {
             let waited = stranger.waiting.map(|since| now.saturating_duration_since(since));
             (of_peer.get(&stranger.peer).copied(), waited, std::cmp::Reverse(**number))
@@ -155,7 +193,8 @@ impl Open {
         match slowest {
             Some((number, _)) => Room::Close(*number),
             None => {
-                let waiting = self.strangers.values().filter_map(|stranger| stranger.waiting);
+                let others = self.strangers.values().filter(|stranger| may_close(stranger));
+                let waiting = others.filter_map(|stranger| stranger.waiting);
                 Room::Wait(waiting.min().map(|since| since + PATIENCE))
             }
         }
@@ -163,15 +202,42 @@ impl Open {
 
     fn close(&mut self, number: u64) {
         let close = self.strangers.remove(&number).and_then(|stranger| stranger.close);
-        // Whoever has gone need not be told.
+        // The receiver may be gone already.
         if let Some(close) = close {
             let _ = close.send(());
         }
     }
 }
 
+/// The place of a connection that waits aside; released on drop.
+#[derive(Debug)]
+pub(crate) struct Aside {
+    admission: Arc<Admission>,
+    peer: IpAddr,
+}
+
+impl Drop for Aside {
+    fn drop(&mut self) {
+        let mut open = self.admission.open();
+        let left = open.aside.get(&self.peer).map_or(0, |count| count.saturating_sub(1));
+        match left {
+            0 => drop(open.aside.remove(&self.peer)),
+            _ => drop(open.aside.insert(self.peer, left)),
+        }
+    }
+}
+
+/// Returns the address that is counted: for IPv6, the network of 64 bits, since one host may have all of it.
+fn address_of(peer: IpAddr) -> IpAddr {
+    match peer.to_canonical() {
+        IpAddr::V4(address) => address.into(),
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)).into(),
+    }
+}
+
 impl Place {
-    /// The client has shown a valid key, or has sent all of a request that takes none: the connection is not closed for another one.
+    /// Keeps the connection from being closed for another one: the client has shown a valid key, or has sent a
+    /// complete request that needs none.
     pub(crate) fn keep(&self) {
         let mut open = self.admission.open();
         if open.strangers.remove(&self.number).is_some() {
@@ -182,7 +248,7 @@ impl Place {
         }
     }
 
-    /// The server waits for the client.
+    /// Notes that the server waits for the client.
     pub(crate) fn waits(&self) {
         let mut open = self.admission.open();
         if let Some(stranger) = open.strangers.get_mut(&self.number)
@@ -190,7 +256,7 @@ impl Place {
         {
             stranger.waiting = Some(Instant::now());
             drop(open);
-            // From now on it can be known when the connection may be closed.
+            // From now on it is known when the connection may be closed.
             self.admission.changed.notify_waiters();
         }
     }
@@ -201,7 +267,7 @@ impl Drop for Place {
         let mut open = self.admission.open();
         match self.is_kept.load(Ordering::Relaxed) {
             true => open.known = open.known.saturating_sub(1),
-            // It may be gone, since it was closed for another one.
+            // It may be gone already, if it was closed for another one.
             false => drop(open.strangers.remove(&self.number)),
         }
         drop(open);
@@ -217,7 +283,8 @@ mod tests {
         IpAddr::from([10, 0, 0, number])
     }
 
-    /// Connections of these addresses, with the milliseconds for which the server has waited for each; no number: not at all.
+    /// Returns connections of these addresses, with the milliseconds for which the server has waited for each, if it
+    /// has.
     fn open(strangers: &[(u8, Option<u64>)], known: usize, now: Instant) -> Open {
         let mut open = Open { known, ..Open::default() };
         for (number, waited) in strangers {
@@ -232,18 +299,19 @@ mod tests {
     fn the_slowest_stranger_of_the_address_with_most_makes_room() {
         let now = Instant::now() + Duration::from_secs(3600);
         let later = |millis: u64| Room::Wait(Some(now + Duration::from_millis(millis)));
-        // Of eight places, two are for those who have shown a key.
+        // Of eight places, two are reserved for connections with a valid key.
         let check = |strangers: &[(u8, Option<u64>)], known: usize, expected: &Room| {
-            assert_eq!(open(strangers, known, now).room(8, now), *expected, "{strangers:?} {known}");
+            let room = open(strangers, known, now).room(peer(9), (8, usize::MAX), now);
+            assert_eq!(room, *expected, "{strangers:?} {known}");
         };
         check(&[], 0, &Room::Free);
         check(&[(1, Some(9000)); 5], 0, &Room::Free);
         check(&[(1, Some(9000)); 5], 2, &Room::Free);
         check(&[(1, Some(9000)); 6], 0, &Room::Close(1));
         check(&[(1, Some(9000)); 3], 5, &Room::Close(1));
-        // Whoever has shown a key is never closed.
+        // A connection with a valid key is never closed.
         check(&[], 8, &Room::Wait(None));
-        // Nobody has waited for them, or not for long.
+        // The server has not waited for them, or not for long.
         check(&[(1, None); 6], 0, &Room::Wait(None));
         check(&[(1, Some(100)), (1, Some(200)), (1, None), (1, None), (1, None), (1, None)], 0, &later(50));
         let slow = [
@@ -255,14 +323,58 @@ mod tests {
             (3, Some(9999)),
         ];
         check(&slow, 0, &Room::Close(2));
-        // Those of the greediest address are still fresh, and others are not.
+        // Those of the address with the most connections are still fresh, and others are not.
         let fresh = [(1, None), (1, None), (1, None), (1, Some(10)), (2, Some(300)), (2, Some(400))];
         check(&fresh, 0, &Room::Close(6));
     }
 
+    #[test]
+    fn whoever_has_as_many_as_they_may_makes_room_for_their_own() {
+        let now = Instant::now() + Duration::from_secs(3600);
+        let check = |strangers: &[(u8, Option<u64>)], of: u8, expected: &Room| {
+            let room = open(strangers, 0, now).room(peer(of), (64, 3), now);
+            assert_eq!(room, *expected, "{strangers:?} {of}");
+        };
+        let three = [(2, Some(9999)), (1, Some(300)), (1, Some(400)), (1, None)];
+        check(&three, 1, &Room::Close(3));
+        check(&three, 2, &Room::Free);
+        check(&[(2, Some(9999)), (1, None), (1, None), (1, None)], 1, &Room::Wait(None));
+        let later = Room::Wait(Some(now + Duration::from_millis(150)));
+        check(&[(2, Some(9999)), (1, None), (1, Some(100)), (1, Some(50))], 1, &later);
+    }
+
+    #[test]
+    fn a_network_of_ipv6_is_one_address() {
+        let check = |one: &str, other: &str, is_same: bool| {
+            let of = |text: &str| address_of(text.parse().unwrap());
+            assert_eq!(of(one) == of(other), is_same, "{one} {other}");
+        };
+        check("2001:db8:1:2::1", "2001:db8:1:2:ffff:ffff:ffff:ffff", true);
+        check("2001:db8:1:2::1", "2001:db8:1:3::1", false);
+        check("10.0.0.1", "::ffff:10.0.0.1", true);
+        check("10.0.0.1", "10.0.0.2", false);
+    }
+
+    #[tokio::test]
+    async fn whoever_waits_aside_is_counted() {
+        let admission = Admission::new(3, 2);
+        let _places = [
+            admission.enter(peer(1), || panic!("there is room")).await,
+            admission.enter(peer(1), || panic!("there is room")).await,
+        ];
+        assert!(admission.is_crowded(peer(1)) && !admission.is_crowded(peer(2)));
+        let aside: Vec<Aside> = (0..3).map(|_| admission.step_aside(peer(1)).unwrap()).collect();
+        assert!(admission.step_aside(peer(1)).is_none());
+        let other: Vec<Aside> = (0..3).map(|_| admission.step_aside(peer(2)).unwrap()).collect();
+        // The number of all waiting connections is bounded as well.
+        assert!(admission.step_aside(peer(3)).is_none());
+        drop((aside, other));
+        assert!(admission.open().aside.is_empty());
+    }
+
     #[tokio::test]
     async fn places_are_counted_whatever_becomes_of_them() {
-        let admission = Admission::new(8);
+        let admission = Admission::new(8, 0);
         let counts = || {
             let open = admission.open();
             (open.known, open.strangers.len())
@@ -281,7 +393,7 @@ mod tests {
         let (closed, told) = places.remove(0);
         admission.open().close(closed.number);
         assert!(told.await.is_ok());
-        // Too late: it is not counted as one that has a key.
+        // Too late: it is not counted as one with a valid key.
         closed.keep();
         drop(closed);
         assert_eq!(counts(), (0, 4));

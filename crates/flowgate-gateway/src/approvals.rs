@@ -1,10 +1,14 @@
-//! People decide: on calls that the policy neither permits nor forbids, and on what has to stop.
+//! Human decisions: on calls that the policy neither permits nor denies, and on freezes.
 //!
-//! A question is a row of the [store](crate::store). It outlives the gateway and the request that asked it, is decided once, for a
-//! call with exactly its arguments, and no answer is a no. The request waits a while; then its turn ends, and goes on when the
-//! agent asks again.
+//! A question is a row of the [store](crate::store). It outlives the gateway and the request that asked it, is
+//! decided once, for a call with exactly its arguments, and no answer means no. The request waits for a while; then
+//! its turn ends, and continues when the agent asks again.
 //!
-//! * `people`: who may see, decide and stop. * `known`: what can be stopped. * `routes`: how they do it. * `webhook`: how they hear of it.
+//! * `people`: who may see, decide and freeze.
+//! * `clearance`: what they may read.
+//! * `known`: what can be frozen.
+//! * `routes`: the routes for people.
+//! * `webhook`: notifications.
 
 pub(crate) mod clearance;
 pub(crate) mod known;
@@ -37,21 +41,26 @@ use people::People;
 use routes::Kind;
 use webhook::Webhook;
 
-/// The most bytes that a server may say of a tool for people to be asked about it: nobody reads more.
+/// The most bytes of a tool's description for which people are asked: nobody reads more.
 const MOST_SAID: usize = 64 << 10;
-/// How often is looked whether somebody has decided in another gateway.
+/// The interval at which the store is polled for decisions made at other gateways.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// How questions are asked.
+/// The longest time in milliseconds that the store adds to a date.
+const LONGEST: i64 = i64::MAX / 4;
+/// No name can be made for a question.
+const NO_RANDOM: StoreError = StoreError::Damaged("the system gives no random bytes");
+
+/// The settings of questions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asking {
     /// How long a request waits for an answer.
     pub wait: Duration,
-    /// How long a question stands.
+    /// The time until a question expires.
     pub stands: Duration,
-    /// How many questions of one client may be open at the same time.
+    /// The most open questions of one client.
     pub of_client: u32,
-    /// How many of one conversation: so many that no conversation takes the room of the others.
+    /// The most open questions of one conversation, so that no conversation uses up the room of the others.
     pub of_conversation: u32,
 }
 
@@ -62,7 +71,7 @@ impl Default for Asking {
     }
 }
 
-/// Whoever is asked.
+/// The service that asks people and enforces their decisions.
 #[derive(Debug)]
 pub(crate) struct Approvals {
     pub(crate) store: Arc<Store>,
@@ -70,18 +79,18 @@ pub(crate) struct Approvals {
     recorder: Recorder,
     asking: Asking,
     webhook: Option<Webhook>,
-    /// What can be stopped.
+    /// The names of what can be frozen.
     pub(crate) names: Names,
     pub(crate) log: Log,
-    /// Rings when something happened to a question here.
+    /// Notified when a question changes at this gateway.
     bell: watch::Sender<()>,
 }
 
-/// What came of a question.
+/// The outcome of a question.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Answered {
     pub(crate) decision: Decision,
-    /// The question; none if nobody was asked.
+    /// The question; none if no person was asked.
     pub(crate) asked: Option<Asked>,
 }
 
@@ -89,27 +98,27 @@ pub(crate) struct Answered {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Asked {
     pub(crate) id: String,
-    /// Stands for the call.
+    /// The digest of the call.
     pub(crate) digest: String,
     pub(crate) tool: String,
 }
 
-/// The turn in which something is asked.
+/// The turn in which a question is asked.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asker<'t> {
     pub(crate) client: &'t Client,
     pub(crate) conversation: &'t str,
-    /// How many turns of the conversation were kept before.
+    /// The number of turns of the conversation that were persisted before.
     pub(crate) turns: i64,
     pub(crate) waiting: &'t Waiting,
-    /// The client's key for the upstream, if it brings one: no record has it.
+    /// The client's key for the upstream, if it sends one; it is kept out of every record.
     pub(crate) key: Option<&'t str>,
 }
 
 impl Answered {
-    /// Nobody was asked.
+    /// No person was asked.
     const NOBODY: Self = Self { decision: Decision::Silent, asked: None };
-    /// Nobody was asked, since too many questions are open.
+    /// No person was asked, since too many questions are open.
     const UNASKED: Self = Self { decision: Decision::Unasked, asked: None };
 }
 
@@ -126,21 +135,21 @@ impl Approvals {
         Self { store, people, recorder, asking, webhook, names, log, bell: watch::Sender::new(()) }
     }
 
-    /// Asks whether a call may run, and waits a while for the answer. Where nobody may decide, the answer is no. What was allowed in
-    /// this turn already is `used`.
-    pub(crate) fn ask(&self, asker: Asker<'_>, ask: &Ask, used: &[Asked]) -> Answered {
+    /// Asks whether a call may run, and waits a while for the answer. The call does not run if no person may decide.
+    /// `used` are the approvals that this turn has used already.
+    ///
+    /// # Errors
+    /// If the question cannot be stored or recorded: nobody can see it then, and the turn has to fail.
+    pub(crate) fn ask(&self, asker: Asker<'_>, ask: &Ask, used: &[Asked]) -> Result<Answered, StoreError> {
         let Asker { client, conversation, turns, waiting, key } = asker;
         if !self.people.can_decide_for(client) {
             let sentence = "a call that a person has to allow did not run, since nobody may decide for this client: \
                             write [people.NAME] with role = \"approver\"";
             let fields = vec![("conversation", conversation.into()), ("tool", ask.tool.to_string().into())];
             self.log.write(log::Event::Remark, &client.name, fields, sentence);
-            return Answered::NOBODY;
+            return Ok(Answered::NOBODY);
         }
-        let Ok(id) = random::name() else {
-            self.report_failure(client, conversation, "the system gives no random bytes");
-            return Answered::NOBODY;
-        };
+        let id = random::name().map_err(|_| NO_RANDOM)?;
         let (shown, content) = (content(ask), stored(ask));
         let used: Vec<String> = used.iter().map(|asked| asked.id.clone()).collect();
         let new = NewQuestion {
@@ -150,42 +159,41 @@ impl Approvals {
             tenant: &client.tenant,
             digest: &ask.digest,
             content: &content.to_string(),
-            stands: i64::try_from(self.asking.stands.as_millis()).unwrap_or(i64::MAX / 4),
+            stands: millis(self.asking.stands),
             turn: turns,
             used: &used,
             most: self.most(),
         };
-        let (id, void) = match wait(self.store.ask(&new)) {
-            Ok(Posed::Known(id)) => (id, None),
-            Ok(Posed::New { id, void }) => (id, Some(void)),
-            Ok(full @ (Posed::FullConversation | Posed::FullClient)) => {
-                return self.report_full(client, conversation, ask, &full);
-            }
-            Err(error) => {
-                self.report_failure(client, conversation, &error.to_string());
-                return Answered::NOBODY;
-            }
-        };
-        let asked = Asked { id, digest: ask.digest.clone(), tool: ask.tool.to_string() };
-        if let Some(void) = void {
-            let changed = void.into_iter().map(|_| {
+        let record = |void: &[String]| {
+            let changed = void.iter().map(|_| {
                 let (tool, digest) = (ask.tool.clone(), ask.digest.clone());
                 let cause = "state that the call refers to has changed".to_owned();
                 recorder::void(client, conversation, Void { tool, digest, reasons: Vec::new(), cause })
             });
             let mut notes: Vec<Note> = changed.collect();
             notes.push(recorder::asked(client, conversation, ask, shown));
-            if let Err(error) = self.recorder.record_without(&notes, key) {
-                self.report_failure(client, conversation, &error.to_string());
-                return Answered::NOBODY;
+            self.recorder.record_without(&notes, key)
+        };
+        let (id, is_new) = match wait(self.store.ask(&new, record))? {
+            Posed::Known(id) => (id, false),
+            Posed::New(id) => (id, true),
+            full @ (Posed::FullConversation | Posed::FullClient) => {
+                self.report_full(client, conversation, ask, &full)?;
+                return Ok(Answered::UNASKED);
             }
-            self.ring();
-            if let (Some(webhook), Ok(Some(question))) = (&self.webhook, wait(self.store.question(&asked.id)))
-            {
-                webhook.tell("question.asked", &question);
-            }
+        };
+        if is_new {
+            self.announce(&id);
         }
-        self.await_answer(asked, waiting)
+        Ok(self.await_answer(Asked { id, digest: ask.digest.clone(), tool: ask.tool.to_string() }, waiting))
+    }
+
+    /// Notifies of a new question.
+    fn announce(&self, id: &str) {
+        self.ring();
+        if let (Some(webhook), Ok(Some(question))) = (&self.webhook, wait(self.store.question(id))) {
+            webhook.tell("question.asked", &question);
+        }
     }
 
     fn most(&self) -> Most {
@@ -193,8 +201,14 @@ impl Approvals {
         Most { of_conversation: i64::from(of_conversation), of_client: i64::from(of_client) }
     }
 
-    /// Nobody is asked, since too many questions are open: the log, the audit log and the agent say so.
-    fn report_full(&self, client: &Client, conversation: &str, ask: &Ask, full: &Posed) -> Answered {
+    /// Reports to the log, the audit log and the agent that no question is asked since too many are open.
+    fn report_full(
+        &self,
+        client: &Client,
+        conversation: &str,
+        ask: &Ask,
+        full: &Posed,
+    ) -> Result<(), StoreError> {
         let (what, setting, most) = match full {
             Posed::FullConversation => (
                 "open questions of one conversation",
@@ -219,25 +233,16 @@ impl Approvals {
             digest: ask.digest.clone(),
             cause: format!("too many {what}: {most}"),
         };
-        if let Err(error) = self.recorder.record(&[event.into()]) {
-            self.report_failure(client, conversation, &error.to_string());
-        }
-        Answered::UNASKED
+        self.recorder.record(&[event.into()])
     }
 
-    fn report_failure(&self, client: &Client, conversation: &str, why: &str) {
-        let fields = vec![("conversation", conversation.into())];
-        let sentence = format!("a question could not be asked, and its call does not run: {why}");
-        self.log.write(log::Event::Failure, &client.name, fields, &sentence);
-    }
-
-    /// Asks whether a tool may be on offer that a server has described so. Nobody waits for the answer: who allows it approves of the tool for all
-    /// conversations of the tenant.
+    /// Asks whether a tool with this description may be offered. Does not wait for the answer: a yes approves the
+    /// tool for all conversations of the tenant.
     pub(crate) fn propose(&self, client: &Client, offer: &Offer, said: &Value) -> Result<(), StoreError> {
         if !self.people.can_decide_for(client) || said.to_string().len() > MOST_SAID {
             return Ok(());
         }
-        let id = random::name().map_err(|_| StoreError::Damaged("the system gives no random bytes"))?;
+        let id = random::name().map_err(|_| NO_RANDOM)?;
         let tool = format!("{}/{}", offer.server, offer.tool);
         let reason =
             "the server offers a tool that is new or was changed; a yes approves of it as it stands here";
@@ -252,41 +257,36 @@ impl Approvals {
             tenant: &client.tenant,
             digest: &offer.digest,
             content: &content.to_string(),
-            stands: i64::try_from(self.asking.stands.as_millis()).unwrap_or(i64::MAX / 4),
+            stands: millis(self.asking.stands),
             turn: OFFERED,
             used: &[],
             most: self.most(),
         };
-        let posed = wait(self.store.ask(&new))?;
-        if matches!(posed, Posed::FullConversation | Posed::FullClient) {
-            self.log.limit(&Limit {
+        let event = Event::Asked {
+            conversation: place.clone(),
+            client: client.name.clone(),
+            tenant: client.tenant.clone(),
+            tool,
+            digest: offer.digest.clone(),
+            reasons: vec![reason.to_owned()],
+        };
+        let record = |_: &[String]| self.recorder.record(&[Note::new(event, content)]);
+        match wait(self.store.ask(&new, record))? {
+            Posed::Known(_) => {}
+            Posed::New(id) => self.announce(&id),
+            Posed::FullConversation | Posed::FullClient => self.log.limit(&Limit {
                 what: "tools of one server that people are asked about",
                 effect: "the tool stays hidden until other questions are decided",
                 setting: "none: decide the questions that are open",
                 most: u64::try_from(MOST_OFFERED).unwrap_or(0),
                 client: &client.name,
                 conversation: Some(&place),
-            });
-        }
-        if let Posed::New { id, .. } = posed {
-            let event = Event::Asked {
-                conversation: place.clone(),
-                client: client.name.clone(),
-                tenant: client.tenant.clone(),
-                tool,
-                digest: offer.digest.clone(),
-                reasons: vec![reason.to_owned()],
-            };
-            self.recorder.record(&[Note::new(event, content)])?;
-            self.ring();
-            if let (Some(webhook), Some(question)) = (&self.webhook, wait(self.store.question(&id))?) {
-                webhook.tell("question.asked", &question);
-            }
+            }),
         }
         Ok(())
     }
 
-    /// The answer to what a conversation asked about the call with this digest, waited for a while.
+    /// Returns the answer to what a conversation asked about the call with this digest; waits for it for a while.
     pub(crate) fn answer_to(&self, asker: Asker<'_>, digest: &str) -> Result<Answered, StoreError> {
         let Asker { client, conversation, turns, waiting, .. } = asker;
         let found = wait(self.store.question_of((&client.name, conversation), digest, turns))?;
@@ -302,7 +302,7 @@ impl Approvals {
         let decision = loop {
             let state = wait(self.store.question(&asked.id)).ok().flatten().map(|question| question.state);
             match state {
-                // An answer that nobody would hear is kept for who asks again.
+                // The client has disconnected: the answer is kept for its next request.
                 Some(State::Open | State::Allowed) if waiting.has_gone() => break Decision::Later,
                 Some(State::Allowed) => break Decision::Allow,
                 Some(State::Denied) => break Decision::Refuse,
@@ -317,7 +317,7 @@ impl Approvals {
         Answered { decision, asked: Some(asked) }
     }
 
-    /// Refuses what somebody has stopped.
+    /// Rejects requests of a frozen client or conversation.
     pub(crate) fn check_frozen(&self, client: &Client, conversation: &str) -> Result<(), Failure> {
         let full = format!("{}/{conversation}", client.name);
         let is_stopped = |freeze: &Freeze| {
@@ -333,7 +333,8 @@ impl Approvals {
         }
     }
 
-    /// The lines of a client's policy whose consent is withdrawn, wherever they stood when it was.
+    /// Returns the lines of the standing consents that are frozen in a client's policy. A consent is matched by its
+    /// digest, wherever it stood when it was frozen.
     pub(crate) fn withdrawn(&self, client: &Client) -> Result<BTreeSet<usize>, StoreError> {
         let freezes = wait(self.store.freezes())?;
         let digest = |what: &str| what.rsplit_once('-').map(|(_, digest)| digest.to_owned());
@@ -351,7 +352,7 @@ impl Approvals {
         Ok(consents_of(client).filter(stopped).map(|(_, line)| line).collect())
     }
 
-    /// Whether a call may not run, since somebody has stopped it: why.
+    /// Returns why a call may not run, if something about it is frozen or the freezes cannot be read.
     pub(crate) fn stops(&self, client: &Client, conversation: &str, tool: &str) -> Option<String> {
         if let Err(failure) = self.check_frozen(client, conversation) {
             return Some(failure.message);
@@ -366,11 +367,17 @@ impl Approvals {
                 let stopped = freezes.iter().find(|freeze| is_stopped(freeze));
                 stopped.map(|freeze| format!("this {} is stopped by its operator", freeze.kind))
             }
-            Err(error) => Some(error.to_string()),
+            Err(error) => {
+                let fields = vec![("conversation", conversation.into()), ("tool", tool.into())];
+                let sentence =
+                    format!("whether a call is stopped is not known, and it does not run: {error}");
+                self.log.write(log::Event::Failure, &client.name, fields, &sentence);
+                Some(error.told().to_owned())
+            }
         }
     }
 
-    /// What a conversation asked is given up: it goes on without the answer.
+    /// Voids what a conversation asked: it continues without the answer.
     pub(crate) fn give_up(&self, client: &Client, conversation: &str) -> Result<(), StoreError> {
         let allowed = wait(self.store.give_up(&client.name, conversation))?;
         self.note_void(&allowed, "the conversation went on without the answer")?;
@@ -394,7 +401,7 @@ impl Approvals {
         self.recorder.record(&questions.iter().map(note).collect::<Vec<Note>>())
     }
 
-    /// What the stores of a tenant are known to carry, in JSON, if that is another record than this one.
+    /// Returns the record of a tenant's stores in JSON, if it differs from `known`.
     pub(crate) fn stores_since(
         &self,
         tenant: &str,
@@ -403,12 +410,12 @@ impl Approvals {
         Ok(wait(self.store.tenant(tenant))?.filter(|record| known != Some(record.as_str())))
     }
 
-    /// Something happened to a question.
+    /// Wakes the requests that wait for a question.
     pub(crate) fn ring(&self) {
         self.bell.send_replace(());
     }
 
-    /// Tells of a decision.
+    /// Notifies of a decision.
     fn tell(&self, question: &Question) {
         self.ring();
         if let Some(webhook) = &self.webhook {
@@ -416,15 +423,20 @@ impl Approvals {
         }
     }
 
-    /// What is done from time to time: questions that are over are marked, and deleted after `retention`.
+    /// Marks expired questions, and deletes them after `retention`. Called periodically.
     pub(crate) async fn clean(&self, retention: Duration) -> Result<(), StoreError> {
-        let age = i64::try_from(retention.as_millis()).unwrap_or(i64::MAX / 4);
-        let allowed = self.store.expire(age).await?;
+        let allowed = self.store.expire(millis(retention)).await?;
         self.note_void(&allowed, "the approval was not used in time")
     }
 }
 
-/// The consents of a client's policy, as they are called, with their lines: `CLIENT:LINE-DIGEST`. The digest is of what the statement says.
+/// Returns a time in milliseconds, at most the longest.
+fn millis(time: Duration) -> i64 {
+    i64::try_from(time.as_millis()).map_or(LONGEST, |time| time.min(LONGEST))
+}
+
+/// Returns the standing consents of a client's policy as `CLIENT:LINE-DIGEST`, with their lines. The digest is that
+/// of the statement's text.
 pub(crate) fn consents_of(client: &Client) -> impl Iterator<Item = (String, usize)> + '_ {
     client.policy.consents().map(|(line, text)| {
         let digest = random::hex(&Sha256::digest(text));
@@ -432,7 +444,8 @@ pub(crate) fn consents_of(client: &Client) -> impl Iterator<Item = (String, usiz
     })
 }
 
-/// A question as it is kept: what a person is shown, what it is about, and what its parts carry.
+/// Returns a question as it is stored: what a person is shown, the state that it is about, and the labels of its
+/// parts.
 fn stored(ask: &Ask) -> Value {
     let mut stored = content(ask);
     if let Some(stored) = stored.as_object_mut() {
@@ -445,7 +458,7 @@ fn stored(ask: &Ask) -> Value {
     stored
 }
 
-/// What a person is shown of a question: all that the decision is about.
+/// Returns what a person is shown of a question: everything that the decision depends on.
 pub(crate) fn content(ask: &Ask) -> Value {
     let mut reasons: Vec<&str> = ask.reasons.iter().map(|reason| reason.message.as_str()).collect();
     reasons.dedup();
@@ -457,4 +470,19 @@ pub(crate) fn content(ask: &Ask) -> Value {
         "reasons": reasons,
         "excerpts": ask.excerpts.iter().map(excerpt).collect::<Vec<_>>(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A time without end is longer than anybody waits, and the store can still add it to a date.
+    #[test]
+    fn times_are_bounded() {
+        let days = |days: u64| Duration::from_secs(days * 24 * 60 * 60);
+        assert_eq!(millis(Duration::from_micros(1_999)), 1);
+        assert_eq!(millis(days(365)), 365 * 24 * 60 * 60 * 1000);
+        assert!(millis(Duration::MAX) > millis(days(365_000_000)));
+        assert!(millis(Duration::MAX).checked_add(millis(days(365_000_000))).is_some());
+    }
 }

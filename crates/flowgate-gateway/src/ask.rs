@@ -1,7 +1,9 @@
-//! Predicates that the operator has answered by others: by a service over HTTP, or by a WebAssembly module.
+//! Extern predicates, answered by a service over HTTP or by a WebAssembly module.
 //!
-//! A policy declares `extern is_customer(email: str) -> bool`; whoever runs it says who answers. What is no answer of that
-//! type makes the rule that asks fail, which denies: whoever is slow, down or confused never lets anything pass.
+//! A policy declares `extern is_customer(email: str) -> bool`, and the operator's configuration names the source of the
+//! answer. Anything that is not an answer of the declared type makes the rule fail, which denies: a source that is
+//! slow, unreachable or faulty never permits a call. The gateway and the command line load an [`Asker`] from the
+//! operator's sources.
 
 mod http;
 pub(crate) mod journal;
@@ -17,17 +19,18 @@ use std::time::{Duration, Instant};
 use flowgate::predicates::Predicates;
 use serde_json::Value;
 
-/// How long one answer may take.
+/// The maximum time for one answer.
 pub const ANSWER_TIME: Duration = Duration::from_secs(2);
-/// The longest answer, in bytes.
+/// The maximum size of an answer, in bytes.
 const MAX_ANSWER: u32 = 64 << 10;
 
-/// Answers one predicate, within a time. What it says when it does not never holds content.
+/// Answers one predicate within a time. Its errors never contain content.
 trait Answerer: fmt::Debug + Send + Sync {
     fn answer(&self, arguments: &[Value], time: Duration) -> Result<Value, String>;
 }
 
-/// A predicate and who answers it: `is_customer=http://127.0.0.1:9000/is_customer`, `is_customer=checks.wasm`.
+/// A predicate and the source of its answers: `is_customer=http://127.0.0.1:9000/is_customer`,
+/// `is_customer=checks.wasm`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
     name: String,
@@ -40,14 +43,14 @@ enum Whom {
     Module(PathBuf),
 }
 
-/// Why a text does not say who answers a predicate.
+/// The reason why a text does not specify a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SourceError {
-    /// It is not `NAME=URL` or `NAME=FILE.wasm`.
+    /// The text is not `NAME=URL` or `NAME=FILE.wasm`.
     Form,
-    /// The name is none that a policy could declare.
+    /// A policy could not declare a predicate of this name.
     Name,
-    /// The address is not one of plain HTTP.
+    /// The address does not use plain HTTP.
     Scheme,
 }
 
@@ -86,7 +89,7 @@ impl std::str::FromStr for Source {
 }
 
 impl Source {
-    /// The same, with a module that is looked for in this folder.
+    /// Returns the source with the path of its module relative to this folder.
     pub(crate) fn within(self, folder: &Path) -> Self {
         let whom = match self.whom {
             Whom::Module(path) => Whom::Module(folder.join(path)),
@@ -96,7 +99,7 @@ impl Source {
     }
 }
 
-/// Why predicates cannot be answered as the operator says: one line.
+/// The reason why the operator's sources cannot be loaded, in one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AskError(String);
 
@@ -108,17 +111,17 @@ impl fmt::Display for AskError {
 
 impl std::error::Error for AskError {}
 
-/// Who answers which predicate.
+/// The sources of all predicates, loaded.
 #[derive(Debug, Clone, Default)]
 pub struct Asker {
     answerers: BTreeMap<String, Arc<dyn Answerer>>,
 }
 
 impl Asker {
-    /// Loads the modules; services are asked when a rule needs them.
+    /// Loads the modules. Services are contacted only when a rule needs them.
     ///
     /// # Errors
-    /// If a predicate has two that answer it, or a module cannot answer its predicate.
+    /// Fails if a predicate has two sources, or if a module cannot answer its predicate.
     pub fn load(sources: &[Source]) -> Result<Self, AskError> {
         let agent = http::agent();
         let mut answerers = BTreeMap::new();
@@ -145,12 +148,12 @@ impl Asker {
         Ok(Self { answerers })
     }
 
-    /// The predicates that are answered.
+    /// Returns the names of the predicates that have a source.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.answerers.keys().map(String::as_str)
     }
 
-    /// The predicates, for one evaluation: all its questions together take at most `time`, and each at most
+    /// Returns the predicates for one evaluation: all its questions together take at most `time`, and each at most
     /// [`ANSWER_TIME`].
     pub fn predicates(&self, time: Duration) -> Predicates {
         let begun = Instant::now();
@@ -178,7 +181,7 @@ mod tests {
 
     use super::*;
 
-    /// What an analysis says of one mail to Ann: the violation, or why the rule cannot be evaluated.
+    /// Returns the outcome of analyzing one mail to Ann: the violation, or why the rule cannot be evaluated.
     pub(super) fn judged(answerer: impl Answerer + 'static, time: Duration) -> String {
         let source = "extern is_customer(email: str) -> bool\nraise \"no customer\" if:\n    (c: ToolCall)\n    not is_customer(c.arguments.to)\n";
         let policy = Policy::parse(source).unwrap();

@@ -1,15 +1,17 @@
-//! The audit log: a file to which is added what the gateway judged, asked and was told, and in which nothing can be changed unseen.
+//! The audit log: an append-only file of what the gateway judged, asked and received as decisions. Any change to it is
+//! detectable.
 //!
-//! Every line is a JSON object with the hash of the line before. Heads, every few lines, sign all that stands before them. Content
-//! is in no line: if it is kept, it is in a file of its own and can be deleted, and the log stays whole. What a log can show and
-//! what it cannot: `docs/audit.md`.
+//! Every line is a JSON object with the hash of the previous line. Heads, every few lines, sign everything before them.
+//! No line contains content: content, if it is kept, is in a file of its own and can be deleted without breaking the
+//! log. `docs/audit.md` describes what a log can prove and what it cannot. The gateway's recorder writes the log;
+//! `flowgate audit` verifies it.
 //!
-//! * [`Event`]: what is recorded.
-//! * [`Log`]: where it is recorded. After a write that failed it takes nothing more until there is room again.
-//! * [`verify()`]: whether a log is what was written.
-//! * `record`: one line. `chain`: hashes and heads. `key`: who signs. `content`: what is kept beside the log. [`Sidecar`]: what is
-//!   left of it. `tail`: where a log
-//!   that was closed, or whose process was killed, goes on. [`Anchors`]: what a database knows of logs.
+//! * [`Event`]: a recorded event.
+//! * [`Log`]: the writer. After a failed write it rejects records until there is room again.
+//! * [`verify()`]: the check that a log is unchanged.
+//! * `record`: one line. `chain`: hashes and heads. `key`: the signing key. `content`: content beside the log.
+//!   [`Sidecar`]: the reader of that content. `tail`: the end of a log that was closed or whose process was killed.
+//!   [`Anchors`]: a database's record of its logs. [`Witness`]: heads that are kept elsewhere.
 
 mod anchor;
 mod chain;
@@ -22,6 +24,7 @@ mod record;
 mod sidecar;
 mod tail;
 mod verify;
+mod witness;
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -40,21 +43,24 @@ pub use key::{Key, PublicKey};
 pub use record::{Flaw, Record, Time};
 pub use sidecar::{Said, Sidecar};
 pub use verify::{Contents, Expected, Problem, Records, Summary, What, verify};
+pub use witness::{Forged, GivenUp, Sighting, Witness};
 
 use content::Entry;
 use record::Fields;
 
-/// Who has content deleted that is too old.
+use crate::file_lock;
+
+/// The principal in records of the deletion of expired content.
 const RETENTION: &str = "retention";
-/// How many numbers of lines one record names.
+/// The maximum number of line numbers in one record.
 const MAX_NAMED: usize = 256;
 
-/// How a log is kept.
+/// The settings of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// After how many lines there is a head.
+    /// The number of lines between heads.
     pub every: u64,
-    /// What is on the disk before it counts as recorded.
+    /// The records that are synced to disk before they count as recorded.
     pub sync: Sync,
     /// Whether content is kept.
     pub content: Content,
@@ -66,28 +72,28 @@ impl Default for Options {
     }
 }
 
-/// What is on the disk before it counts as recorded. The rest is there as soon as the system writes it: it outlives the process,
-/// but not a loss of power.
+/// The records that are synced to disk before they count as recorded. The others are synced whenever the system writes
+/// them: they survive the end of the process, but not a loss of power.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Sync {
-    /// Heads, with all that stands before them.
+    /// Heads, with everything before them.
     Heads,
-    /// Also what people decided.
+    /// Also people's decisions.
     Decisions,
-    /// Everything.
+    /// Every record.
     Everything,
 }
 
 /// Whether content is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content {
-    /// No.
+    /// Content is dropped.
     Dropped,
-    /// Beside the log, in `FILE.content`.
+    /// Content is kept beside the log, in `FILE.content`.
     Kept,
 }
 
-/// A log that is open. Several threads may use it; nobody else appends to its file meanwhile.
+/// An open log. Threads may share it; a lock file keeps other processes from appending to it.
 ///
 /// ```
 /// use flowgate_gateway::audit::{Event, Expected, Key, Log, Options, Switch, Time, verify};
@@ -115,12 +121,12 @@ pub struct Log {
     inner: Mutex<Inner>,
 }
 
-/// The last line of a log that is open, for whoever does not want to wait for it.
+/// The last line of an open log, readable without waiting for the log's lock.
 #[derive(Debug)]
 pub struct End(Mutex<Head>);
 
 impl End {
-    /// The last line that was written.
+    /// Returns the number and hash of the last line.
     pub fn get(&self) -> Head {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -134,49 +140,49 @@ impl End {
 struct Inner {
     path: PathBuf,
     file: File,
-    /// The file of contents, once something was written to it.
+    /// The file of contents, once one was written since the log was opened.
     contents: Option<File>,
     key: Key,
     options: Options,
     next: u64,
     previous: Hash,
-    /// The last head of this opening, and the lines behind it.
+    /// The last head since the log was opened, and the number of lines after it.
     head: Option<Head>,
     unsigned: u64,
     latest: Time,
     end: Arc<End>,
-    /// The bytes of complete lines.
+    /// The size of the complete lines, in bytes.
     length: u64,
     failed: Option<Failed>,
-    /// Held as long as the log is open.
+    /// The lock file, held as long as the log is open.
     _lock: File,
 }
 
-/// What has failed since the log was opened.
+/// The kind of the last failure since the log was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Failed {
-    /// A write: the file may end in a part of a line.
+    /// A write failed: the file may end in a partial line.
     Write,
-    /// To bring what was written to the disk: nobody knows what is there.
+    /// A sync failed: it is unknown what is on the disk.
     Sync,
 }
 
 impl Log {
-    /// Opens a log, or begins one. The opening is recorded and signed.
+    /// Opens a log, or creates one. The opening is recorded and signed.
     ///
-    /// A line that was not written to its end is moved to `FILE.torn-NUMBER`, and the record of the opening says so.
+    /// A partial last line is moved to `FILE.torn-NUMBER`, and the record of the opening names that file.
     ///
     /// # Errors
-    /// If another process has it open, if its end does not follow from what stands before, if it was begun with another key, or
-    /// if it cannot be read and written.
+    /// Fails if another process has the log open, if its end does not continue its chain, if it was created with
+    /// another key, or if it cannot be read and written.
     pub fn open(path: &Path, key: Key, options: Options, time: Time) -> Result<Self, AuditError> {
         Self::open_after(path, key, options, time, |_| Ok(None))
     }
 
-    /// Opens a log, or begins one, unless `check` finds that something was lost: then nothing is written.
+    /// Opens a log, or creates one, unless `check` finds a loss: then nothing is written.
     ///
     /// # Errors
-    /// As [`open`](Self::open), and [`Failure::Loss`].
+    /// The errors of [`open`](Self::open), and [`Failure::Loss`].
     pub fn open_after(
         path: &Path,
         key: Key,
@@ -231,59 +237,71 @@ impl Log {
         Ok(Self { path: path.to_owned(), id, key, end, inner: Mutex::new(inner) })
     }
 
-    /// Which log it is: the hash of its first line.
+    /// Returns the identity of the log: the hash of its first line.
     pub fn id(&self) -> Hash {
         self.id
     }
 
-    /// The key that signs it.
+    /// Returns the public key that verifies its signatures.
     pub fn key(&self) -> PublicKey {
         self.key
     }
 
-    /// Its last line, now and later.
+    /// Returns a handle on the log's last line, which stays current.
     pub fn end(&self) -> Arc<End> {
         Arc::clone(&self.end)
     }
 
-    /// Records an event; gives the number of its line. When this returns, the line is in the file.
+    /// Records an event and returns the number of its line. The line is in the file when this returns.
     ///
     /// # Errors
-    /// If it cannot be written. Then nothing is recorded until there is room again.
+    /// Fails if the line cannot be written. Nothing is recorded then until there is room again.
     pub fn append(&self, time: Time, event: &Event) -> Result<u64, AuditError> {
         self.inner()?.append(time, event, None)
     }
 
-    /// Records an event with what was said or called. Without [`Content::Kept`], the content is dropped.
+    /// Records an event with its content. Without [`Content::Kept`], the content is dropped.
     ///
     /// # Errors
-    /// As [`append`](Self::append).
+    /// The errors of [`append`](Self::append).
     pub fn append_with(&self, time: Time, event: &Event, content: &str) -> Result<u64, AuditError> {
         self.inner()?.append(time, event, Some(content))
     }
 
-    /// Signs what was recorded, and waits until it is on the disk. Whoever keeps the head elsewhere can tell later whether the log
-    /// was cut off before it.
+    /// Signs everything recorded so far, and syncs it to disk. A party that keeps the head elsewhere can detect later
+    /// that the log was truncated before it.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// Fails if the head cannot be written.
     pub fn seal(&self, time: Time) -> Result<Head, AuditError> {
         self.inner()?.seal(time)
     }
 
-    /// Deletes content, and records who had it deleted; gives how many there were. The lines stay, and so does every hash.
+    /// Signs everything recorded so far, and returns the head with the line that a witness receives.
     ///
     /// # Errors
-    /// If the contents cannot be read or written anew: then nothing was deleted. Or if that cannot be recorded: then it was, and
-    /// nothing is recorded until there is room again.
+    /// Fails if the head cannot be written.
+    pub fn sighting(&self, time: Time, gives_up: Option<GivenUp>) -> Result<(Head, String), AuditError> {
+        let mut inner = self.inner()?;
+        let head = inner.seal(time)?;
+        let sighting = Sighting { log: self.id, key: self.key, head, time, gives_up };
+        Ok((head, sighting.line(&inner.key)))
+    }
+
+    /// Deletes content, records who requested it, and returns the number of deleted entries. The lines and all hashes
+    /// remain.
+    ///
+    /// # Errors
+    /// Fails if the contents cannot be read or rewritten: nothing was deleted then. Fails also if the deletion cannot
+    /// be recorded: the content was deleted then, and nothing is recorded until there is room again.
     pub fn forget(&self, time: Time, whose: &Forget, who: &str) -> Result<u64, AuditError> {
         self.inner()?.forget(time, whose, who)
     }
 
-    /// Deletes what was written before `before`, and records that if there was any.
+    /// Deletes content that was written before `before`, and records the deletion if there was any.
     ///
     /// # Errors
-    /// As [`forget`](Self::forget).
+    /// The errors of [`forget`](Self::forget).
     pub fn expire(&self, time: Time, before: Time) -> Result<u64, AuditError> {
         let mut inner = self.inner()?;
         let contents = content::path(&self.path);
@@ -295,21 +313,21 @@ impl Log {
         inner.forget(time, &Forget { before: Some(before), ..Forget::default() }, RETENTION)
     }
 
-    /// Signs what was recorded, and lets go of the file.
+    /// Signs everything recorded so far, and closes the file.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// Fails if the head cannot be written.
     pub fn close(self, time: Time) -> Result<Head, AuditError> {
         self.inner()?.seal(time)
     }
 
-    /// Whether something can be recorded now, as far as is known: what failed to be written is tried again.
+    /// Returns whether the log can be written now, as far as is known; repairs a failed write if possible.
     pub fn is_writable(&self) -> bool {
         self.inner().is_ok_and(|mut inner| inner.is_whole().is_ok())
     }
 
     fn inner(&self) -> Result<MutexGuard<'_, Inner>, AuditError> {
-        // Whoever broke off while it was held may have left it half done.
+        // A thread that panicked while it held the lock may have left the log inconsistent.
         self.inner.lock().map_err(|_| AuditError::new(&self.path, Failure::Broken))
     }
 }
@@ -350,7 +368,7 @@ impl Inner {
 
     fn forget(&mut self, time: Time, whose: &Forget, who: &str) -> Result<u64, AuditError> {
         self.is_whole()?;
-        // What is written from now on goes to the new file.
+        // Later entries go to the new file.
         self.contents = None;
         let gone = content::forget(&content::path(&self.path), whose)?;
         let count = |lines: &[u64]| u64::try_from(lines.len()).unwrap_or(u64::MAX);
@@ -383,7 +401,7 @@ impl Inner {
         Ok(seq)
     }
 
-    /// Writes a line at once, so that a process that is killed leaves at most one that is torn.
+    /// Writes a line in one call, so that a killed process leaves at most one partial line.
     fn write(&mut self, mut line: String) -> Result<u64, AuditError> {
         let (seq, hash) = (self.next, Hash::of(line.as_bytes()));
         line.push('\n');
@@ -410,7 +428,7 @@ impl Inner {
         AuditError::new(path, Failure::Write(error))
     }
 
-    /// Whether something can be recorded. What a write that failed has left is taken away first.
+    /// Checks that the log can be written. Removes the remains of a failed write first.
     fn is_whole(&mut self) -> Result<(), AuditError> {
         match self.failed {
             None => Ok(()),
@@ -434,26 +452,26 @@ impl Inner {
 }
 
 impl Drop for Inner {
-    /// A log that is let go without being closed is signed all the same.
+    /// Signs also a log that is dropped without being closed.
     fn drop(&mut self) {
         let _ = self.seal(self.latest);
     }
 }
 
-/// Keeps other processes from appending to a log.
+/// Locks a log against other processes.
 fn lock(path: &Path) -> Result<File, AuditError> {
     let path = &beside(path, "lock");
     let failed = |failure| AuditError::new(path, failure);
     let options = private(OpenOptions::new().write(true).create(true));
     let file = options.open(path).map_err(|error| failed(Failure::Write(error)))?;
-    match file.try_lock() {
+    match file_lock::acquire(&file) {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(failed(Failure::Locked)),
         Err(TryLockError::Error(error)) => Err(failed(Failure::Write(error))),
     }
 }
 
-/// Moves what stands behind the last whole line to a file of its own; gives its name.
+/// Moves everything after the last complete line to a file of its own; returns its name.
 fn set_aside(path: &Path, file: &mut File, whole: u64, next: u64) -> io::Result<Option<String>> {
     let length = file.metadata()?.len();
     if length <= whole {
@@ -470,7 +488,7 @@ fn set_aside(path: &Path, file: &mut File, whole: u64, next: u64) -> io::Result<
         io::copy(&mut Read::take(&mut *file, length - whole), &mut copy)?;
         copy.sync_all()?;
         sync_folder(path)?;
-        // Only now: nothing is dropped that stands nowhere else.
+        // Truncated only after the copy is on disk, so that nothing is lost.
         file.set_len(whole)?;
         file.sync_all()?;
         return Ok(aside.file_name().map(|name| name.to_string_lossy().into_owned()));
@@ -478,7 +496,7 @@ fn set_aside(path: &Path, file: &mut File, whole: u64, next: u64) -> io::Result<
     Err(io::ErrorKind::AlreadyExists.into())
 }
 
-/// The file that has the name of another, and a dot and `end` behind it.
+/// Returns the path with a dot and `end` appended.
 fn beside(path: &Path, end: &str) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(".");
@@ -486,14 +504,14 @@ fn beside(path: &Path, end: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Of a file that is made, only its owner can read and write it.
+/// Makes new files readable and writable by their owner only.
 fn private(options: &mut OpenOptions) -> OpenOptions {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(options, 0o600);
     options.clone()
 }
 
-/// Waits until the names of the files in the folder of `path` are on the disk.
+/// Syncs the folder of `path`, so that the names of its files are on disk.
 fn sync_folder(path: &Path) -> io::Result<()> {
     #[cfg(unix)]
     {

@@ -1,10 +1,10 @@
-//! Large values are freed beside whoever lets them go: that takes as long as to answer a request, and somebody may hold what
-//! others wait for.
+//! Frees large values on a thread of its own: that takes as long as to answer a request, and the caller may hold a
+//! lock that others wait for.
 
 use std::sync::LazyLock;
 use std::sync::mpsc::{SyncSender, sync_channel};
 
-/// How many values may wait. When there are more, they are freed where they are let go.
+/// The capacity of the queue. When it is full, the caller frees the value.
 const WAITING: usize = 256;
 
 static THREAD: LazyLock<Option<SyncSender<Box<dyn Send>>>> = LazyLock::new(|| {
@@ -16,7 +16,7 @@ static THREAD: LazyLock<Option<SyncSender<Box<dyn Send>>>> = LazyLock::new(|| {
 /// Drops a value soon.
 pub(crate) fn free(value: impl Send + 'static) {
     if let Some(thread) = &*THREAD {
-        // What it does not take is dropped here.
+        // A value that the queue does not take is dropped here.
         let _ = thread.try_send(Box::new(value));
     }
 }
@@ -28,7 +28,7 @@ mod tests {
 
     use super::*;
 
-    /// Tells when it is dropped.
+    /// Sends its number when it is dropped.
     struct Told(Sender<u32>, u32);
 
     impl Drop for Told {

@@ -1,4 +1,7 @@
-//! Every bound on what a client can make the server do.
+//! The bounds on what a client can make the server do.
+
+#[cfg(test)]
+mod documented;
 
 use std::time::Duration;
 
@@ -9,38 +12,41 @@ pub struct Limits {
     pub body: usize,
     /// Bytes of all bodies that are being read or evaluated.
     pub bodies: usize,
-    /// Bytes that the values of all bodies may take that are being evaluated, as [`weight`] estimates them. One body may take a
-    /// quarter of that.
+    /// Bytes of memory for the values of all bodies, answers of servers and conversations in use, as [`weight`]
+    /// estimates them. One body or answer may take a quarter of that.
     pub values: usize,
     /// Open connections; more wait to be accepted.
     pub connections: usize,
-    /// Evaluations at the same time.
+    /// Open connections of one address that have not shown a valid key; 0 means no separate bound, for a gateway
+    /// behind a proxy.
+    pub connections_of_address: usize,
+    /// Concurrent evaluations.
     pub workers: usize,
-    /// Evaluations that wait for a worker; more are refused.
+    /// Evaluations that wait for a worker; more are rejected.
     pub queue: usize,
     /// Policies of one batch.
     pub batch: usize,
-    /// Steps of evaluation for one request; the policies of a batch share them evenly.
+    /// The fuel of one request; the policies of a batch share it evenly.
     pub fuel: u64,
-    /// Compiled policies that are kept.
+    /// Compiled policies in the cache.
     pub cached_policies: usize,
-    /// Bytes of the compiled policies that are kept.
+    /// Bytes of the compiled policies in the cache.
     pub cached_bytes: usize,
-    /// Turns of agents at the same time.
+    /// Concurrent turns of agents.
     pub turns: usize,
-    /// Streams of what MCP servers say unasked, at the same time.
+    /// Concurrent streams of unsolicited messages of MCP servers.
     pub streams: usize,
-    /// Time for a turn of an agent, with all that models take for it.
+    /// The time for a turn of an agent, including all requests to models.
     pub turn_time: Duration,
-    /// Time for the head of a request, and for the pause before the next request of a connection.
+    /// The time for the head of a request, and for the pause before the next request of a connection.
     pub head_time: Duration,
-    /// Time for a body to arrive.
+    /// The time for a body to arrive.
     pub body_time: Duration,
-    /// Time for an answer, from the moment when the body is there.
+    /// The time for an answer, after the body has arrived.
     pub answer_time: Duration,
-    /// Time for a client to take a part of the answer.
+    /// The time for a client to accept a part of the answer.
     pub write_time: Duration,
-    /// Time for requests to end when the server stops.
+    /// The time for open requests to end when the server stops.
     pub drain_time: Duration,
 }
 
@@ -49,8 +55,9 @@ impl Default for Limits {
         Self {
             body: 8 << 20,
             bodies: 64 << 20,
-            values: 1 << 30,
+            values: 1280 << 20,
             connections: 256,
+            connections_of_address: 64,
             workers: std::thread::available_parallelism().map_or(1, usize::from),
             queue: 64,
             batch: 256,
@@ -69,16 +76,26 @@ impl Default for Limits {
     }
 }
 
-/// What a body takes for each byte: it is read, compared, labelled and kept.
-const FOR_A_BYTE: usize = 24;
-/// What it takes for each value and each key, however short: measured, with some room.
+/// The memory for each byte of a body: it is parsed, compared, labelled and kept.
+const FOR_A_BYTE: usize = 36;
+/// The same for bytes of characters outside ASCII, whose text is compared in more readings.
+const FOR_A_BYTE_BEYOND_ASCII: usize = 64;
+/// The memory for each value and each key, however short: measured, with some margin.
 const FOR_A_VALUE: usize = 400;
 
-/// How many bytes of memory a JSON body takes while it is evaluated, roughly. Many short values take much more than the bytes that they
-/// are written in.
+/// Estimates the bytes of memory that a JSON body takes while it is evaluated. Many short values take much more than
+/// their bytes.
 pub fn weight(body: &[u8]) -> usize {
+    let beyond = body.iter().filter(|byte| !byte.is_ascii()).count();
+    let text = (body.len() - beyond).saturating_mul(FOR_A_BYTE);
+    let text = text.saturating_add(beyond.saturating_mul(FOR_A_BYTE_BEYOND_ASCII));
+    text.saturating_add(values(body).saturating_mul(FOR_A_VALUE))
+}
+
+/// Counts the values and keys of a JSON text, without counting inside strings.
+pub(crate) fn values(json: &[u8]) -> usize {
     let (mut values, mut is_text, mut is_escaped) = (1_usize, false, false);
-    for byte in body {
+    for byte in json {
         match (is_text, byte) {
             (true, _) if is_escaped => is_escaped = false,
             (true, b'\\') => is_escaped = true,
@@ -89,7 +106,7 @@ pub fn weight(body: &[u8]) -> usize {
             (false, _) => {}
         }
     }
-    body.len().saturating_mul(FOR_A_BYTE).saturating_add(values.saturating_mul(FOR_A_VALUE))
+    values
 }
 
 #[cfg(test)]
@@ -105,7 +122,9 @@ mod tests {
         check("1", 1);
         check("[1,2]", 3);
         check(r#"{"a":[],"b":{}}"#, 7);
-        // What stands in a text is no value.
+        let beyond = FOR_A_VALUE + 2 * FOR_A_BYTE + 2 * FOR_A_BYTE_BEYOND_ASCII;
+        assert_eq!(weight("\"\u{e9}\"".as_bytes()), beyond);
+        // The content of a string has no values.
         check(r#""a,b:[{""#, 1);
         check(r#"["\",[","\\",1]"#, 4);
         check("[[[[", 5);

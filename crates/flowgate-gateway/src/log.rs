@@ -1,15 +1,16 @@
-//! The log of a running gateway: one line for each turn, each refused request, each failure of an upstream, and each time
-//! that a limit turned an answer into a no.
+//! The operator's log of a running gateway: one line for each turn, each rejected request, each failure of an
+//! upstream, and each limit that turned an answer into a no.
 //!
-//! A line has an event, a client, fields and a sentence. It never has content: fields hold numbers and names (clients, conversations,
-//! tools, settings), sentences are written by this program. Names that others chose are escaped and cut, and keys that the
-//! configuration knows are replaced. Lines of one event and client are bounded in each window of time; what is left out is counted, and
-//! the count is written. Nothing waits for whoever reads the log: a line that finds no room is dropped and counted as well.
+//! A line has an event, a client, fields and a sentence. It never has content: fields are numbers and names (clients,
+//! conversations, tools, settings), and sentences are written by this program. Names that others chose are escaped
+//! and cut, and keys that the configuration contains are replaced. The lines of one event and client are bounded in
+//! each window of time; suppressed lines are counted, and the count is written. Logging never blocks: a line that
+//! finds the queue full is dropped and counted as well.
 //!
 //! # How to report a limit
 //!
-//! Whatever refuses, forgets or hides something because a bound was reached calls [`Log::limit`] where it happens, with the name of the
-//! setting that would raise the bound:
+//! Code that rejects, forgets or hides something because a bound was reached calls [`Log::limit`] where it happens,
+//! with the name of the setting that would raise the bound:
 //!
 //! ```
 //! # use flowgate_gateway::log::{Limit, Log};
@@ -24,12 +25,13 @@
 //! });
 //! ```
 //!
-//! `ModelRoutes`, `Sessions`, `Approvals` and `Service` have a field `log`. A `Log` is cheap to clone, and a default one writes nothing.
-//! Parts that have no log (the guard, the store) return what happened, and their caller reports it.
+//! `ModelRoutes`, `Sessions`, `Approvals` and `Service` have a field `log`. A `Log` is cheap to clone, and a default
+//! one writes nothing. Parts without a log (the guard, the store) return what happened, and their caller reports it.
 
 mod line;
 mod rate;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -46,34 +48,34 @@ pub(crate) use line::ascii;
 pub use line::{Format, Level};
 use rate::{Admitted, Rates, WINDOW};
 
-/// How many lines wait for the writer; more are dropped.
+/// The capacity of the queue before the writer; more lines are dropped.
 const WAITING: usize = 4096;
 
-/// What a line is about.
+/// The event of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Event {
     /// One turn of an agent.
     Turn,
-    /// One message of an agent to a server.
+    /// One message of an agent to an MCP server.
     Exchange,
     /// Something is hidden from a model, and a line of the policy or the configuration would show it.
     Hidden,
-    /// Something is hidden from a model, as the policy means it.
+    /// Something is hidden from a model, as the policy intends.
     HiddenAsMeant,
-    /// A request was refused.
+    /// A request was rejected.
     Refused,
-    /// A model's server, or another one behind the gateway, failed.
+    /// A model's server, or another server behind the gateway, failed.
     Upstream,
     /// A limit turned an answer into a no.
     Limit,
-    /// Something that the operator may have to do something about.
+    /// Something that the operator may have to act on.
     Remark,
-    /// Something that keeps the gateway from doing its work.
+    /// Something that keeps the gateway from its work.
     Failure,
 }
 
 impl Event {
-    /// As it stands in a line.
+    /// Returns the name of the event in lines.
     pub fn name(self) -> &'static str {
         match self {
             Self::Turn => "turn",
@@ -95,7 +97,7 @@ impl Event {
         }
     }
 
-    /// How many lines one client has in each window.
+    /// Returns how many lines one client has in each window.
     fn burst(self) -> u32 {
         match self {
             Self::Turn | Self::Exchange => 5000,
@@ -105,7 +107,7 @@ impl Event {
     }
 }
 
-/// A bound that was reached, and what came of it.
+/// A bound that was reached, and its effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limit<'a> {
     /// What is bounded.
@@ -116,13 +118,13 @@ pub struct Limit<'a> {
     pub setting: &'static str,
     /// The bound.
     pub most: u64,
-    /// The client of the configuration for whom it was reached; empty, if it is nobody's alone.
+    /// The client of the configuration that reached it; empty if it is not of one client.
     pub client: &'a str,
     /// The conversation.
     pub conversation: Option<&'a str>,
 }
 
-/// Where lines go. Cheap to clone; the default writes nothing.
+/// The handle of a log. Cheap to clone; the default writes nothing.
 #[derive(Debug, Clone, Default)]
 pub struct Log(Option<Arc<Shared>>);
 
@@ -132,6 +134,8 @@ struct Shared {
     rates: Arc<Mutex<Rates>>,
     lost: Arc<AtomicU64>,
     keys: Mutex<Vec<Secret>>,
+    /// How often each bound was reached. The keys are constants of this program: clients cannot make the map grow.
+    limits: Mutex<BTreeMap<&'static str, u64>>,
 }
 
 impl fmt::Debug for Shared {
@@ -141,18 +145,25 @@ impl fmt::Debug for Shared {
 }
 
 impl Log {
-    /// A log whose lines a thread of its own writes to `out`, until it and its clones are dropped.
+    /// Creates a log whose lines a separate thread writes to `out`, until it and its clones are dropped.
     pub fn new(format: Format, out: impl Write + Send + 'static) -> Self {
         let (sender, lines) = sync_channel(WAITING);
         let rates: Arc<Mutex<Rates>> = Arc::default();
         let lost: Arc<AtomicU64> = Arc::default();
         let writer = Writer { format, out, rates: Arc::clone(&rates), lost: Arc::clone(&lost) };
-        // Without a thread, lines find no reader, and are dropped.
+        // Without a thread, lines find no reader and are dropped.
         let _ = std::thread::Builder::new().name("log".to_owned()).spawn(move || writer.run(&lines));
-        Self(Some(Arc::new(Shared { format, lines: sender, rates, lost, keys: Mutex::default() })))
+        Self(Some(Arc::new(Shared {
+            format,
+            lines: sender,
+            rates,
+            lost,
+            keys: Mutex::default(),
+            limits: Mutex::default(),
+        })))
     }
 
-    /// Keys that no line may have.
+    /// Adds keys to be replaced in every line.
     pub(crate) fn hide(&self, keys: &[Secret]) {
         if let Some(shared) = &self.0 {
             shared.keys.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(keys);
@@ -162,13 +173,28 @@ impl Log {
     /// Reports that a bound was reached.
     pub fn limit(&self, limit: &Limit<'_>) {
         let Limit { what, effect, setting, most, client, conversation } = *limit;
+        self.count_limit(what);
         let mut fields = vec![("limit", what.into()), ("setting", setting.into()), ("most", most.into())];
         fields.extend(conversation.map(|name| ("conversation", name.into())));
         self.admit(Event::Limit, client, setting, fields, effect);
     }
 
-    /// Writes a line about a client of the configuration, or about none if `client` is empty. The sentence and the fields hold no
-    /// content: names and numbers only.
+    /// Counts that a bound was reached, whether or not a line is written.
+    pub(crate) fn count_limit(&self, what: &'static str) {
+        if let Some(shared) = &self.0 {
+            let mut limits = shared.limits.lock().unwrap_or_else(PoisonError::into_inner);
+            *limits.entry(what).or_default() += 1;
+        }
+    }
+
+    /// Returns how often each bound was reached.
+    pub(crate) fn limits(&self) -> BTreeMap<&'static str, u64> {
+        let limits = self.0.as_ref().map(|shared| shared.limits.lock());
+        limits.map(|limits| limits.unwrap_or_else(PoisonError::into_inner).clone()).unwrap_or_default()
+    }
+
+    /// Writes a line about a client of the configuration, or about none if `client` is empty. The sentence and the
+    /// fields must not hold content: names and numbers only.
     pub fn write(&self, event: Event, client: &str, fields: Vec<(&'static str, Value)>, sentence: &str) {
         self.admit(event, client, "", fields, sentence);
     }
@@ -205,7 +231,7 @@ fn rates(rates: &Mutex<Rates>) -> MutexGuard<'_, Rates> {
     rates.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The thread that writes.
+/// The thread that writes lines.
 struct Writer<W> {
     format: Format,
     out: W,
@@ -219,7 +245,7 @@ impl<W: Write> Writer<W> {
             match lines.recv_timeout(WINDOW) {
                 Ok(line) => {
                     let _ = self.out.write_all(&line);
-                    // What waits already is written with it.
+                    // Lines that wait already are written with it.
                     for line in lines.try_iter().take(WAITING) {
                         let _ = self.out.write_all(&line);
                     }
@@ -239,7 +265,7 @@ impl<W: Write> Writer<W> {
         let _ = self.out.flush();
     }
 
-    /// Says how many lines were left out in windows that are over.
+    /// Reports how many lines were suppressed in windows that are over.
     fn report(&mut self, over: Vec<rate::Suppressed>) {
         for rate::Suppressed { event, client, setting, count } in over {
             let mut fields = vec![("client", client.into()), ("setting", setting.into())];
@@ -269,7 +295,7 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// A duration as lines have it, in milliseconds.
+/// Returns a duration in milliseconds, as a field of a line.
 pub(crate) fn millis(duration: Duration) -> Value {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).into()
 }
@@ -278,7 +304,7 @@ pub(crate) fn millis(duration: Duration) -> Value {
 mod tests {
     use super::*;
 
-    /// What is written to the log by `use_it`.
+    /// Returns what `use_it` writes to the log.
     fn written(format: Format, use_it: impl FnOnce(&Log)) -> String {
         struct Out(std::sync::mpsc::Sender<Vec<u8>>);
         impl Write for Out {
@@ -293,7 +319,7 @@ mod tests {
         let (sender, bytes) = std::sync::mpsc::channel();
         let log = Log::new(format, Out(sender));
         use_it(&log);
-        // Ends when the writer has written all.
+        // Ends when the writer has written all lines.
         drop(log);
         String::from_utf8(bytes.iter().flatten().collect()).unwrap()
     }

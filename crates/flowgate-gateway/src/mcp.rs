@@ -1,13 +1,13 @@
-//! MCP: a machine between a client and a server, which everything that they say to each other passes.
+//! The MCP proxy: a state machine without I/O between one client and one server.
 //!
-//! It does no I/O. It is handed one message at a time, and says what is to be sent, to whom. What is judged is what is sent: a call
-//! goes out as it is printed from what was judged, and a message that two readers could read differently goes nowhere.
+//! It takes one message at a time and returns what is to be sent, and to whom. What is judged is what is sent: a call
+//! is serialized from the judged arguments, and a message that two parsers could read differently is dropped.
 //!
-//! The machine does not see the model. So whatever this client was shown has influenced each call, and what is not known to be
-//! harmless is not passed: methods, notifications, fields of results.
+//! The machine does not see the model, so every call is judged as influenced by everything that this client was shown.
+//! Methods, notifications and result fields that are not known to be harmless are not forwarded.
 //!
-//! The [session](Session) is the caller's: one conversation may have several servers, each with a machine of its own, and a chat beside
-//! them.
+//! The caller owns the [session](Session): a conversation may have several servers, each with a machine of its own, and
+//! a chat as well. The gateway and `flowgate mcp` drive the machine.
 
 mod answer;
 mod asking;
@@ -47,14 +47,15 @@ pub use session::Session;
 use subscriptions::Subscription;
 pub(crate) use subscriptions::{LISTEN, SUBSCRIPTION};
 
-/// How much a client and a server may make of each other.
+/// Limits on the resources that a client and a server may use.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Bytes of one message.
+    /// The maximum size of one message, in bytes.
     pub message: usize,
-    /// Requests of one side that are not answered yet.
+    /// The maximum number of unanswered requests of each side.
     pub outstanding: usize,
-    /// Bytes of all messages of a session. Nothing is forgotten, so a longer session ends instead.
+    /// The maximum total size of a session's messages, in bytes. The trace keeps every event, so a longer session ends
+    /// instead.
     pub session: usize,
 }
 
@@ -64,28 +65,28 @@ impl Default for Limits {
     }
 }
 
-/// What a machine is told by the operator.
+/// The operator's settings for one machine.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// What policies call the server.
+    /// The name of the server in policies.
     pub server: String,
-    /// A person sits in front of the client, and answers what it asks.
+    /// Whether a person sits in front of the client and answers its elicitations.
     pub is_interactive: bool,
-    /// The tools that were approved of; without them, those of the first list are.
+    /// The approved tools. Without pins, the tools of the first list count as approved.
     pub pins: Option<Pins>,
-    /// What the first list has is approved of.
+    /// Whether the tools of the first list are approved and pinned.
     pub accept_new: bool,
-    /// Several clients may speak at the same time: each request gets an id of ours, under which the server knows it, with this word in it
-    /// that no other conversation has.
+    /// A word that is unique to this conversation, if several clients may speak at the same time: each request then
+    /// gets a generated ID that contains the word, and the server sees only that ID.
     pub names: Option<String>,
-    /// People decide elsewhere what the policy asks: the caller is told of it.
+    /// Whether people decide the policy's questions elsewhere; the machine then returns [`Out::Ask`] to the caller.
     pub asks_elsewhere: bool,
-    /// What the session may take.
+    /// The limits of the session.
     pub limits: Limits,
 }
 
 impl Settings {
-    /// Settings for a server that policies call so.
+    /// Returns default settings for a server with this name in policies.
     pub fn new(server: &str) -> Self {
         let (server, limits) = (server.to_owned(), Limits::default());
         Self {
@@ -100,159 +101,167 @@ impl Settings {
     }
 }
 
-/// What is to be done, in this order.
+/// An action for the caller. Actions are executed in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Out {
-    /// Send this to the client.
+    /// Send this message to the client.
     Client(String),
-    /// Send this to the server.
+    /// Send this message to the server.
     Server(String),
-    /// Ask somebody the [question](Proxy::question) of this name, and say what was [decided](Proxy::decided).
+    /// Ask a person the [question](Proxy::question) of this name, and report the answer with
+    /// [`decided`](Proxy::decided).
     Ask(String),
-    /// Tell the operator. It holds no content, but names that the server chose.
+    /// Report this to the operator. It contains no content except names that the server chose.
     Note(String),
-    /// A tool is hidden until somebody approves of it, as the server describes it.
+    /// A tool is hidden until a person approves it as the server describes it.
     Unapproved {
-        /// Its name.
+        /// The name of the tool.
         name: String,
-        /// Stands for all that is said of it.
+        /// The digest of the server's description of the tool.
         digest: String,
-        /// What is said of it.
+        /// The server's description of the tool.
         said: Value,
     },
-    /// Keep these pins.
+    /// Persist these pins.
     Pins(Pins),
 }
 
-/// The machine.
+/// The state machine of one connection.
 #[derive(Debug)]
 pub struct Proxy {
     settings: Settings,
-    /// What the client has asked for and the server has not answered.
+    /// The client's requests that the server has not answered.
     asked: BTreeMap<Id, Asked>,
-    /// Ids of requests that nobody waits for any more, but that may still be answered.
+    /// IDs of requests that no client waits for any more, but that the server may still answer.
     abandoned: BTreeSet<Id>,
-    /// What the client was asked and has not answered.
+    /// Requests to the client that it has not answered.
     asking: BTreeMap<Id, Asking>,
-    /// Calls that a person was asked about in their answers, the oldest first: they come again with what the person said.
+    /// Calls whose answer asked a person, oldest first: the client sends them again with the person's answer.
     retries: VecDeque<Retry>,
-    /// Calls that the server wants more for, the oldest first: they come again with what the client says.
+    /// Calls whose answer asked for input, oldest first: the client sends them again with its responses.
     rounds: VecDeque<Round>,
     listing: Listing,
-    /// Resources that the client wants to hear of.
+    /// The resources that the client has subscribed to.
     subscribed: BTreeSet<String>,
-    /// The client can ask its user.
+    /// Whether the client declared that it can elicit input from its user.
     can_ask: bool,
-    /// Whoever asks now is told what answers carry.
+    /// Whether the current client receives the labels of answers.
     tells_labels: bool,
-    /// What clients call their requests, by the ids that the server knows.
+    /// The client's request IDs, by the IDs that the server receives.
     names: BTreeMap<Id, Id>,
-    /// What was judged since it was last taken out.
+    /// The judgements since the last call of [`judged`](Proxy::judged).
     judged: Vec<Judged>,
-    /// Calls and questions so far, for ids of their own.
+    /// The number of calls and questions so far, for generated IDs.
     count: u64,
-    /// Bytes so far.
+    /// The bytes of all messages so far.
     spent: usize,
 }
 
-/// What the client has asked for.
+/// A request of the client.
 #[derive(Debug)]
 enum Asked {
-    /// Who the server is.
+    /// `initialize` or `server/discover`.
     Greeting { call: Option<Running> },
-    /// Something whose answer says nothing.
+    /// A request whose answer contains no content.
     Nothing,
-    /// A page of tools, of this list.
+    /// A page of tools of the list with this number.
     Tools { list: u64 },
-    /// A call of a tool, or something like one.
+    /// A call of a tool, or a request that is judged like one.
     Call(Running),
-    /// What happens at the server, for as long as the client listens.
+    /// A stream of notifications, for as long as the client listens.
     Listening(Subscription),
-    /// A call that a person is asked about; the server has not seen it.
+    /// A call that a person is asked about; the server has not received it.
     Waiting,
 }
 
-/// A call that runs.
+/// A call that was sent to the server.
 #[derive(Debug)]
 struct Running {
     tool: Tool,
-    /// Its id in the trace.
+    /// The ID of the call in the trace.
     call_id: String,
     kind: Kind,
-    /// By what its progress is told.
+    /// The token of its progress notifications.
     progress: Option<Value>,
-    /// Whether the client was told of progress, and so has seen something of the answer.
-    has_progressed: bool,
-    /// Whether the client is told what the answer carries.
+    /// Whether a message was passed to the client while the call ran; the client may thereby have learned something of
+    /// the answer.
+    has_raised: bool,
+    /// Whether the client receives the label of the answer.
     tells_label: bool,
-    /// How it was sent, if it can come again.
+    /// The call as it was sent, if the server may answer it by asking for input.
     sent: Option<Box<Sent>>,
 }
 
 impl Running {
-    /// One that tells nothing before its answer, and does not come again.
+    /// Returns a call without progress notifications that cannot be sent again.
     fn plain(tool: Tool, call_id: String) -> Self {
         Self {
             tool,
             call_id,
             kind: Kind::Content,
             progress: None,
-            has_progressed: false,
+            has_raised: false,
             tells_label: false,
             sent: None,
         }
     }
 }
 
-/// What a call is, and what its answer is to be.
+/// The kind of a call, which determines the form of its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// A call of a tool.
     Tool,
-    /// Something that the server holds, such as a resource: the answer is shown as a tool's.
+    /// Something that the server holds, such as a resource; its answer is shown like a tool's.
     Content,
-    /// What there is, under this key: the answer is shown only where it takes no tool away.
+    /// A list under this key; its answer is shown only if its label takes no tool away.
     List(&'static str),
-    /// Something that the server is to do; the answer says nothing.
+    /// An action of the server; its answer contains no content.
     Nothing,
 }
 
-/// What the client was asked.
+impl Kind {
+    fn is_list(self) -> bool {
+        matches!(self, Self::List(_))
+    }
+}
+
+/// A request to the client, or a question to a person.
 #[derive(Debug)]
 enum Asking {
-    /// By the server, under the rules for calls.
+    /// A request of the server, which is judged as a call.
     Server { running: Running },
-    /// By us, whether a call may run; or somebody else is asked, under the digest of the call.
+    /// A question whether a call may run, to the client's user or to a person elsewhere.
     Person { question: Box<Question>, id: Id, pending: Box<Pending> },
 }
 
-/// A request of the client that is judged, as it is to be sent.
+/// A judged request of the client, in the form in which it is sent.
 #[derive(Debug)]
 struct Pending {
     method: String,
     tool: Tool,
     kind: Kind,
-    /// The parameters, but for those that were judged.
+    /// The parameters without the judged arguments.
     params: Map<String, Value>,
     progress: Option<Value>,
-    /// The client asks its person if an answer says so, and calls again.
+    /// Whether the client can elicit input from its user when an answer asks for it, and then calls again.
     can_retry: bool,
-    /// What a server may ask this client for in its answer, if the client knows such answers.
+    /// What a server may ask of this client in its answer, if the client supports such answers.
     can: Option<Vec<&'static str>>,
-    /// The round that it comes again of.
+    /// The name of the round that the request continues.
     again: Option<String>,
 }
 
-/// A call that a person was asked about in its answer.
+/// A call whose answer asked a person.
 #[derive(Debug)]
 struct Retry {
-    /// By what the client tells us which one it was.
+    /// The name by which the client refers to the question.
     name: String,
     question: Box<Question>,
     pending: Box<Pending>,
 }
 
-/// A call that may run, under the id that its answer is to have in the trace.
+/// A permitted call, with the ID of its answer in the trace.
 struct Permitted {
     call_id: String,
     arguments: Map<String, Value>,
@@ -265,23 +274,23 @@ impl From<&Authorized> for Permitted {
     }
 }
 
-/// What becomes of a call.
+/// The outcome of judging a call.
 enum Ruling {
     Run(Authorized),
     Ask(Box<Question>),
     No(Value),
 }
 
-/// What was asked for and cannot be had.
+/// The JSON-RPC error code of a refused request.
 const REFUSED: i64 = -32001;
 const INVALID: i64 = -32600;
 const UNKNOWN: i64 = -32601;
 
-/// How many abandoned requests are remembered.
+/// The maximum number of abandoned requests that are remembered.
 const MAX_ABANDONED: usize = 100_000;
 
 impl Proxy {
-    /// A machine for one connection.
+    /// Returns a machine for one connection.
     pub fn new(settings: Settings) -> Self {
         let listing = Listing::new(settings.pins.clone());
         Self {
@@ -302,7 +311,7 @@ impl Proxy {
         }
     }
 
-    /// The server has ended: every request that waits has no answer.
+    /// Ends every request that waits, since the server has ended.
     pub fn ended(&mut self, session: &mut dyn Session) -> Vec<Out> {
         self.asking.clear();
         let waiting = std::mem::take(&mut self.asked);
@@ -314,8 +323,8 @@ impl Proxy {
         self.under_their_names(out)
     }
 
-    /// The server was sent this request, which it knows by this id, and has not answered it in a way that can be passed on. The class of
-    /// the failure is for the operator; the client gets the same message for all of them.
+    /// Ends the request with this ID (as the server received it), which was sent but has no answer that can be
+    /// forwarded. `class` names the kind of failure for the operator; the client gets the same message for all kinds.
     pub fn failed(&mut self, session: &mut dyn Session, id: &Value, class: &str) -> Vec<Out> {
         let Some((id, asked)) = Id::of(id).and_then(|id| self.asked.remove_entry(&id)) else {
             return Vec::new();
@@ -326,7 +335,7 @@ impl Proxy {
         out
     }
 
-    /// The server was not sent this request: the client is told why, and nothing has happened.
+    /// Rejects a request that was not sent to the server: the client receives the reason, and nothing has happened.
     pub fn unsent(&mut self, id: &Value, why: &str) -> Vec<Out> {
         let Some(id) = Id::of(id).filter(|id| self.asked.contains_key(id)) else { return Vec::new() };
         let out = self.under_their_names(vec![Out::Client(error(Some(&id), REFUSED, why, None))]);
@@ -334,12 +343,12 @@ impl Proxy {
         out
     }
 
-    /// Whether who asks from now on is told what answers carry, as `_meta.ifc`.
+    /// Sets whether the current client receives the labels of answers, as `_meta.ifc`.
     pub fn tell_labels(&mut self, tells: bool) {
         self.tells_labels = tells;
     }
 
-    /// Takes out what was judged since the last time.
+    /// Returns and removes the judgements since the last call.
     pub fn judged(&mut self) -> Vec<Judged> {
         std::mem::take(&mut self.judged)
     }
@@ -353,13 +362,13 @@ impl Proxy {
         self.count
     }
 
-    /// Counts what was said; whether there is still room.
+    /// Adds to the size of the session; returns whether it is still within its limits.
     fn has_room(&mut self, bytes: usize) -> bool {
         self.spent = self.spent.saturating_add(bytes);
         self.spent <= self.settings.limits.session && self.abandoned.len() < MAX_ABANDONED
     }
 
-    /// Judges a call as if everything that this client was shown had influenced it.
+    /// Judges a call as influenced by everything that this client was shown.
     fn judge(
         &mut self,
         session: &mut dyn Session,
@@ -395,7 +404,7 @@ impl Proxy {
         }
     }
 
-    /// Nobody waits for this request any more; its id must not come again.
+    /// Removes a request that no client waits for any more; its ID must not be used again.
     fn abandon(&mut self, id: Id) {
         self.asked.remove(&id);
         self.names.remove(&id);

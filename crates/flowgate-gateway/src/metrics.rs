@@ -1,11 +1,11 @@
-//! Figures for Prometheus, in its text format.
+//! Metrics in the text format of Prometheus.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Mutex;
 use std::time::Duration;
 
-/// Upper bounds of the latency histogram: in microseconds, and as Prometheus reads them.
+/// The upper bounds of the latency histogram: in microseconds, and as Prometheus reads them.
 const BOUNDS: [(u64, &str); 12] = [
     (500, "0.0005"),
     (1_000, "0.001"),
@@ -21,7 +21,7 @@ const BOUNDS: [(u64, &str); 12] = [
     (30_000_000, "30"),
 ];
 
-/// How long the requests of one route took.
+/// The latencies of one route.
 #[derive(Debug, Default, Clone, Copy)]
 struct Histogram {
     buckets: [u64; BOUNDS.len()],
@@ -29,7 +29,7 @@ struct Histogram {
     micros: u64,
 }
 
-/// What has been counted so far. Routes are ours, never what a client wrote: a client cannot make it grow.
+/// The counters. Their keys are routes, which are constants: a client cannot make them grow.
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {
     counted: Mutex<Counted>,
@@ -41,11 +41,11 @@ struct Counted {
     latencies: BTreeMap<&'static str, Histogram>,
 }
 
-/// A figure that is measured when somebody asks: name, what it is, value, and whether it only grows.
+/// A figure that is measured on demand: name, help text, value, and whether it only grows.
 pub(crate) type Figure = (&'static str, &'static str, u64, bool);
 
 impl Metrics {
-    /// Counts a request that was answered.
+    /// Counts an answered request.
     pub(crate) fn count(&self, route: &'static str, status: u16, took: Duration) {
         // A thread that panicked while counting leaves at worst one request uncounted.
         let mut counted = self.counted.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -59,8 +59,8 @@ impl Metrics {
         histogram.micros = histogram.micros.saturating_add(micros);
     }
 
-    /// Everything, and `figures` besides.
-    pub(crate) fn text(&self, figures: &[Figure]) -> String {
+    /// Returns all counters, `figures` and `limits` as text.
+    pub(crate) fn text(&self, figures: &[Figure], limits: &BTreeMap<&'static str, u64>) -> String {
         let counted = self.counted.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let mut text = String::new();
         head(&mut text, "flowgate_requests_total", "Requests that were answered.", "counter");
@@ -79,6 +79,16 @@ impl Metrics {
             let (seconds, rest) = (micros / 1_000_000, micros % 1_000_000);
             let _ = writeln!(text, "{name}_sum{{route=\"{route}\"}} {seconds}.{rest:06}");
             let _ = writeln!(text, "{name}_count{{route=\"{route}\"}} {count}");
+        }
+        let name = "flowgate_limits_total";
+        head(
+            &mut text,
+            name,
+            "How often a bound was reached and something was refused or let go.",
+            "counter",
+        );
+        for (limit, count) in limits {
+            let _ = writeln!(text, "{name}{{limit=\"{limit}\"}} {count}");
         }
         for (name, help, value, grows) in figures {
             head(&mut text, name, help, if *grows { "counter" } else { "gauge" });
@@ -102,7 +112,8 @@ mod tests {
         metrics.count("/a", 200, Duration::from_micros(1_000));
         metrics.count("/a", 400, Duration::from_secs(2));
         metrics.count("other", 404, Duration::from_secs(100));
-        let text = metrics.text(&[("flowgate_cached_policies", "Compiled policies.", 3, false)]);
+        let figures = [("flowgate_cached_policies", "Compiled policies.", 3, false)];
+        let text = metrics.text(&figures, &BTreeMap::from([("open connections", 7)]));
         for line in [
             "# TYPE flowgate_request_seconds histogram",
             "flowgate_requests_total{route=\"/a\",status=\"200\"} 1",
@@ -115,6 +126,7 @@ mod tests {
             "flowgate_request_seconds_bucket{route=\"other\",le=\"+Inf\"} 1",
             "flowgate_request_seconds_sum{route=\"/a\"} 2.001000",
             "flowgate_request_seconds_count{route=\"/a\"} 2",
+            "flowgate_limits_total{limit=\"open connections\"} 7",
             "flowgate_cached_policies 3",
         ] {
             assert!(text.lines().any(|printed| printed == line), "{line} is not in\n{text}");

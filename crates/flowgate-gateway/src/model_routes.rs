@@ -1,20 +1,21 @@
-//! Model routes: the chats of agents pass the guard on their way to a model.
+//! Model routes: agents' chats pass the guard on their way to a model.
 //!
-//! An agent points its base address here instead of at a provider, and nothing else about it changes. Whichever form it
-//! speaks, a request becomes a chat, the chat is [taken into](flowgate_guard::conversation::Conversation::sent) the guarded
-//! conversation that it belongs to, and what the model writes is judged before the agent gets any of it. All routes take this
-//! one path, streaming or not.
+//! An agent points its base address here instead of at a provider; nothing else about it changes. The gateway decodes
+//! a request of any supported API into a chat, [adds it](flowgate_guard::conversation::Conversation::sent) to the
+//! guarded conversation that it belongs to, and judges the output of the model before the agent receives any of it.
+//! All routes take this one path, streaming or not.
 //!
 //! * [`config`]: the file that names upstreams and clients.
-//! * `clients`: who asks, by their key, and how much they may ask.
-//! * [`recheck`]: whether verdicts come to the same as a log says.
-//! * `report`: what the log says of a request.
-//! * `sessions`: which conversation a request belongs to.
-//! * `quotations`: what is remembered of what clients were shown.
+//! * `clients`: clients by their keys, and their quotas.
+//! * `beginnings`: the cache of decoded chat prefixes.
+//! * [`recheck`]: comparison of an audit log with a replay of the stored conversations.
+//! * `report`: the log line of a request.
+//! * `sessions`: the conversation that a request belongs to.
+//! * `quotations`: administration of the texts that clients were shown.
 //! * `servers`: MCP servers, in the same conversations.
-//! * `turn`: one request, from what was asked to what is answered.
-//! * `stream`: answers that are sent while they come into being.
-//! * `upkeep`: what is done for the store from time to time.
+//! * `turn`: one request, from its chat to its completion.
+//! * `stream`: streamed answers.
+//! * `upkeep`: periodic maintenance of the store.
 
 mod beginnings;
 mod clients;
@@ -25,6 +26,8 @@ pub(crate) mod report;
 pub(crate) mod servers;
 mod sessions;
 pub(crate) mod stream;
+#[cfg(test)]
+mod tests;
 mod turn;
 mod upkeep;
 
@@ -47,14 +50,24 @@ use crate::log::{Event, Limit, Log};
 use crate::recorder::{AuditSpec, Note, Recorder};
 use crate::reply::Reply;
 use crate::store::{self, Store, StoreError};
+use crate::values::Values;
 use crate::visibility::{self, ANSWER, EXPLAIN, HIDDEN};
+use crate::witness::Witnesses;
 use beginnings::filled;
+#[cfg(test)]
+pub(crate) use clients::MOST_LISTENING;
 use clients::{AtWork, Clients, Known};
 use config::Config;
 pub use config::{Client, Secret};
 use report::Report;
+#[cfg(test)]
+pub(crate) use servers::exchange::MOST_CANCELLED;
 use servers::exchange::Waiters;
+#[cfg(test)]
+pub(crate) use servers::listening::MOST_UNASKED;
 pub(crate) use servers::listens;
+#[cfg(test)]
+pub(crate) use sessions::GROWTH;
 use sessions::{Found, Held, Sessions};
 use stream::{Outgoing, Part};
 pub(crate) use turn::Failure;
@@ -62,10 +75,10 @@ use turn::{Cause, Turn};
 
 /// The header in which a client names the conversation of a request.
 pub(crate) const CONVERSATION: &str = "x-flowgate-conversation";
-/// The header in which a client says where the parts of the user's messages come from that it does not mark.
+/// The header in which a client declares the provenance of those parts of the user's messages that it does not mark.
 pub(crate) const SOURCE: &str = "x-flowgate-source";
 
-/// Everything that model routes share.
+/// The state that all model routes share.
 #[derive(Debug)]
 pub(crate) struct ModelRoutes {
     clients: Clients,
@@ -74,14 +87,17 @@ pub(crate) struct ModelRoutes {
     recorder: Recorder,
     answers: AtomicU64,
     waiters: Mutex<Waiters>,
-    /// Requests to servers that nobody waits for any more, by the ids that the servers know.
+    /// Requests to MCP servers that were cancelled, by the ids that the servers know.
     cancelled: Mutex<std::collections::HashSet<String>>,
     pub(crate) log: Log,
-    /// The gateway is about to end.
+    /// The bound on the memory of parsed JSON values.
+    values: Values,
+    /// Whether the gateway is shutting down.
     is_closing: AtomicBool,
 }
 
-/// Whether the client still waits. When it is dropped, the turn ends as soon as it can.
+/// Whether the client still waits for its answer. Once the [`Gone`] of a request is dropped, its turn ends as soon as
+/// it can.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Waiting(Arc<AtomicBool>);
 
@@ -90,13 +106,13 @@ impl Waiting {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Tells the turn when nobody waits any more.
+    /// Returns the guard whose drop signals to the turn that the client has gone.
     pub(crate) fn until_dropped(&self) -> Gone {
         Gone(Arc::clone(&self.0))
     }
 }
 
-/// Ends the wait when it is dropped.
+/// Signals that the client has gone when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Gone(Arc<AtomicBool>);
 
@@ -106,18 +122,18 @@ impl Drop for Gone {
     }
 }
 
-/// A bound on the requests of a client.
+/// A limit on the requests of a client.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Bound {
-    /// In a minute.
+    /// Requests per minute.
     Requests,
-    /// At the same time.
+    /// Requests in parallel.
     Parallel,
-    /// Streams of what servers say unasked, at the same time.
+    /// Parallel streams of server messages that answer no request.
     Listening,
 }
 
-/// A client's request, not yet read.
+/// A client's request whose body has not been read.
 #[derive(Debug)]
 pub(crate) struct Received {
     pub(crate) api: Api,
@@ -126,19 +142,19 @@ pub(crate) struct Received {
     pub(crate) key: Option<String>,
     /// The conversation, if the client names it.
     pub(crate) conversation: Option<String>,
-    /// Whether the client wants to know what is hidden from the model.
+    /// Whether the client asks for an explanation of what is hidden from the model.
     explains: bool,
-    /// Where the parts of the user's messages come from that the client does not mark, if it says so.
+    /// The provenance of unmarked parts of the user's messages, if the client declares it.
     pub(crate) unmarked: Option<Source>,
     _at_work: AtWork,
 }
 
 impl ModelRoutes {
-    /// Opens the store, and looks after it from now on.
+    /// Opens the store and starts its maintenance tasks.
     ///
     /// # Errors
-    /// If the store cannot be opened.
-    pub(crate) async fn open(config: Config, log: Log) -> Result<Self, StoreError> {
+    /// If the store, the audit log or the webhook cannot be opened.
+    pub(crate) async fn open(config: Config, values: Values, log: Log) -> Result<Self, StoreError> {
         let Config { clients, store, people, asking, webhook, audit, keys, .. } = config;
         log.hide(&keys);
         for client in &clients {
@@ -148,7 +164,7 @@ impl ModelRoutes {
             }
         }
         let open = Arc::new(Store::open(&store.place).await?);
-        let recorder = Recorder::open(audit.as_ref(), &clients, keys, &open).await?;
+        let recorder = Recorder::open(audit.as_ref(), &clients, keys, &open, &log).await?;
         open.accept()?;
         remark_open_files(&store.place, audit.as_ref(), &log);
         let webhook =
@@ -166,31 +182,41 @@ impl ModelRoutes {
         );
         let approvals = Arc::new(approvals);
         upkeep::begin(&open, &approvals, &recorder, &log, store.retention, store.quotation_age);
-        for client in clients.iter().filter(|client| client.user_messages.trusts_unmarked()) {
-            let sentence = "what this client sends as the user's is trusted where it marks no source, also where the agent pasted \
-                            into it what strangers write: write user-messages = \"marked\" if it marks what a person typed, or \
-                            \"trust-unmarked-even-if-pasted\" if it cannot";
-            // Who has written those words knows.
-            if client.takes_the_risk_unsaid {
-                log.write(Event::Remark, &client.name, vec![("setting", "interactive".into())], sentence);
-            }
-        }
-        let sessions = Sessions::new(open, store.memory, store.conversation, log.clone());
+        let sessions = Sessions::new(open, store.memory, store.conversation, values.clone(), log.clone());
         let (clients, answers) = (Clients::new(clients), AtomicU64::new(0));
         let (waiters, cancelled) = (Mutex::default(), Mutex::default());
         let is_closing = AtomicBool::new(false);
-        Ok(Self { clients, sessions, approvals, recorder, answers, waiters, cancelled, log, is_closing })
+        Ok(Self {
+            clients,
+            sessions,
+            approvals,
+            recorder,
+            answers,
+            waiters,
+            cancelled,
+            log,
+            values,
+            is_closing,
+        })
     }
 
-    /// Nothing more is answered: the audit log is signed, and the store knows how far it has come. A process that is killed leaves both
-    /// undone, and the next start makes up for it.
+    /// Signs the audit log and stores its head before the process exits. A killed process does neither; the next start
+    /// catches up.
     pub(crate) async fn finish(&self) {
         if self.recorder.seal().is_ok() {
             let _ = self.sessions.store().note_log().await;
         }
+        let recorder = self.recorder.clone();
+        let told = move || recorder.witnesses().map(Witnesses::finish);
+        let _ = tokio::task::spawn_blocking(told).await;
     }
 
-    /// What cannot be written now.
+    /// Returns the names of failing parts that do not stop the gateway from working.
+    pub(crate) fn late(&self) -> Vec<&'static str> {
+        self.recorder.witnesses().map(Witnesses::failing).unwrap_or_default()
+    }
+
+    /// Returns the names of the parts that cannot be written now.
     pub(crate) async fn failing(&self) -> Vec<&'static str> {
         let mut failing = Vec::new();
         if !self.sessions.store().is_writable().await {
@@ -199,6 +225,7 @@ impl ModelRoutes {
         if !self.recorder.is_writable() {
             failing.push("audit log");
         }
+        failing.extend(self.recorder.witnesses().and_then(Witnesses::too_late));
         failing
     }
 
@@ -206,12 +233,12 @@ impl ModelRoutes {
         self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells the operator something that holds names which others chose.
+    /// Writes a remark for the operator; it may contain names that others chose.
     fn remark(&self, remark: &str) {
         self.log.write(Event::Remark, "", Vec::new(), remark);
     }
 
-    /// Reports that a client has reached a bound of its requests.
+    /// Logs that a client has reached a limit on its requests.
     pub(crate) fn client_limit(&self, client: &Known, conversation: Option<&str>, bound: Bound) {
         let (what, setting, most) = match bound {
             Bound::Requests => {
@@ -231,7 +258,7 @@ impl ModelRoutes {
         self.log.limit(&Limit { what, effect, setting, most, client: &client.spec.name, conversation });
     }
 
-    /// Who asks, before anything of the body is read.
+    /// Authenticates the client and checks its limits before any of the body is read.
     pub(crate) fn receive(&self, api: Api, headers: &HeaderMap) -> Result<Received, Reply> {
         let (client, key) =
             self.clients.find(headers).map_err(|why| refusal(api, StatusCode::UNAUTHORIZED, why))?;
@@ -254,8 +281,8 @@ impl ModelRoutes {
         Ok(Received { api, client, key, conversation, unmarked, explains, _at_work: at_work })
     }
 
-    /// Answers a request; waits for models, and so runs beside the sockets. What is streamed before the
-    /// turn ends goes to `parts`; then there is no reply.
+    /// Answers a request. It blocks on models and therefore runs on a worker thread. What is streamed before the
+    /// turn ends goes to `parts`; the result is then `None`.
     pub(crate) fn answer(
         &self,
         received: &Received,
@@ -313,7 +340,7 @@ impl ModelRoutes {
     ) -> Result<Option<Reply>, turn::Failure> {
         let client = &received.client;
         let mut held = self.sessions.lock(client, found, waiting)?;
-        // A chat may have begun before its conversation did.
+        // The cached prefix may contain messages that the history of this conversation does not.
         let is_there = held.get().is_none_or(|session| session.history.has_beginning(chat));
         let whole = match (!is_there).then(|| beginnings::whole(received.api, body)).transpose() {
             Ok(whole) => whole,
@@ -336,7 +363,7 @@ impl ModelRoutes {
         let mut stream = asked.stream.then_some(stream);
         let done =
             self.guarded(received, found.name(), &mut held, (asked, chat), waiting, (&mut stream, report));
-        // What goes out must be known, whatever happens next.
+        // The turn is recorded and stored before its reply goes out, whether or not it failed.
         let events = held.get().map(|session| std::mem::take(&mut session.events)).unwrap_or_default();
         let kept = match self.recorder.record_without(&events, received.key.as_deref()) {
             Ok(()) => self.sessions.keep(client, found, &mut held),
@@ -371,7 +398,7 @@ impl ModelRoutes {
         }
     }
 
-    /// A turn was not kept, and its calls do not go out: the log says so of those that a person had allowed.
+    /// Records that approved calls of a turn did not run, since the turn could not be stored.
     fn take_back(&self, events: &[Note]) {
         let cause = "the turn could not be kept";
         let notes: Vec<Note> = events.iter().filter_map(|note| note.taken_back(cause)).collect();
@@ -399,6 +426,7 @@ impl ModelRoutes {
             return Err(turn::Failure::new(StatusCode::BAD_REQUEST, message).because(Cause::Full));
         }
         turn::check(&received.client, asked)?;
+        self.recorder.may_begin()?;
         self.approvals.check_frozen(&received.client.spec, name)?;
         self.sessions.catch_up(&received.client, session)?;
         let (client, key) = (&received.client, received.key.as_deref());
@@ -420,7 +448,7 @@ impl ModelRoutes {
         )
     }
 
-    /// The models that a client may ask for.
+    /// Lists the models that a client may ask for.
     pub(crate) fn models(&self, headers: &HeaderMap) -> Result<Reply, Reply> {
         let api = if headers.contains_key("x-api-key") { Api::Messages } else { Api::ChatCompletions };
         let (client, _) =
@@ -444,7 +472,7 @@ impl ModelRoutes {
     }
 }
 
-/// Where the parts of the user's messages come from that a request does not mark.
+/// Reads the declared provenance of unmarked parts of the user's messages.
 fn source_of(headers: &HeaderMap) -> Result<Option<Source>, String> {
     let mut values = headers.get_all(SOURCE).iter();
     match (values.next(), values.next()) {
@@ -460,7 +488,7 @@ fn source_of(headers: &HeaderMap) -> Result<Option<Source>, String> {
     }
 }
 
-/// Tells the operator of files that others can read.
+/// Warns the operator of files that other users of the system can read.
 fn remark_open_files(place: &config::Place, audit: Option<&AuditSpec>, log: &Log) {
     let mut paths = match place {
         config::Place::File(path) => store::file::files(path),
@@ -476,12 +504,12 @@ fn remark_open_files(place: &config::Place, audit: Option<&AuditSpec>, log: &Log
     }
 }
 
-/// The conversation that a request names.
+/// Reads the name of the conversation from the headers of a request.
 fn conversation_of(headers: &HeaderMap) -> Result<Option<String>, String> {
     let mut values = headers.get_all(CONVERSATION).iter();
     let (value, other) = (values.next().map(|value| value.to_str()), values.next());
     match value {
-        // Whoever else reads the request may take another one.
+        // Another reader of the request might use the other value.
         _ if other.is_some() => Err(format!("`{CONVERSATION}` stands there twice: send it once")),
         None => Ok(None),
         Some(Ok(name)) if !name.is_empty() && name.len() <= 128 => Ok(Some(name.to_owned())),
@@ -489,7 +517,7 @@ fn conversation_of(headers: &HeaderMap) -> Result<Option<String>, String> {
     }
 }
 
-/// The same answer with the name of the conversation, if it is known.
+/// Adds the name of the conversation to a reply, if it is known.
 pub(crate) fn of_conversation(reply: Reply, name: Option<&str>) -> Reply {
     match name {
         Some(name) => reply.named(CONVERSATION, name),
@@ -505,7 +533,7 @@ fn prefix(api: Api) -> &'static str {
     }
 }
 
-/// A refusal in the form of a route.
+/// Builds an error reply in the form of an API.
 pub(crate) fn refusal(api: Api, status: StatusCode, message: &str) -> Reply {
     let reply = Reply::json(status, &api.encode_error(status.as_u16(), message));
     if status == StatusCode::TOO_MANY_REQUESTS { reply.header(header::RETRY_AFTER, "1") } else { reply }

@@ -1,5 +1,5 @@
-//! The description of the API that is served. Written by hand in `openapi.json`; tests hold it against the routes and
-//! against the types that are answered.
+//! The description of the API that is served. `openapi.json` is written by hand; tests compare it with the routes and
+//! with the types of the answers.
 
 /// An OpenAPI 3.1 document.
 pub const DOCUMENT: &str = include_str!("../openapi.json");
@@ -9,13 +9,13 @@ pub(crate) fn document() -> serde_json::Value {
     serde_json::from_str(DOCUMENT).unwrap()
 }
 
-/// The schema with this name.
+/// Returns the schema with this name.
 #[cfg(test)]
 pub(crate) fn schema(name: &str) -> serde_json::Value {
     document()["components"]["schemas"][name].clone()
 }
 
-/// What is wrong with `value` by the keywords that our document uses; empty if nothing is.
+/// Returns how `value` violates the schema, by the keywords that the document uses; empty if it is valid.
 #[cfg(test)]
 pub(crate) fn mistakes(value: &serde_json::Value, schema: &serde_json::Value, place: &str) -> Vec<String> {
     use serde_json::Value;

@@ -1,4 +1,4 @@
-//! The policy API: what is asked, what the analysis says, what is answered. Synchronous; runs on a worker.
+//! The policy API: parses requests, analyzes traces and forms the replies. Synchronous; runs on a worker.
 
 mod cache;
 mod report;
@@ -22,19 +22,19 @@ use cache::Cache;
 use request::{Batch, Check, Load};
 use response::{Batched, Checked, Failed, Found, Judged, Loaded};
 
-/// Judges traces by the policies that come with them.
+/// Judges traces by the policies that requests contain.
 #[derive(Debug)]
 pub(crate) struct PolicyApi {
     dialect: Dialect,
     fuel: u64,
     batch: usize,
     asker: Asker,
-    /// For all questions of a request to those who answer predicates.
+    /// The time for all queries of a request to the services that answer predicates.
     time: Duration,
     cache: Cache,
 }
 
-/// Why a question has no answer. In a batch it is the answer for one policy, otherwise for the request.
+/// Why a request has no answer. In a batch it is the answer for one policy, otherwise for the request.
 struct Refusal {
     status: StatusCode,
     detail: String,
@@ -64,7 +64,7 @@ impl PolicyApi {
         }
     }
 
-    /// `POST /api/v1/policy/load`
+    /// Serves `POST /api/v1/policy/load`.
     pub(crate) fn load(&self, body: &[u8]) -> Reply {
         let loaded = Load::read(body).and_then(|load| {
             let policy = self.compiled(&load.policy).map_err(|(report, _)| Refusal::bad(report))?;
@@ -73,7 +73,7 @@ impl PolicyApi {
         answer(loaded)
     }
 
-    /// `POST /api/v1/policy/check`
+    /// Serves `POST /api/v1/policy/check`.
     pub(crate) fn check(&self, body: &[u8]) -> Reply {
         let checked = Check::read(body).and_then(|check| {
             let entries = entries(&check.messages)?;
@@ -83,7 +83,7 @@ impl PolicyApi {
         answer(checked)
     }
 
-    /// `POST /api/v1/policy/check/batch`
+    /// Serves `POST /api/v1/policy/check/batch`.
     pub(crate) fn batch(&self, body: &[u8]) -> Reply {
         let batched = Batch::read(body).and_then(|batch| {
             if batch.policies.len() > self.batch {
@@ -106,12 +106,12 @@ impl PolicyApi {
         answer(batched)
     }
 
-    /// Figures of the cache.
+    /// Returns the figures of the cache.
     pub(crate) fn figures(&self) -> [Figure; 4] {
         self.cache.figures()
     }
 
-    /// A compiled policy, or the report of what is wrong with it, and what it asks for that nobody may have.
+    /// Compiles a policy, or returns the report of its errors and the first feature in it that is not available.
     fn compiled(&self, source: &str) -> Result<Arc<Policy>, (String, Option<String>)> {
         self.cache.get_or_insert(self.dialect, source).map_err(|diagnostics| {
             let unavailable = diagnostics.iter().find(|diagnostic| diagnostic.code == "unavailable");
@@ -119,14 +119,14 @@ impl PolicyApi {
         })
     }
 
-    /// How each of the policies of a request is evaluated.
+    /// Returns the options for evaluating each of the policies of a request.
     fn options(&self, parameters: Map<String, Value>, policies: usize) -> Options {
         let shares = u64::try_from(policies).unwrap_or(u64::MAX).max(1);
         let predicates = self.asker.predicates(self.time);
         Options { parameters, fuel: self.fuel / shares, predicates, ..Options::default() }
     }
 
-    /// What one policy says of a trace.
+    /// Judges a trace by one policy.
     fn judge(
         &self,
         source: &str,
@@ -145,9 +145,10 @@ impl PolicyApi {
         self.conclude(analysis, &policy, messages.len())
     }
 
-    /// What an analysis means for a client: a rule that cannot be evaluated is never passed over.
+    /// Converts an analysis into an answer: a rule that cannot be evaluated is never skipped.
     fn conclude(&self, analysis: Analysis, policy: &Policy, messages: usize) -> Result<Checked, Refusal> {
-        // The old service gave up at the first such rule. A parameter is the caller's to give in any dialect.
+        // The original service stopped at the first such rule. A missing parameter is the caller's mistake in any
+        // dialect.
         let ends = |kind| self.dialect == Dialect::Compat || kind == FailureKind::MissingParameter;
         if let Some(failure) = analysis.failures.iter().find(|failure| ends(failure.kind)) {
             return Err(refusal(failure.kind, &failure.message));
@@ -157,7 +158,7 @@ impl PolicyApi {
         let mut failures = Vec::new();
         for failure in analysis.failures {
             let failed = Failed::of(&failure, policy);
-            // It denies, beside what the other rules find.
+            // The failure denies, in addition to the findings of the other rules.
             errors.push(Found::failure(&failed, failure.rule, messages));
             failures.push(failed);
         }
@@ -169,7 +170,7 @@ fn answer(result: Result<impl serde::Serialize, Refusal>) -> Reply {
     result.map_or_else(Reply::from, |value| Reply::json(StatusCode::OK, &value))
 }
 
-/// The prefixes by which clients of the old service tell what is wrong.
+/// Returns a rejection with the prefix by which clients of the original service recognize the kind of error.
 fn refusal(kind: FailureKind, message: &str) -> Refusal {
     match kind {
         FailureKind::MissingParameter => Refusal::bad(format!("Missing Policy Parameter: {message}")),
@@ -189,7 +190,7 @@ fn entries(messages: &[Value]) -> Result<Vec<Entry>, Refusal> {
     })
 }
 
-/// The message that an event comes from: one message may be several events.
+/// Returns the index of the message that an event comes from: one message may be several events.
 fn message_of(event: usize, messages: &[Value]) -> usize {
     let mut events = 0;
     let found = messages.iter().position(|message| {

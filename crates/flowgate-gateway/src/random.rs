@@ -1,22 +1,22 @@
-//! What nobody can guess.
+//! Random bytes and names, and their hexadecimal form.
 
 /// The system gives no random bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NoRandom;
 
-/// Random bytes of the system.
+/// Returns random bytes of the system.
 pub(crate) fn bytes<const N: usize>() -> Result<[u8; N], NoRandom> {
     let mut bytes = [0_u8; N];
     getrandom::fill(&mut bytes).map_err(|_| NoRandom)?;
     Ok(bytes)
 }
 
-/// A name that nobody can guess.
+/// Returns an unguessable name of 128 random bits.
 pub(crate) fn name() -> Result<String, NoRandom> {
     bytes::<16>().map(|bytes| hex(&bytes))
 }
 
-/// Bytes in hexadecimal.
+/// Encodes bytes in hexadecimal.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     let digit = |value: u8| char::from(if value < 10 { b'0' + value } else { b'a' + value - 10 });
     let mut text = String::with_capacity(bytes.len() * 2);
@@ -27,7 +27,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     text
 }
 
-/// The bytes of a text in hexadecimal.
+/// Decodes exactly `N` bytes from hexadecimal.
 pub(crate) fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
     let mut bytes = [0_u8; N];
     if text.len() != N * 2 {

@@ -1,6 +1,6 @@
-//! What the gateway writes to its [audit log](crate::audit), if it keeps one.
+//! The gateway's writer of its [audit log](crate::audit), if one is configured.
 //!
-//! Reasons are given by the policy's own words and by names of labels: what a rule says of a match may quote content.
+//! Reasons are recorded as the policy's own text and as names of labels: the message of a rule may quote content.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
@@ -13,23 +13,29 @@ use serde_json::Value;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::block_in_place;
 
-use crate::audit::{AuditError, Content, Event, Forget, Judged, Key, Log, Loss, Options, Past, Time};
+use crate::audit::{
+    AuditError, Content, Event, Forget, GivenUp, Judged, Key, Log, Loss, Options, Past, Time, Witness,
+};
+use crate::log;
 use crate::model_routes::config::Config;
 use crate::model_routes::{Client, Secret};
 use crate::store::{Store, StoreError};
+use crate::witness::{self, Untold, WitnessSpec, Witnesses};
 
-/// Where an audit log is kept, and the key that signs it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The place of an audit log, and the key that signs it.
+#[derive(Debug, Clone)]
 pub struct AuditSpec {
     /// The log.
     pub file: PathBuf,
-    /// The file of the key; it is made if there is none.
+    /// The file of the key, which is created if it does not exist.
     pub key: PathBuf,
-    /// How long content is kept beside the log, if it is.
+    /// The time for which content is kept beside the log, if it is kept.
     pub content: Option<Duration>,
+    /// The witnesses that receive heads of the log.
+    pub witness: Option<WitnessSpec>,
 }
 
-/// Something that happened, and what was said or called, which is no part of the log itself.
+/// An event and its content, which is not part of the log itself.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Note {
     event: Event,
@@ -43,7 +49,7 @@ impl Note {
 }
 
 impl Note {
-    /// If this says that an approved call ran: that it did not after all.
+    /// Returns the correction of a record that an approved call ran, if this is one: the call did not run after all.
     pub(crate) fn taken_back(&self, cause: &str) -> Option<Self> {
         let Event::ApprovalUsed { conversation, tool, digest } = &self.event else { return None };
         let (conversation, tool, digest) = (conversation.clone(), tool.clone(), digest.clone());
@@ -62,35 +68,49 @@ impl From<Event> for Note {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Recorder(Option<Arc<Recording>>);
 
-/// A log that is open, and what is kept beside it.
+/// An open log with its witnesses.
 #[derive(Debug)]
 pub(crate) struct Recording {
-    log: Log,
-    /// How long content is kept, if it is.
+    /// Dropped before the log, so that no thread holds the log then.
+    witnesses: Option<Witnesses>,
+    log: Arc<Log>,
+    /// The time for which content is kept, if it is kept.
     content: Option<Duration>,
-    /// What is in no content.
+    /// The keys that are removed from content.
     keys: Vec<Secret>,
 }
 
 impl Recorder {
-    /// Opens a log and says which policies are in force. Content is kept without `keys`. From now on the store knows how far the log
-    /// has come; one that is behind its store is refused.
+    /// Opens a log and records the policies in force. `keys` are removed from content. From now on the store and the
+    /// witnesses record how far the log has come; a log that is behind its store, or behind a witness's file, is
+    /// rejected.
     pub(crate) async fn open(
         spec: Option<&AuditSpec>,
         clients: &[Client],
         keys: Vec<Secret>,
         store: &Store,
+        operator: &log::Log,
     ) -> Result<Self, StoreError> {
-        let Some(AuditSpec { file, key, content }) = spec else { return Ok(Self(None)) };
+        let Some(AuditSpec { file, key, content, witness }) = spec else { return Ok(Self(None)) };
         let key = Key::load_or_create(key).map_err(failed)?;
         let kept = if content.is_some() { Content::Kept } else { Content::Dropped };
         let options = Options { content: kept, ..Options::default() };
         let anchors = store.anchors().await?;
-        // What only the memory knows says nothing about what was there before.
-        let check = |past: &mut Past<'_>| if store.is_memory() { Ok(None) } else { anchors.loss(past) };
+        let seen = seen(witness.as_ref())?;
+        let check = |past: &mut Past<'_>| {
+            // A store in memory has no record of earlier logs.
+            let loss = if store.is_memory() { None } else { anchors.loss(past)? };
+            Ok(match loss {
+                Some(loss) => Some(loss),
+                None => seen.loss(past)?,
+            })
+        };
         let log = Log::open_after(file, key, options, Time::now(), check).map_err(failed)?;
         store.watch(&log, false).await?;
-        let recorder = Self(Some(Arc::new(Recording { log, content: *content, keys })));
+        let log = Arc::new(log);
+        let begin = |spec| Witnesses::begin(spec, &log, operator).map_err(untold);
+        let witnesses = witness.as_ref().map(begin).transpose()?;
+        let recorder = Self(Some(Arc::new(Recording { witnesses, log, content: *content, keys })));
         let mut policies: Vec<String> = clients.iter().map(|client| client.basis.clone()).collect();
         policies.sort();
         policies.dedup();
@@ -98,44 +118,57 @@ impl Recorder {
         Ok(recorder)
     }
 
-    /// Records what happened. Whoever cannot does nothing that follows from it.
+    /// Records events. If this fails, the caller must not take any action that depends on them.
     pub(crate) fn record(&self, notes: &[Note]) -> Result<(), StoreError> {
         self.record_without(notes, None)
     }
 
-    /// Records what happened, with content in which this key is not.
+    /// Records events, with this key removed from their content.
     pub(crate) fn record_without(&self, notes: &[Note], key: Option<&str>) -> Result<(), StoreError> {
         let Some(recording) = self.0.as_deref().filter(|_| !notes.is_empty()) else { return Ok(()) };
         match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
-            // While content is being deleted it waits, and sockets must not.
+            // This blocks while content is being deleted, and must not block sockets.
             Ok(RuntimeFlavor::MultiThread) => block_in_place(|| recording.record(notes, key)),
             _ => recording.record(notes, key),
         }
     }
 
-    /// Whether something can be recorded now.
+    /// Returns whether the log can be written now.
     pub(crate) fn is_writable(&self) -> bool {
         let Some(recording) = self.0.as_deref() else { return true };
-        // While content is being deleted it waits, and sockets must not.
+        // This blocks while content is being deleted, and must not block sockets.
         match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
             Ok(RuntimeFlavor::MultiThread) => block_in_place(|| recording.log.is_writable()),
             _ => recording.log.is_writable(),
         }
     }
 
-    /// Deletes content, since somebody asks for that; gives how many there were.
+    /// Deletes content at the request of `who`; returns the number of deleted entries.
     pub(crate) fn forget(&self, whose: &Forget, who: &str) -> Result<u64, StoreError> {
         let Some(Recording { log, .. }) = self.0.as_deref() else { return Ok(0) };
         log.forget(Time::now(), whose, who).map_err(failed)
     }
 
-    /// Signs what was recorded.
+    /// Rejects a turn if a required witness is too far behind.
+    pub(crate) fn may_begin(&self) -> Result<(), StoreError> {
+        match self.witnesses().and_then(Witnesses::too_late) {
+            None => Ok(()),
+            Some(_) => Err(StoreError::Unwitnessed),
+        }
+    }
+
+    /// Returns the witnesses of the log.
+    pub(crate) fn witnesses(&self) -> Option<&Witnesses> {
+        self.0.as_deref()?.witnesses.as_ref()
+    }
+
+    /// Signs everything recorded so far.
     pub(crate) fn seal(&self) -> Result<(), StoreError> {
         let Some(Recording { log, .. }) = self.0.as_deref() else { return Ok(()) };
         log.seal(Time::now()).map(drop).map_err(failed)
     }
 
-    /// What is recorded to, for as long as somebody else records there as well.
+    /// Returns a weak reference to the open log, which does not keep it open; `None` if there is no audit log.
     pub(crate) fn recording(&self) -> Option<Weak<Recording>> {
         self.0.as_ref().map(Arc::downgrade)
     }
@@ -143,7 +176,7 @@ impl Recorder {
 
 impl Recording {
     fn record(&self, notes: &[Note], key: Option<&str>) -> Result<(), StoreError> {
-        let Self { log, content: kept, keys } = self;
+        let Self { log, content: kept, keys, .. } = self;
         for Note { event, content } in notes {
             let content = content.as_ref().filter(|_| kept.is_some());
             let recorded = match content.map(|content| said(content, keys, key)) {
@@ -155,7 +188,7 @@ impl Recording {
         Ok(())
     }
 
-    /// Deletes content that is too old.
+    /// Deletes expired content.
     pub(crate) fn expire(&self) -> Result<u64, StoreError> {
         let Some(kept) = self.content else { return Ok(0) };
         let (now, kept) = (Time::now(), u64::try_from(kept.as_millis()).unwrap_or(u64::MAX));
@@ -163,32 +196,43 @@ impl Recording {
     }
 }
 
-/// Records that somebody accepts what the audit log or its database has lost; from then on the gateway starts again.
+/// Records an operator's acceptance of what the audit log or its database has lost; the gateway can start again
+/// afterwards.
+///
+/// Returns the accepted loss; `None` if there is no audit log, or if nothing was lost.
 ///
 /// # Errors
-/// If there is no audit log, if a gateway uses it or its store, or if one of them cannot be written.
+/// Fails if a gateway uses the log or its store, or if one of them cannot be read or written.
 pub fn accept_loss(config: Config, who: &str) -> Result<Option<Loss>, StoreError> {
-    let Some(AuditSpec { file, key, .. }) = config.audit else { return Ok(None) };
+    let Some(AuditSpec { file, key, witness, .. }) = config.audit else { return Ok(None) };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(StoreError::Runtime)?.block_on(async {
         let store = Store::open(&config.store.place).await?;
         let anchors = store.anchors().await?;
+        let seen = seen(witness.as_ref())?;
         let key = Key::load_or_create(&key).map_err(failed)?;
-        let mut found = None;
+        let (mut found, mut unseen) = (None, None);
         let check = |past: &mut Past<'_>| {
-            found = anchors.loss(past)?;
+            (found, unseen) = (anchors.loss(past)?, seen.loss(past)?);
             Ok(None)
         };
         let log = Log::open_after(&file, key, Options::default(), Time::now(), check).map_err(failed)?;
-        let Some(loss) = found else {
-            store.watch(&log, false).await?;
-            return Ok(None);
-        };
-        log.append(Time::now(), &Event::LossAccepted { who: who.to_owned(), loss }).map_err(failed)?;
+        for loss in found.into_iter().chain(unseen) {
+            log.append(Time::now(), &Event::LossAccepted { who: who.to_owned(), loss }).map_err(failed)?;
+        }
         log.seal(Time::now()).map_err(failed)?;
-        store.watch(&log, true).await?;
-        store.accept()?;
-        Ok(Some(loss))
+        if let (Some(file), Some(loss)) = (witness.and_then(|witness| witness.file), unseen) {
+            for (other, head) in seen.signed_by(log.key()) {
+                // The present lines of this log are not lost.
+                let since = if other == log.id() { loss.lines().min(head.seq) } else { 0 };
+                witness::give_up(&file, &log, GivenUp { log: other, since }).map_err(untold)?;
+            }
+        }
+        store.watch(&log, found.is_some()).await?;
+        if found.is_some() {
+            store.accept()?;
+        }
+        Ok(found.or(unseen))
     })
 }
 
@@ -197,7 +241,18 @@ fn failed(error: AuditError) -> StoreError {
     StoreError::Audit(error.to_string())
 }
 
-/// A content as it is kept: no key is in it that the gateway knows.
+/// Reads the witness's file, if one is configured.
+fn seen(witness: Option<&WitnessSpec>) -> Result<Witness, StoreError> {
+    let file = witness.and_then(|witness| witness.file.as_deref());
+    file.map(witness::known).transpose().map(Option::unwrap_or_default).map_err(untold)
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "as `map_err` hands it over")]
+fn untold(untold: Untold) -> StoreError {
+    StoreError::Audit(untold.to_string())
+}
+
+/// Returns a content as it is kept: without any key that the gateway knows.
 fn said(content: &Value, keys: &[Secret], key: Option<&str>) -> String {
     let hide = |text: &str| {
         let text = keys.iter().fold(text.to_owned(), |text, key| key.hidden_in(&text));
@@ -220,7 +275,7 @@ fn without(content: &Value, hide: &dyn Fn(&str) -> String) -> Value {
     }
 }
 
-/// A call that was judged in a conversation of a client's.
+/// Returns the record of a judged call in a client's conversation.
 pub(crate) fn judged(client: &Client, name: &str, call: conversation::Judged) -> Note {
     let event = Event::Judged(Judged {
         conversation: name.to_owned(),
@@ -237,7 +292,7 @@ pub(crate) fn judged(client: &Client, name: &str, call: conversation::Judged) ->
     Note::new(event, Value::Object(call.arguments))
 }
 
-/// A person is asked about a call in a conversation of a client's, and shown this.
+/// Returns the record of a question about a call in a client's conversation, with what the person is shown.
 pub(crate) fn asked(client: &Client, name: &str, ask: &Ask, shown: Value) -> Note {
     let event = Event::Asked {
         conversation: name.to_owned(),
@@ -250,7 +305,7 @@ pub(crate) fn asked(client: &Client, name: &str, ask: &Ask, shown: Value) -> Not
     Note::new(event, shown)
 }
 
-/// A call that a person had allowed in a conversation of a client's does not run.
+/// Returns the record of an approved call in a client's conversation that does not run.
 pub(crate) fn void(client: &Client, name: &str, void: conversation::Void) -> Note {
     let event = Event::ApprovalVoid {
         conversation: name.to_owned(),
@@ -262,7 +317,7 @@ pub(crate) fn void(client: &Client, name: &str, void: conversation::Void) -> Not
     event.into()
 }
 
-/// A text of the model's was not passed on.
+/// Returns the record of a withheld text of the model.
 pub(crate) fn withheld(client: &Client, name: &str, text: String) -> Note {
     let event = Event::ReplyWithheld {
         conversation: name.to_owned(),
@@ -273,7 +328,7 @@ pub(crate) fn withheld(client: &Client, name: &str, text: String) -> Note {
     Note::new(event, Value::String(text))
 }
 
-/// Reasons without content.
+/// Returns reasons without content.
 fn reasons(client: &Client, reasons: &[Reason]) -> Vec<String> {
     let one = |reason: &Reason| {
         let kind = reason.kind.name();
@@ -311,7 +366,7 @@ mod tests {
         check(json!("a key-of-the-client, twice: key-of-the-client"), "a [key], twice: [key]");
         check(json!({"header": ["Bearer key-of-the-provider", 1]}), r#"{"header":["Bearer [key]",1]}"#);
         check(json!({"key-of-the-client": {"x": null}}), r#"{"[key]":{"x":null}}"#);
-        // What everybody guesses is no key, and stands in many texts.
+        // A short key is not removed, since it can be guessed and occurs in many texts.
         check(json!("short"), "short");
     }
 }

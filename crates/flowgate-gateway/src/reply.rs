@@ -1,13 +1,15 @@
-//! What is answered, before it becomes bytes.
+//! Replies, before they are encoded.
 
 use axum::body::Body;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
+use crate::store::StoreError;
+
 const JSON: &str = "application/json";
 
-/// A whole answer.
+/// A complete reply.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) status: StatusCode,
@@ -15,40 +17,55 @@ pub(crate) struct Reply {
     headers: Vec<(HeaderName, HeaderValue)>,
     body: Vec<u8>,
     is_logged: bool,
+    /// An additional text for the log.
+    aside: Option<String>,
 }
 
-/// That the log has a line for this answer already.
+/// Marks a response for which the log has a line already.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Logged;
 
-/// What every refusal says.
+/// An additional text about a response for the log.
+#[derive(Debug, Clone)]
+pub(crate) struct Aside(pub(crate) String);
+
+/// The body of every rejection.
 #[derive(Debug, Serialize)]
 pub(crate) struct Detail<'a> {
     pub(crate) detail: &'a str,
 }
 
 impl Reply {
-    /// An answer in JSON.
+    /// Creates a reply with a JSON body.
     pub(crate) fn json(status: StatusCode, value: &impl Serialize) -> Self {
         match serde_json::to_vec(value) {
-            Ok(body) => Self { status, content_type: JSON, headers: Vec::new(), body, is_logged: false },
-            // Our own types have text for keys, so that this does not happen; the answer would be closed.
+            Ok(body) => {
+                Self { status, content_type: JSON, headers: Vec::new(), body, is_logged: false, aside: None }
+            }
+            // Cannot happen, since our own types have text for keys; the reply would still fail closed.
             Err(_) => Self {
                 status: StatusCode::INTERNAL_SERVER_ERROR,
                 content_type: JSON,
                 headers: Vec::new(),
                 body: br#"{"detail":"Error during analysis: the answer cannot be written"}"#.to_vec(),
                 is_logged: false,
+                aside: None,
             },
         }
     }
 
-    /// A refusal.
+    /// Creates a rejection.
     pub(crate) fn detail(status: StatusCode, detail: &str) -> Self {
         Self::json(status, &Detail { detail })
     }
 
-    /// A document that is there already.
+    /// Creates a rejection for a failed store: the client receives a constant, and the log the error.
+    pub(crate) fn of_store(error: &StoreError) -> Self {
+        let reply = Self::detail(error.status(), error.told());
+        Self { aside: Some(error.to_string()), ..reply }
+    }
+
+    /// Creates a reply with a ready document.
     pub(crate) fn document(content_type: &'static str, body: impl Into<Vec<u8>>) -> Self {
         Self {
             status: StatusCode::OK,
@@ -56,43 +73,58 @@ impl Reply {
             headers: Vec::new(),
             body: body.into(),
             is_logged: false,
+            aside: None,
         }
     }
 
-    /// A text in JSON.
+    /// Creates a reply with a ready JSON text.
     pub(crate) fn json_text(status: StatusCode, text: String) -> Self {
-        Self { status, content_type: JSON, headers: Vec::new(), body: text.into_bytes(), is_logged: false }
+        Self {
+            status,
+            content_type: JSON,
+            headers: Vec::new(),
+            body: text.into_bytes(),
+            is_logged: false,
+            aside: None,
+        }
     }
 
-    /// An answer without a body.
+    /// Creates a reply without a body.
     pub(crate) fn nothing(status: StatusCode) -> Self {
-        Self { status, content_type: JSON, headers: Vec::new(), body: Vec::new(), is_logged: false }
+        Self {
+            status,
+            content_type: JSON,
+            headers: Vec::new(),
+            body: Vec::new(),
+            is_logged: false,
+            aside: None,
+        }
     }
 
-    /// A document in JSON that is there already.
+    /// Creates a reply with a ready JSON document.
     pub(crate) fn json_document(body: &str) -> Self {
         Self::document(JSON, body)
     }
 
-    /// The same answer, of which the log says something already.
+    /// Marks the reply as logged already.
     pub(crate) fn logged(mut self) -> Self {
         self.is_logged = true;
         self
     }
 
-    /// The body, for tests.
+    /// Returns the body, for tests.
     #[cfg(test)]
     pub(crate) fn text(&self) -> std::borrow::Cow<'_, str> {
         String::from_utf8_lossy(&self.body)
     }
 
-    /// The same answer with a header.
+    /// Adds a header.
     pub(crate) fn header(mut self, name: HeaderName, value: &'static str) -> Self {
         self.headers.push((name, HeaderValue::from_static(value)));
         self
     }
 
-    /// The same answer with a header whose value was made up here, or stood in the request.
+    /// Sets a header to a value that was generated here, or taken from the request.
     pub(crate) fn named(mut self, name: &'static str, value: &str) -> Self {
         if let Ok(value) = HeaderValue::from_str(value) {
             self.headers.retain(|(known, _)| known != name);
@@ -101,7 +133,7 @@ impl Reply {
         self
     }
 
-    /// The same answer, after which the connection ends: what the client still sends is not read.
+    /// Closes the connection after the reply: what the client still sends is not read.
     pub(crate) fn close(self) -> Self {
         self.header(header::CONNECTION, "close")
     }
@@ -116,6 +148,9 @@ impl IntoResponse for Reply {
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
         headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         headers.extend(self.headers);
+        if let Some(aside) = self.aside {
+            response.extensions_mut().insert(Aside(aside));
+        }
         if self.is_logged {
             response.extensions_mut().insert(Logged);
         }

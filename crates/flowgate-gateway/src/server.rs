@@ -1,8 +1,8 @@
-//! Sockets: how many, for how long, and how the server stops.
+//! Sockets: accepts connections, bounds their number and time, and shuts the server down.
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,38 +25,38 @@ use crate::model_routes;
 use crate::service::Service;
 use crate::stalled::Stalled;
 
-/// Fields of a head.
+/// The most header fields of a request.
 const MAX_FIELDS: usize = 64;
-/// Bytes of a head.
+/// The most bytes of a request's head.
 const MAX_HEAD: usize = 32 << 10;
 
-/// What a server is started with.
+/// The configuration of a server.
 #[derive(Debug)]
 pub struct Config {
-    /// Where it listens; port 0 takes any that is free.
+    /// The address to listen on; port 0 takes any free port.
     pub listen: SocketAddr,
-    /// How it reads policies.
+    /// The dialect of policies.
     pub dialect: Dialect,
-    /// Who may ask.
+    /// Who may send requests.
     pub access: Access,
-    /// Who answers predicates that policies declare `extern`.
+    /// The service that answers `extern` predicates of policies.
     pub asker: Asker,
-    /// The model routes, if there are any.
+    /// The configuration of the model routes, if they are served.
     pub models: Option<model_routes::config::Config>,
-    /// What a client can make it do.
+    /// The bounds on what a client can make the server do.
     pub limits: Limits,
-    /// Where its operator reads what it does.
+    /// The operator's log.
     pub log: Log,
 }
 
 /// Why a server cannot run.
 #[derive(Debug)]
 pub enum ServeError {
-    /// It cannot listen.
+    /// It cannot listen on the address.
     Listen(SocketAddr, io::Error),
     /// It cannot open its store.
     Store(String),
-    /// It cannot start its threads, or learn that it should stop.
+    /// It cannot start its threads, or handle signals.
     Runtime(io::Error),
 }
 
@@ -92,11 +92,11 @@ impl std::error::Error for ServeError {}
 pub enum Ended {
     /// Every request was answered.
     Drained,
-    /// Some connections were still open when the time for them was over.
+    /// Some connections were still open when the time to drain was over.
     Cut,
 }
 
-/// A server that listens.
+/// A listening server.
 #[derive(Debug)]
 pub struct Server {
     listener: TcpListener,
@@ -106,10 +106,10 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens.
+    /// Opens the service and listens.
     ///
     /// # Errors
-    /// If the address cannot be had.
+    /// If the address or the store is not available.
     pub async fn bind(config: Config) -> Result<Self, ServeError> {
         let Config { listen, dialect, access, asker, models, limits, log } = config;
         let failed = |error| ServeError::Listen(listen, error);
@@ -120,21 +120,27 @@ impl Server {
         Ok(Self { listener, address, service: Arc::new(service), limits })
     }
 
-    /// Where it listens.
+    /// Returns the address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Answers until `stop`; then takes no more, and lets end what has begun.
+    /// Serves until `stop`; then accepts no more connections, and drains those that are open.
     pub async fn run(self, stop: impl Future<Output = ()>) -> Ended {
-        let admission = Admission::new(self.limits.connections);
+        let admission = Admission::new(self.limits.connections, self.limits.connections_of_address);
         let router = self.service.router();
         let (close, closing) = watch::channel(false);
         let mut stop = pin!(stop);
         loop {
-            // One connection is accepted before it has a place: the others wait in the kernel.
+            // One connection is accepted before it has a place; the others wait in the kernel.
             let accepted = async {
-                let (stream, peer) = self.listener.accept().await?;
+                let (stream, peer) = loop {
+                    let (stream, peer) = self.listener.accept().await?;
+                    if !admission.is_crowded(peer.ip()) {
+                        break (stream, peer);
+                    }
+                    self.set_aside(stream, peer.ip(), &admission, &router, &closing);
+                };
                 let closed = || self.service.note_closed(self.limits.connections);
                 Ok::<_, io::Error>((stream, admission.enter(peer.ip(), closed).await))
             };
@@ -144,20 +150,11 @@ impl Server {
                 accepted = accepted => accepted,
             };
             match accepted {
-                Ok((stream, (place, told))) => {
-                    let counted = self.service.connection();
-                    let (router, limits, closing) = (router.clone(), self.limits.clone(), closing.clone());
-                    tokio::spawn(async move {
-                        tokio::select! {
-                            biased;
-                            // The sender is dropped when the connection is kept.
-                            Ok(()) = told => {}
-                            () = connection(stream, router, limits, closing, Arc::clone(&place)) => {}
-                        }
-                        drop((counted, place));
-                    });
+                Ok((stream, place)) => {
+                    let (service, limits) = (Arc::clone(&self.service), self.limits.clone());
+                    tokio::spawn(attend(stream, place, service, router.clone(), limits, closing.clone()));
                 }
-                // The process has no more file descriptors, or the client is gone already.
+                // The process is out of file descriptors, or the client has disconnected.
                 Err(_) => sleep(Duration::from_millis(20)).await,
             }
         }
@@ -171,9 +168,63 @@ impl Server {
         self.service.finish().await;
         ended
     }
+
+    /// Serves a connection when others of its address have made room, if they do in time. It delays no other
+    /// connection.
+    fn set_aside(
+        &self,
+        stream: TcpStream,
+        peer: IpAddr,
+        admission: &Arc<Admission>,
+        router: &Router,
+        closing: &watch::Receiver<bool>,
+    ) {
+        let most = self.limits.connections_of_address;
+        let Some(aside) = admission.step_aside(peer) else {
+            self.service.note_crowded("a new connection was closed at once", most);
+            return;
+        };
+        let (service, limits, admission) =
+            (Arc::clone(&self.service), self.limits.clone(), Arc::clone(admission));
+        let (router, closing) = (router.clone(), closing.clone());
+        tokio::spawn(async move {
+            let effect = "the slowest of its connections without a valid key was closed for another one";
+            let entered = admission.enter(peer, || service.note_crowded(effect, most));
+            let mut ends = closing.clone();
+            let place = tokio::select! {
+                biased;
+                _ = ends.wait_for(|ends| *ends) => return,
+                place = timeout(limits.head_time, entered) => place,
+            };
+            drop(aside);
+            match place {
+                Ok(place) => attend(stream, place, service, router, limits, closing).await,
+                Err(_) => service.note_crowded("a new connection was closed, since none made room", most),
+            }
+        });
+    }
 }
 
-/// Requests with the place of their connection.
+/// Serves a connection that has a place, until it ends or is closed for another one.
+async fn attend(
+    stream: TcpStream,
+    (place, told): (Arc<Place>, oneshot::Receiver<()>),
+    service: Arc<Service>,
+    router: Router,
+    limits: Limits,
+    closing: watch::Receiver<bool>,
+) {
+    let counted = service.connection();
+    tokio::select! {
+        biased;
+        // The sender is dropped when the connection is kept.
+        Ok(()) = told => {}
+        () = connection(stream, router, limits, closing, Arc::clone(&place)) => {}
+    }
+    drop((counted, place));
+}
+
+/// Passes the place of the connection to its requests.
 #[derive(Debug)]
 struct Placed {
     service: TowerToHyperService<Router>,
@@ -216,7 +267,7 @@ async fn connection(
         .serve_connection(stream, service);
     let mut connection = pin!(connection);
     tokio::select! {
-        // A client that breaks off is no concern of ours.
+        // A client may disconnect at any time; that is no error.
         _ = connection.as_mut() => return,
         _ = closing.wait_for(|closing| *closing) => {}
     }
@@ -224,21 +275,22 @@ async fn connection(
     let _ = connection.await;
 }
 
-/// Runs a server on threads of its own until Ctrl-C or SIGTERM, a second of which ends the wait for open requests; tells
-/// its address as soon as it listens.
+/// Runs a server on its own threads until Ctrl-C or SIGTERM; a second signal cuts open requests off. Calls `ready`
+/// with the address as soon as it listens.
 ///
 /// # Errors
 /// If it cannot start.
 pub fn serve(config: Config, ready: impl FnOnce(SocketAddr)) -> Result<Ended, ServeError> {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    // Sockets take a small part of the time, and those who look after them wake each other. Turns have threads of their own.
+    // Sockets take a small part of the time, and the threads that serve them wake each other. Turns have threads of
+    // their own.
     if std::env::var_os("TOKIO_WORKER_THREADS").is_none() {
         runtime
             .worker_threads(std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2)));
     }
     let runtime = runtime.enable_all().build().map_err(ServeError::Runtime)?;
     let ended = runtime.block_on(async {
-        // Before anybody is told the address: who knows it may also send the signal.
+        // Before the address is published: a program that knows it may also send the signal.
         let mut signals = Signals::new().map_err(ServeError::Runtime)?;
         let server = Server::bind(config).await?;
         ready(server.address());
@@ -253,11 +305,11 @@ pub fn serve(config: Config, ready: impl FnOnce(SocketAddr)) -> Result<Ended, Se
         let _ = stop.send(());
         tokio::select! {
             ended = running => Ok(ended),
-            // Who asks twice does not want to wait.
+            // A second signal means that the operator does not want to wait.
             () = signals.next() => Ok(Ended::Cut),
         }
     });
-    // An evaluation for which nobody waits any more is not waited for either.
+    // Evaluations whose requests are gone are not awaited.
     runtime.shutdown_background();
     ended
 }

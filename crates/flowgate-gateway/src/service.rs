@@ -1,7 +1,9 @@
-//! Routes: from a request to a reply, with everything that may refuse it on the way.
+//! Routes: from a request to a response, with every check that may reject it on the way.
 //!
-//! * `talk`: what is answered on a thread that may wait, in one piece or as a stream.
+//! * `receive`: the body of a request.
+//! * `talk`: responses that are computed on a blocking thread, in one piece or as a stream.
 
+mod receive;
 mod talk;
 
 use std::sync::Arc;
@@ -9,23 +11,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use axum::Router;
-use axum::body::{Body, HttpBody as _};
 use axum::extract::{Request, State};
 use axum::http::{Extensions, HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, on};
 use flowgate::policy::Dialect;
 use flowgate_lm::wire::Api;
-use http_body_util::BodyExt;
 use serde::Serialize;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::access::Access;
 use crate::admission::Place;
 use crate::approvals::Approvals;
 use crate::ask::Asker;
-use crate::limits::{Limits, weight};
+use crate::limits::Limits;
 use crate::log::{Event, Limit, Log, millis};
 use crate::metrics::Metrics;
 use crate::model_routes::report::sentence_of;
@@ -33,12 +33,13 @@ use crate::model_routes::stream;
 use crate::model_routes::{ModelRoutes, Waiting, config, listens, of_conversation, refusal};
 use crate::openapi;
 use crate::policy_api::PolicyApi;
-use crate::reply::{Logged, Reply};
+use crate::reply::{Aside, Logged, Reply};
 use crate::store::StoreError;
+use crate::values::Values;
 use crate::workers::{Refused, Workers};
 use talk::{Broken, of_server};
 
-/// What can be asked for.
+/// The target of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Route {
     Load,
@@ -64,7 +65,7 @@ pub(crate) enum Route {
 }
 
 impl Route {
-    /// Whether whoever asks is known by a key of their own, or need not be known.
+    /// Returns whether the route authenticates requests by keys of its own, or needs no authentication.
     fn has_own_access(self) -> bool {
         match self {
             Self::Health | Self::OpenApi | Self::Model(_) | Self::Models => true,
@@ -77,7 +78,7 @@ impl Route {
     }
 }
 
-/// Every route: what is served, what the description describes, and what a lost client is told.
+/// Every route: what is served, what `openapi.json` describes, and what the answer to an unknown path lists.
 pub(crate) const ROUTES: [(Method, &str, Route); 23] = [
     (Method::POST, "/api/v1/policy/load", Route::Load),
     (Method::POST, "/api/v1/policy/check", Route::Check),
@@ -104,22 +105,21 @@ pub(crate) const ROUTES: [(Method, &str, Route); 23] = [
     (Method::DELETE, "/mcp/{server}", Route::EndConnection),
 ];
 
-/// How many times too large a body may be to be received before it is refused.
-const TOO_LARGE: usize = 8;
-
-/// Whether the server can do its work.
+/// The answer of the health route.
 #[derive(Debug, Serialize)]
 pub(crate) struct Health {
     status: &'static str,
     version: &'static str,
-    /// What cannot be written: the store, the audit log.
+    /// What keeps the gateway from its work: the store, the audit log, or a required witness of it.
     failing: Vec<&'static str>,
+    /// What fails but does not stop the gateway: an optional witness of the audit log.
+    late: Vec<&'static str>,
 }
 
 impl Health {
-    pub(crate) fn new(failing: Vec<&'static str>) -> Self {
+    pub(crate) fn new(failing: Vec<&'static str>, late: Vec<&'static str>) -> Self {
         let status = if failing.is_empty() { "ok" } else { "failing" };
-        Self { status, version: env!("CARGO_PKG_VERSION"), failing }
+        Self { status, version: env!("CARGO_PKG_VERSION"), failing, late }
     }
 
     fn reply(&self) -> Reply {
@@ -128,31 +128,33 @@ impl Health {
     }
 }
 
-/// What all connections share.
+/// The state that all connections share.
 #[derive(Debug)]
 pub(crate) struct Service {
     access: Access,
     limits: Limits,
     log: Log,
     api: Arc<PolicyApi>,
-    /// Whether the policy API is there for those who may ask.
+    /// Whether the policy API is served to authorized callers.
     has_policy_api: bool,
     workers: Workers,
-    /// Not there without a configuration.
+    /// The model routes; present if the gateway has a configuration.
     models: Option<Arc<ModelRoutes>>,
-    /// Turns of agents, which mostly wait for models.
+    /// The workers for turns of agents, which mostly wait for models.
     turns: Workers,
-    /// Streams of what servers say unasked, which wait for longer.
+    /// The workers for streams of unsolicited messages of servers, which wait for longer.
     streams: Workers,
-    /// Bytes of bodies that may still be read.
+    /// The bytes of bodies that may still be read.
     bodies: Arc<Semaphore>,
-    /// KiB of their values that may still be evaluated.
-    values: Arc<Semaphore>,
+    /// The memory budget of parsed values: of bodies, of answers of servers, and of conversations.
+    values: Values,
     metrics: Metrics,
     connections: AtomicU64,
 }
 
 impl Service {
+    /// Opens the service.
+    ///
     /// # Errors
     /// If the store cannot be opened.
     pub(crate) async fn open(
@@ -163,12 +165,14 @@ impl Service {
         limits: Limits,
         log: Log,
     ) -> Result<Self, StoreError> {
-        // Who has clients and no token knows its callers by their keys, and the policy API has none.
+        // A gateway with clients and without a token authenticates callers by the clients' keys; the policy API has
+        // no such keys.
         let is_closed =
             |config: &config::Config| !matches!(access, Access::Token(_)) && !config.policy_api_anonymous;
         let has_policy_api = !models.as_ref().is_some_and(is_closed);
+        let values = Values::new(limits.values);
         let models = match models {
-            Some(config) => Some(Arc::new(ModelRoutes::open(config, log.clone()).await?)),
+            Some(config) => Some(Arc::new(ModelRoutes::open(config, values.clone(), log.clone()).await?)),
             None => None,
         };
         Ok(Self {
@@ -180,7 +184,7 @@ impl Service {
             turns: Workers::new(limits.turns, limits.queue),
             streams: Workers::new(limits.streams, 0),
             bodies: Arc::new(Semaphore::new(limits.bodies.min(Semaphore::MAX_PERMITS))),
-            values: Arc::new(Semaphore::new((limits.values >> 10).min(Semaphore::MAX_PERMITS))),
+            values,
             metrics: Metrics::default(),
             connections: AtomicU64::new(0),
             limits,
@@ -188,7 +192,7 @@ impl Service {
         })
     }
 
-    /// Reports that a bound of the command line was reached, and refuses.
+    /// Reports that a bound of the command line was reached, and returns the rejection.
     fn refuse(&self, bound: &Bound, reply: Reply) -> Reply {
         let Bound { what, effect, setting, most } = *bound;
         let most = u64::try_from(most).unwrap_or(u64::MAX);
@@ -196,12 +200,24 @@ impl Service {
         reply.logged()
     }
 
-    /// A connection was closed for another one.
+    /// Reports that a connection was closed for another one.
     pub(crate) fn note_closed(&self, most: usize) {
         self.log.limit(&Limit {
             what: "open connections",
             effect: "the slowest connection without a valid key was closed for another one",
             setting: "--max-connections",
+            most: u64::try_from(most).unwrap_or(u64::MAX),
+            client: "",
+            conversation: None,
+        });
+    }
+
+    /// Reports that an address has as many connections without a valid key as it may.
+    pub(crate) fn note_crowded(&self, effect: &'static str, most: usize) {
+        self.log.limit(&Limit {
+            what: "connections of one address without a valid key",
+            effect,
+            setting: "--max-connections-of-address",
             most: u64::try_from(most).unwrap_or(u64::MAX),
             client: "",
             conversation: None,
@@ -214,7 +230,7 @@ impl Service {
         Connection(Arc::clone(self))
     }
 
-    /// The routes.
+    /// Returns the router.
     pub(crate) fn router(self: &Arc<Self>) -> Router {
         let mut router = Router::new();
         for (method, path, route) in ROUTES {
@@ -251,18 +267,20 @@ impl Service {
         self.metrics.count(path, status.as_u16(), begun.elapsed());
         if status.as_u16() >= 400 && response.extensions().get::<Logged>().is_none() {
             let event = if status.is_server_error() { Event::Failure } else { Event::Refused };
-            let fields = vec![
+            let mut fields = vec![
                 ("route", path.into()),
                 ("status", status.as_u16().into()),
                 ("ms", millis(begun.elapsed())),
             ];
+            let aside = response.extensions().get::<Aside>();
+            fields.extend(aside.map(|aside| ("detail", aside.0.as_str().into())));
             self.log.write(event, "", fields, sentence_of(status));
         }
         response
     }
 
     async fn route(self: &Arc<Self>, route: Route, request: Request) -> Result<Response, Reply> {
-        // That the server is there, and how it is spoken to, is no secret. Clients and people have keys of their own.
+        // Health and the description of the API are public. Clients and people have keys of their own.
         if !route.has_own_access() {
             self.access.check(request.headers())?;
             if matches!(self.access, Access::Token(_)) {
@@ -340,14 +358,15 @@ impl Service {
             Some(models) => models.failing().await,
             None => Vec::new(),
         };
-        Health::new(failing)
+        let late = self.models.as_ref().map(|models| models.late()).unwrap_or_default();
+        Health::new(failing, late)
     }
 
-    /// What a person says.
+    /// Serves a request of a person that has a body.
     async fn say(&self, route: Route, request: Request) -> Result<Reply, Reply> {
         let approvals = self.approvals()?;
         let (head, body) = request.into_parts();
-        // Whoever is not known has nothing read.
+        // The body of an unauthenticated request is not read.
         approvals.check(&head.headers)?;
         keep(&head.extensions);
         let read = self.receive(&head.headers, body).await?;
@@ -361,13 +380,13 @@ impl Service {
         }
     }
 
-    /// One turn of an agent.
+    /// Serves one turn of an agent.
     async fn turn(self: &Arc<Self>, api: Api, request: Request) -> Result<Response, Reply> {
         let routes = Arc::clone(self.model_routes(api)?);
         let (head, body) = request.into_parts();
         let received = routes.receive(api, &head.headers)?;
         keep(&head.extensions);
-        // What a client has named is named in every answer.
+        // Every answer names the conversation that the client has named.
         let name = received.conversation.clone();
         let named = move |reply: Reply| of_conversation(reply, name.as_deref());
         let read = self.receive(&head.headers, body).await.map_err(&named)?;
@@ -381,7 +400,7 @@ impl Service {
         self.talk(|service| &service.turns, broken, answer).await
     }
 
-    /// One message of an agent to a server.
+    /// Serves one message of an agent to an MCP server.
     async fn exchange(self: &Arc<Self>, request: Request) -> Result<Response, Reply> {
         let routes = Arc::clone(self.servers()?);
         let (head, body) = request.into_parts();
@@ -390,7 +409,7 @@ impl Service {
         let read = self.receive(&head.headers, body).await?;
         let listens = listens(&read.bytes);
         if listens {
-            received.listen()?;
+            received.listen(&routes)?;
         }
         let at: fn(&Self) -> &Workers = match listens {
             true => |service| &service.streams,
@@ -400,7 +419,7 @@ impl Service {
         self.talk(at, of_server(), answer).await
     }
 
-    /// What a server says unasked.
+    /// Streams the unsolicited messages of a server.
     async fn listen(self: &Arc<Self>, request: Request) -> Result<Response, Reply> {
         let routes = Arc::clone(self.servers()?);
         let received = routes.receive_listener(last(request.uri()), request.headers())?;
@@ -409,14 +428,14 @@ impl Service {
         self.talk(|service| &service.streams, of_server(), listen).await
     }
 
-    /// The server ends: what has no end of its own is over.
+    /// Ends the streams that have no end of their own, since the gateway stops.
     pub(crate) fn close(&self) {
         if let Some(models) = &self.models {
             models.close();
         }
     }
 
-    /// Nothing more is answered: the audit log is signed, and the store knows how far it has come.
+    /// Signs the audit log and records its head in the store. Called after the last answer.
     pub(crate) async fn finish(&self) {
         if let Some(models) = &self.models {
             models.finish().await;
@@ -436,14 +455,14 @@ impl Service {
         self.models.as_ref().ok_or_else(|| Reply::detail(StatusCode::NOT_FOUND, message))
     }
 
-    /// Reads the body and lets a worker answer.
+    /// Reads the body and has a worker compute the answer.
     async fn work(&self, request: Request, answer: fn(&PolicyApi, &[u8]) -> Reply) -> Result<Reply, Reply> {
         let (head, body) = request.into_parts();
         let read = self.receive(&head.headers, body).await?;
-        // Where there is no token, whoever has sent all of a request has shown what there is to show.
+        // Without a token, a complete request is all that a client can show.
         keep(&head.extensions);
         let api = Arc::clone(&self.api);
-        // The worker has the bytes, and gives them back when it is done with them, also if nobody waits any more.
+        // The worker owns the bytes, and releases them when it is done, also if the request is cancelled.
         let work = self.workers.run(move || answer(&api, &read.bytes));
         let limit = self.limits.answer_time;
         match timeout(limit, work).await {
@@ -479,107 +498,8 @@ impl Service {
         }
     }
 
-    /// A body in JSON, within the limits of size and time.
-    async fn receive(&self, headers: &HeaderMap, body: Body) -> Result<Read, Reply> {
-        is_json(headers)?;
-        let held = Arc::clone(&self.bodies).try_acquire_many_owned(0).map_err(|_| busy())?;
-        let mut read = Read { bytes: Vec::new(), held, _values: None };
-        let limit = self.limits.body_time;
-        timeout(limit, self.read(body, &mut read)).await.map_err(|_| {
-            let detail = format!("the body did not arrive within {} s", limit.as_secs_f32());
-            let reply = Reply::detail(StatusCode::REQUEST_TIMEOUT, &detail).close();
-            let bound = Bound {
-                what: "seconds for a body to arrive",
-                effect: "a request was refused with 408",
-                setting: "--body-time",
-                most: usize::try_from(limit.as_secs()).unwrap_or(usize::MAX),
-            };
-            self.refuse(&bound, reply)
-        })??;
-        read._values = Some(self.weigh(&read.bytes)?);
-        Ok(read)
-    }
-
-    /// Makes room for the values of a body, which may take much more than its bytes.
-    fn weigh(&self, body: &[u8]) -> Result<OwnedSemaphorePermit, Reply> {
-        let (weight, most) = (weight(body), self.limits.values);
-        let bound = |effect| Bound {
-            what: "bytes of the values of all bodies",
-            effect,
-            setting: "--max-values",
-            most,
-        };
-        if weight > most / 4 {
-            let detail = format!(
-                "the body has too many values: it would take about {} MiB of memory, and one may take {}: send fewer and longer \
-                 messages and parts, or start the server with a larger --max-values",
-                weight >> 20,
-                (most / 4) >> 20
-            );
-            let reply = Reply::detail(StatusCode::PAYLOAD_TOO_LARGE, &detail);
-            return Err(self.refuse(&bound("a request was refused with 413"), reply));
-        }
-        let held = u32::try_from((weight >> 10) + 1).map_err(|_| busy())?;
-        let held = Arc::clone(&self.values).try_acquire_many_owned(held);
-        held.map_err(|_| self.refuse(&bound("a request was refused with 503"), busy()))
-    }
-
-    async fn read(&self, mut body: Body, read: &mut Read) -> Result<(), Reply> {
-        let mut arrived = 0_usize;
-        while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|_| {
-                Reply::detail(StatusCode::BAD_REQUEST, "the body ended before it was complete").close()
-            })?;
-            let Ok(data) = frame.into_data() else { continue };
-            arrived = arrived.saturating_add(data.len());
-            if arrived > self.limits.body {
-                // A client that is still sending when the connection closes does not see the answer: what is a
-                // little too large is received and let go.
-                read.bytes = Vec::new();
-                read.held.split(read.held.num_permits());
-                if arrived > self.limits.body.saturating_mul(TOO_LARGE) {
-                    break;
-                }
-                continue;
-            }
-            let bytes = u32::try_from(data.len()).map_err(|_| busy().close())?;
-            let more = Arc::clone(&self.bodies).try_acquire_many_owned(bytes);
-            read.held.merge(more.map_err(|_| {
-                let bound = Bound {
-                    what: "bytes of all bodies that are read or evaluated",
-                    effect: "a request was refused with 503",
-                    setting: "--max-bodies",
-                    most: self.limits.bodies,
-                };
-                self.refuse(&bound, busy().close())
-            })?);
-            if read.bytes.is_empty() {
-                // Most bodies say how long they are, and so need not be moved while they grow; but who sends little gets little.
-                let told = body.size_hint().exact().and_then(|rest| usize::try_from(rest).ok());
-                let all = told.map_or(0, |rest| rest.saturating_add(data.len()));
-                read.bytes.reserve(all.min(data.len().saturating_mul(4)));
-            }
-            read.bytes.extend_from_slice(&data);
-        }
-        if arrived > self.limits.body {
-            let detail = format!(
-                "the body is larger than {} bytes: send fewer messages, or start the server with a larger --max-body",
-                self.limits.body
-            );
-            let bound = Bound {
-                what: "bytes of one body",
-                effect: "a request was refused with 413",
-                setting: "--max-body",
-                most: self.limits.body,
-            };
-            let reply = Reply::detail(StatusCode::PAYLOAD_TOO_LARGE, &detail).close();
-            return Err(self.refuse(&bound, reply));
-        }
-        Ok(())
-    }
-
     async fn unknown(&self, headers: &HeaderMap, path: &str) -> Result<Reply, Reply> {
-        // A provider's other routes are asked by programs that speak its form.
+        // The other routes of a provider are requested by programs that expect its format of errors.
         if path.starts_with("/v1/") {
             let api = if headers.contains_key("x-api-key") { Api::Messages } else { Api::ChatCompletions };
             let message = "this gateway does not serve this route, and does not pass it on: there are \
@@ -617,29 +537,28 @@ impl Service {
             u64::try_from(held).unwrap_or(u64::MAX),
             false,
         ));
+        figures.push((
+            "flowgate_value_bytes",
+            "Bytes that the values of bodies, answers and conversations take that are being evaluated, roughly.",
+            u64::try_from(self.values.taken()).unwrap_or(u64::MAX),
+            false,
+        ));
         figures.extend(self.models.iter().flat_map(|models| models.figures()));
-        self.metrics.text(&figures)
+        self.metrics.text(&figures, &self.log.limits())
     }
 }
 
-/// Whoever asks has shown a key: the connection is not closed for another one.
+/// Keeps the connection from being closed for another one: the client has shown a valid key, or has sent a complete
+/// request where none is needed.
 fn keep(extensions: &Extensions) {
     if let Some(place) = extensions.get::<Arc<Place>>() {
         place.keep();
     }
 }
 
-/// The last part of a path.
+/// Returns the last segment of a path.
 fn last(uri: &Uri) -> &str {
     uri.path().rsplit('/').next().unwrap_or_default()
-}
-
-/// A body, and the bytes of all bodies that it takes up.
-struct Read {
-    bytes: Vec<u8>,
-    held: OwnedSemaphorePermit,
-    /// What its values take, until it is answered.
-    _values: Option<OwnedSemaphorePermit>,
 }
 
 /// A bound of the command line that was reached.
@@ -650,7 +569,7 @@ struct Bound {
     most: usize,
 }
 
-/// An open connection.
+/// The guard that counts an open connection.
 #[derive(Debug)]
 pub(crate) struct Connection(Arc<Service>);
 
@@ -663,17 +582,4 @@ impl Drop for Connection {
 fn busy() -> Reply {
     Reply::detail(StatusCode::SERVICE_UNAVAILABLE, "the server has too much to do: try again in a second")
         .header(header::RETRY_AFTER, "1")
-}
-
-/// A body that a web page can send to another site without being asked is no question.
-fn is_json(headers: &HeaderMap) -> Result<(), Reply> {
-    let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
-    let essence = content_type.split(';').next().unwrap_or("").trim();
-    if essence.eq_ignore_ascii_case("application/json") {
-        return Ok(());
-    }
-    Err(Reply::detail(
-        StatusCode::UNSUPPORTED_MEDIA_TYPE,
-        "the body must be JSON: send `Content-Type: application/json`",
-    ))
 }

@@ -1,4 +1,4 @@
-//! A stream whose reader may not stall: a client that takes nothing of its answer loses the connection.
+//! A stream with write timeouts: a client that accepts nothing of its answer loses the connection.
 
 use std::io;
 use std::pin::Pin;
@@ -17,17 +17,17 @@ pub(crate) struct Stalled<S> {
     stream: S,
     limit: Duration,
     waiting: Option<Pin<Box<Sleep>>>,
-    /// Hears that the server waits for what the client sends.
+    /// Notified when the server waits for input of the client.
     place: Option<Arc<Place>>,
 }
 
 impl<S> Stalled<S> {
-    /// Allows `limit` for a client to take a part of what is written.
+    /// Allows a client `limit` to accept a part of what is written.
     pub(crate) fn new(stream: S, limit: Duration) -> Self {
         Self { stream, limit, waiting: None, place: None }
     }
 
-    /// The same for a connection that makes room for others while it is slow.
+    /// Also reports reads that wait to `place`, for a connection that makes room for others while it is slow.
     pub(crate) fn at(self, place: Arc<Place>) -> Self {
         Self { place: Some(place), ..self }
     }

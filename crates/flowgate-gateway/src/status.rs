@@ -1,5 +1,5 @@
-//! How an answer says, in a form that programs read, that its turn waits for a person: in headers, and in a field of the body or of the
-//! last event of a stream, which clients of the providers ignore.
+//! The machine-readable status of an answer whose turn waits for a person: in headers, and in a field of the body or
+//! of the last event of a stream, which clients of the providers ignore.
 
 use flowgate_lm::sse::Event;
 use serde_json::{Map, Value, json};
@@ -7,11 +7,11 @@ use serde_json::{Map, Value, json};
 use crate::mcp::WAITING;
 use crate::reply::Reply;
 
-/// The header that says what the turn does.
+/// The header with the status of the turn.
 const STATUS: &str = "x-flowgate-status";
-/// The header that names the question.
+/// The header with the id of the question.
 const QUESTION: &str = "x-flowgate-question";
-/// The field of a body, and of an event.
+/// The field of a body or an event.
 const FIELD: &str = "flowgate";
 
 /// A turn that waits for a person to decide a question.
@@ -25,24 +25,24 @@ impl Waits {
         json!({"status": WAITING, "question": self.question})
     }
 
-    /// As headers.
+    /// Returns the status as headers.
     pub(crate) fn headers(&self) -> [(&'static str, String); 2] {
         [(STATUS, WAITING.to_owned()), (QUESTION, self.question.clone())]
     }
 
-    /// The answer with headers.
+    /// Adds the headers to an answer.
     pub(crate) fn of_reply(&self, reply: Reply) -> Reply {
         self.headers().into_iter().fold(reply, |reply, (name, value)| reply.named(name, &value))
     }
 
-    /// The body with its field.
+    /// Adds the field to a body.
     pub(crate) fn in_body(&self, body: &mut Value) {
         if let Some(body) = body.as_object_mut() {
             self.insert(body);
         }
     }
 
-    /// The events of a stream with the field in the last one that is an object.
+    /// Adds the field to the last event of a stream that is an object.
     pub(crate) fn in_events(&self, events: &mut [Event]) {
         for event in events.iter_mut().rev() {
             if let Ok(Value::Object(mut body)) = serde_json::from_str(&event.data) {

@@ -1,15 +1,23 @@
-//! What outlives a request: conversations, what stores and clients are known to carry.
+//! The store: persists conversations, the labels of tenants' stores, what clients were shown, and questions to
+//! people.
 //!
-//! One SQLite file for one gateway, or a PostgreSQL database for any number of them. Of a conversation, what was [put
-//! in](flowgate_guard::journal) is kept; it is made again from that wherever it is needed. A turn is kept before its answer
-//! goes out, in one transaction with all that follows from it: who cannot keep it gives no answer.
+//! The store is one SQLite file for one gateway, or a PostgreSQL database that any number of gateways share. Of a
+//! conversation, the [journal](flowgate_guard::journal) is kept; the conversation is replayed from it on demand. A
+//! turn is persisted before its answer is sent, in one transaction with everything that follows from it; a turn that
+//! cannot be persisted is not answered.
 //!
-//! * `place`: where the store is. * `migrations`: its tables.
-//! * `conversations`: conversations, and what is known of tenants and clients. * `questions`: what people are asked.
-//! * `quotations`: what clients were shown. * `tools`: which
-//!   tools of servers were approved of.
-//! * `cache`: what need not be asked again. * `turns`: a connection of their own for most turns. * `probe`: whether it can be written.
-//! * `logs`: how far audit logs have come. * `file`: whose a file is, and whether it is the one that was there.
+//! * `place`: the address of the store.
+//! * `migrations`: its tables.
+//! * `conversations`: conversations, and the records of tenants and clients.
+//! * `questions`: questions to people, and freezes.
+//! * `quotations`: texts that clients were shown.
+//! * `tools`: approved tools of servers.
+//! * `cache`: facts that need no query.
+//! * `turns`: a separate connection for most turns.
+//! * `probe`: whether the store is writable.
+//! * `told`: the constant messages that clients receive when the store fails.
+//! * `logs`: the heads of audit logs.
+//! * `file`: ownership, permissions and identity of a SQLite file.
 
 mod cache;
 mod conversations;
@@ -20,6 +28,7 @@ mod place;
 mod probe;
 mod questions;
 mod quotations;
+mod told;
 mod tools;
 mod turns;
 
@@ -41,53 +50,53 @@ pub(crate) use questions::{
 pub(crate) use quotations::{Seen, forget_seen, keep_seen};
 pub(crate) use tools::Offer;
 
-/// A transaction. Dropped without a commit, it leaves nothing behind.
+/// A transaction. It rolls back when it is dropped without a commit.
 pub(crate) type Transaction = sqlx::Transaction<'static, sqlx::Any>;
 
-/// How long a database may take for one step.
+/// The time limit of one database operation.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Connections to a PostgreSQL database.
+/// The size of the connection pool for a PostgreSQL database.
 const CONNECTIONS: u32 = 16;
 
 /// An open store.
 #[derive(Debug)]
 pub(crate) struct Store {
     pool: AnyPool,
-    /// Whether other gateways use it, too.
+    /// Whether other gateways use the store too.
     is_shared: bool,
-    /// Whether nothing of it outlives this process.
+    /// Whether the store is in memory and ends with this process.
     is_memory: bool,
-    /// Which database it is.
+    /// The identity of the database.
     database: String,
-    /// Who this gateway is among them.
+    /// The identity of this gateway among those that share the store.
     holder: String,
     cache: cache::Cache,
-    /// What keeps most turns, if nobody else uses the store.
+    /// The connection for most turns; present if this gateway alone uses the store.
     turns: Option<turns::Turns>,
-    /// The audit log of this gateway, if it keeps one.
+    /// The audit log of this gateway, if it writes one.
     log: std::sync::OnceLock<logs::Watched>,
-    /// Whether it could be written when somebody asked last.
+    /// The outcome of the last write probe.
     probe: tokio::sync::Mutex<Option<probe::Probed>>,
-    /// The conversations that are held here, where others could hold them.
+    /// The conversations that this gateway holds; used for a shared store only.
     held: Mutex<HashSet<(String, String)>>,
-    /// Keeps another gateway from a file that is this one's.
+    /// The lock that keeps other gateways from the SQLite file of this one.
     file: Option<file::Owned>,
 }
 
-/// Why something could not be kept or found.
+/// Why something could not be persisted or read.
 #[derive(Debug)]
 pub enum StoreError {
-    /// The database says so.
+    /// The database returned an error.
     Database(sqlx::Error),
-    /// SQLite says so of a turn.
+    /// SQLite returned an error on the connection for turns.
     Turn(rusqlite::Error),
-    /// It was not brought up to date.
+    /// A migration failed.
     Migration(sqlx::migrate::MigrateError),
-    /// Its tables are older, or there are none.
+    /// The tables are older than this program, or do not exist.
     Old,
-    /// Its tables are newer than this program.
+    /// The tables are newer than this program.
     New,
-    /// It did not answer in time.
+    /// The database did not answer in time.
     Silent,
     /// Another gateway uses the file.
     Taken(String),
@@ -97,24 +106,26 @@ pub enum StoreError {
     Replaced(String),
     /// The file cannot be locked.
     Lock(String, std::io::Error),
-    /// Another request went on with the conversation meanwhile, or it was deleted.
+    /// Another request extended the conversation in the meantime, or it was deleted.
     Overtaken,
-    /// What was allowed was used or taken back meanwhile, or is over.
+    /// The approval was used, withdrawn or expired in the meantime.
     Withdrawn,
-    /// The conversation is being gone on with elsewhere.
+    /// Another request holds the conversation.
     Held,
-    /// No thread can be started.
+    /// A thread cannot be started.
     Runtime(std::io::Error),
-    /// The audit log takes nothing more.
+    /// The audit log cannot be written.
     Audit(String),
-    /// What is kept is not what was put there.
+    /// A required witness of the audit log is too far behind.
+    Unwitnessed,
+    /// The stored data is not what was written.
     Damaged(&'static str),
 }
 
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            // What a database says of a row may quote it.
+            // A database's error message may quote the row.
             Self::Database(sqlx::Error::Database(error)) => match error.code() {
                 Some(code) => write!(f, "the store failed: the database refuses with code {code}"),
                 None => f.write_str("the store failed: the database refuses"),
@@ -158,6 +169,9 @@ impl fmt::Display for StoreError {
             ),
             Self::Runtime(error) => write!(f, "no thread can be started: {error}"),
             Self::Audit(error) => write!(f, "nothing is done that cannot be recorded: {error}"),
+            Self::Unwitnessed => f.write_str(
+                "no turn begins while the witness of the audit log is not told how far the log has come: look at [audit.witness]",
+            ),
             Self::Damaged(what) => write!(f, "the store is damaged: {what}"),
         }
     }
@@ -178,7 +192,10 @@ impl From<sqlx::Error> for StoreError {
 }
 
 impl Store {
-    /// Opens a store and brings its tables up to date; makes the file if there is none.
+    /// Opens a store and migrates its tables; creates the file if there is none.
+    ///
+    /// # Errors
+    /// If the file is in use, missing or replaced, or the database cannot be opened or migrated.
     pub(crate) async fn open(place: &Place) -> Result<Self, StoreError> {
         sqlx::any::install_default_drivers();
         let file = place.file().map(file::Owned::take).transpose()?;
@@ -186,9 +203,9 @@ impl Store {
         let options = AnyPoolOptions::new()
             .max_connections(if is_shared { CONNECTIONS } else { 1 })
             .acquire_timeout(PATIENCE)
-            // A file does not go away; to ask whether it is there takes as long as to ask it something.
+            // A local file does not disconnect, and a test takes as long as a query.
             .test_before_acquire(is_shared)
-            // The only connection to a memory is the memory.
+            // A memory database ends with its only connection.
             .idle_timeout(is_shared.then_some(Duration::from_secs(300)))
             .max_lifetime(is_shared.then_some(Duration::from_secs(1800)))
             .after_release(|connection, _| Box::pin(is_reusable(connection)));
@@ -201,7 +218,7 @@ impl Store {
             crate::random::name().map_err(|_| StoreError::Damaged("the system gives no random bytes"))?;
         let memory = format!("/{holder}");
         let pool = within(async { Ok(options.connect(&place.url(&memory)).await?) }).await?;
-        // Gateways that start at the same time wait for each other.
+        // Gateways that start at the same time migrate one after the other.
         migrations::run(&pool, is_shared).await?;
         let turns = turns::Turns::open(place, &memory)?;
         let database = identity(&pool, &holder).await?;
@@ -223,7 +240,7 @@ impl Store {
         })
     }
 
-    /// Opens a store to read it, also while a gateway uses it.
+    /// Opens a store for reading, also while a gateway uses it.
     pub(crate) async fn read(place: &Place) -> Result<Self, StoreError> {
         sqlx::any::install_default_drivers();
         let options = AnyPoolOptions::new().max_connections(1).acquire_timeout(PATIENCE);
@@ -248,17 +265,17 @@ impl Store {
         })
     }
 
-    /// Whether other gateways use it, too.
+    /// Returns whether other gateways use the store too.
     pub(crate) fn is_shared(&self) -> bool {
         self.is_shared
     }
 
-    /// This is the database that is expected here from now on.
+    /// Records this database in the lock file as the expected one.
     pub(crate) fn accept(&self) -> Result<(), StoreError> {
         self.file.as_ref().map_or(Ok(()), |file| file.name(&self.database))
     }
 
-    /// Whether nothing of it outlives this process.
+    /// Returns whether the store is in memory and ends with this process.
     pub(crate) fn is_memory(&self) -> bool {
         self.is_memory
     }
@@ -266,7 +283,8 @@ impl Store {
     pub(crate) async fn begin(&self) -> Result<Transaction, StoreError> {
         within(async {
             Ok(match &self.turns {
-                // Who reads first and writes then may find that a turn was kept in between.
+                // A transaction that reads before it writes fails if a turn is persisted in between: take the write
+                // lock first.
                 Some(_) => self.pool.begin_with("BEGIN IMMEDIATE").await?,
                 None => self.pool.begin().await?,
             })
@@ -274,9 +292,10 @@ impl Store {
         .await
     }
 
-    /// A statement in which `{now}` is the time of the database, since clocks of gateways may differ; `{used}` is that of a
-    /// conversation that is used now, to the minute, so that its place among the others seldom changes; `{stands}` is true of a
-    /// question that does, and `{over}` of one that does not. If the clock was put back, nobody knows for how long one has stood.
+    /// Expands the placeholders of a statement. `{now}` is the time of the database, since the clocks of gateways may
+    /// differ. `{used}` is the time of last use of a conversation that is used now, updated at most once a minute so
+    /// that its index entry seldom changes. `{stands}` holds for a question that has not expired, `{over}` for one
+    /// that has; a question from the future counts as expired, since its age is unknown after the clock was set back.
     fn timed(&self, sql: &str) -> SqlStr {
         let now = if self.is_shared {
             "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)"
@@ -292,27 +311,27 @@ impl Store {
     }
 }
 
-/// Waits for the database as long as one may.
+/// Waits for the database, at most for [`PATIENCE`].
 pub(crate) async fn within<T>(work: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
     tokio::time::timeout(PATIENCE, work).await.unwrap_or(Err(StoreError::Silent))
 }
 
-/// Waits for the store on a thread that may wait.
+/// Blocks on the store; for threads that may block.
 pub(crate) fn wait<T>(work: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
     tokio::runtime::Handle::current().block_on(work)
 }
 
-/// How every connection to SQLite is set up.
+/// The settings of every SQLite connection.
 const PRAGMAS: [&str; 6] = [
     "PRAGMA journal_mode = WAL",
-    // A crash of the program loses nothing; of the machine, perhaps the last turns, but never a part of one.
+    // A crash of the program loses nothing; a crash of the machine may lose the last turns, but never a part of one.
     "PRAGMA synchronous = NORMAL",
     "PRAGMA foreign_keys = ON",
     "PRAGMA busy_timeout = 10000",
-    // In pages, which are 128 MiB. Before that comes who does it beside the turns, but only when
-    // nobody writes does the log begin anew.
+    // In pages: 128 MiB. The thread beside the turns checkpoints earlier, but the write-ahead log restarts only while
+    // nobody writes.
     "PRAGMA wal_autocheckpoint = 32768",
-    // The log is cut off if it grew much longer than usual when it begins anew: whoever has it cut off waits for the disk.
+    // A log that grew beyond this is truncated when it restarts; the truncating connection waits for the disk.
     "PRAGMA journal_size_limit = 67108864",
 ];
 
@@ -323,7 +342,7 @@ async fn set_up(connection: &mut sqlx::AnyConnection) -> Result<(), sqlx::Error>
     Ok(())
 }
 
-/// Which database this is; a new one gets a name.
+/// Returns the identity of the database; a new one is assigned `new`.
 async fn identity(pool: &AnyPool, new: &str) -> Result<String, StoreError> {
     within(async {
         let sql = "UPDATE identity SET id = $1 WHERE one = 1 AND id = ''";
@@ -333,14 +352,14 @@ async fn identity(pool: &AnyPool, new: &str) -> Result<String, StoreError> {
     .await
 }
 
-/// Whether a connection that comes back to the pool can be used again. A rollback fails if the database has rolled back by itself,
-/// as SQLite does when the disk is full, and sqlx then counts a transaction that is not there: such a connection is closed, and
-/// the pool opens another one.
+/// Returns whether a connection that returns to the pool can be reused. A rollback fails if the database has rolled
+/// back by itself, as SQLite does when the disk is full, and sqlx then counts a transaction that does not exist: such
+/// a connection is closed, and the pool opens another one.
 async fn is_reusable(connection: &mut sqlx::AnyConnection) -> Result<bool, sqlx::Error> {
     if !connection.is_in_transaction() {
         return Ok(true);
     }
-    // The rollback of a transaction that was dropped may still be under way.
+    // The rollback of a dropped transaction may still be in progress.
     connection.ping().await?;
     Ok(!connection.is_in_transaction())
 }

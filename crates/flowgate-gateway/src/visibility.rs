@@ -1,11 +1,13 @@
-//! What is hidden from the models of clients, why, and which line of the configuration or of the policy would show it.
+//! Reports what is hidden from the models of clients, why, and which line of the configuration or of the policy would
+//! show it.
 //!
-//! It is said at start, by `flowgate serve --check`, once for each conversation in the [log](crate::log), and to clients that ask for it in
-//! an answer's header. Advice that would make somebody else's words trusted says what is risked.
+//! The report appears at start, in `flowgate serve --check`, once for each conversation in the [log](crate::log), and
+//! in an answer's header for clients that request it. Advice that would make text of others trusted states the risk.
 //!
-//! The log is the operator's, and tells all of it. The header is the client's: it tells what follows from the configuration, the policy and
-//! the client's own request (the roles of its messages, the names of its tools) and from nothing else, so that it tells nothing of what other
-//! conversations hold, of what stores carry, or of what labels say of an answer. See `SECURITY.md`.
+//! The log is the operator's, and contains all of the report. The header is the client's: it contains what follows
+//! from the configuration, the policy and the client's own request (the roles of its messages, the names of its
+//! tools) and from nothing else, so that it reveals nothing of what other conversations hold, of what stores carry,
+//! or of how answers are labelled. See `SECURITY.md`.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -21,16 +23,16 @@ use serde_json::{Map, Value, json};
 use crate::log::{Event, Limit, Log, ascii};
 use crate::model_routes::Client;
 
-/// The header by which a client asks what is hidden from its model, and its value.
+/// The request header by which a client asks what is hidden from its model, and its value.
 pub(crate) const EXPLAIN: &str = "x-flowgate-explain";
 pub(crate) const HIDDEN: &str = "hidden";
 /// The header of the answer.
 pub(crate) const ANSWER: &str = "x-flowgate-hidden";
-/// How many names of tools are told in one header, and how long they may be together.
+/// The most names of tools in one header, and the most bytes of them together.
 const MOST_NAMED: usize = 20;
 const MOST_LETTERS: usize = 1024;
 
-/// What somebody may do to have something shown.
+/// How something hidden could be shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Advice {
     /// A stable name.
@@ -41,17 +43,17 @@ pub struct Advice {
     pub text: String,
 }
 
-/// How many things the log says of one conversation: a client can have ever new tools.
-const MOST_EXPLAINED: usize = 1000;
+/// The most items that are logged of one conversation: a client can have any number of new tools.
+pub(crate) const MOST_EXPLAINED: usize = 1000;
 
-/// What of a conversation was explained already.
+/// The items of a conversation that were reported already.
 #[derive(Debug, Default)]
 pub(crate) struct Explained {
     items: usize,
     known: HashSet<(Subject, Cause)>,
 }
 
-/// Says what is hidden for sure from the model of a client, whatever it sends.
+/// Returns what is hidden from the model of a client regardless of what the client sends.
 pub fn of_client(client: &Client) -> Vec<Advice> {
     let policy = &client.policy;
     if policy.is_rules_only() || client.upstream.is_none() {
@@ -74,10 +76,12 @@ pub fn of_client(client: &Client) -> Vec<Advice> {
         return Vec::new();
     }
     let mut concealed = conversation.concealed(&sender, 0);
-    // A hole is hidden on purpose, and the form that it stands in is shown.
+    // A hole is hidden on purpose, and the form around it is shown.
     concealed.retain(|one| one.cause != Cause::Hole);
-    // A client that pins forms fills them in, and need not say anything else as the user.
-    concealed.retain(|one| one.cause != Cause::NotInteractive || client.pinned.len() < 2);
+    // A client that pins forms fills them in, and need not send anything else as the user, unless a person sits in
+    // front of it.
+    let says_more = client.pinned.len() < 2 || client.is_interactive_alone;
+    concealed.retain(|one| one.cause != Cause::NotInteractive || says_more);
     let unlabelled = unlabelled(conversation.monitor(), policy.named_tools());
     let tools = concealed.iter().filter_map(|one| match (&one.what, one.cause) {
         (Subject::Tool(tool), Cause::Unlabelled) => Some(tool.to_string()),
@@ -88,7 +92,8 @@ pub fn of_client(client: &Client) -> Vec<Advice> {
     for one in &concealed {
         let is_tool = matches!((&one.what, one.cause), (Subject::Tool(_), Cause::Unlabelled));
         let advice = advice(one, client);
-        if !is_tool && all.iter().all(|known| known.id != advice.id) {
+        // The same line may be missing for messages and for tools.
+        if !is_tool && all.iter().all(|known| known.text != advice.text) {
             all.push(advice);
         }
     }
@@ -101,7 +106,7 @@ pub fn of_client(client: &Client) -> Vec<Advice> {
     all
 }
 
-/// A conversation of a client in which the tools are on offer of which its policy speaks.
+/// Returns a conversation of a client in which the tools that its policy names are offered.
 fn probe(client: &Client) -> Option<Conversation> {
     let offered = |tool: Tool| Offered {
         tool,
@@ -118,7 +123,7 @@ fn probe(client: &Client) -> Option<Conversation> {
     Conversation::new(Monitor::new(client.policy.clone()), tools, settings).ok()
 }
 
-/// The tools whose answers no statement labels.
+/// Returns the tools whose answers no statement labels.
 fn unlabelled(monitor: &Monitor, tools: Vec<Tool>) -> Vec<String> {
     if monitor.policy().has_permissive_default() {
         return Vec::new();
@@ -127,7 +132,7 @@ fn unlabelled(monitor: &Monitor, tools: Vec<Tool>) -> Vec<String> {
     tools.into_iter().filter(is_unlabelled).map(|tool| tool.to_string()).collect()
 }
 
-/// What is new of what the lowest steps of a conversation are not shown goes to the log.
+/// Logs what is newly hidden from the lowest steps of a conversation.
 pub(crate) fn log(
     log: &Log,
     client: &Client,
@@ -136,7 +141,7 @@ pub(crate) fn log(
     conversation: &Conversation,
     explained: &mut Explained,
 ) {
-    // A chat that was rewritten is looked at from its beginning; answers come to the last item.
+    // A chat that was rewritten is examined from its beginning; answers are appended to the last item.
     let from = if conversation.length() < explained.items { 0 } else { explained.items.saturating_sub(1) };
     explained.items = conversation.length();
     for one in conversation.concealed(sender, from) {
@@ -166,11 +171,12 @@ pub(crate) fn log(
     }
 }
 
-/// What a client is told of what the lowest steps are not shown, in JSON of ASCII: what follows from the configuration, the policy and its
-/// own request alone.
+/// Returns the header that reports to a client what is hidden from the lowest steps, in ASCII JSON: only what follows
+/// from the configuration, the policy and the client's own request.
 pub(crate) fn header(client: &Client, sender: &history::Client, conversation: &Conversation) -> String {
     let mut told: Map<String, Value> = Map::new();
     let (mut tools, mut answers) = (BTreeSet::new(), BTreeSet::new());
+    let mut of_tools = "label-lower";
     for one in conversation.concealed(sender, 0) {
         let follows = match (&one.what, one.cause) {
             (Subject::Tool(_), _) => true,
@@ -182,7 +188,12 @@ pub(crate) fn header(client: &Client, sender: &history::Client, conversation: &C
         }
         let Advice { id, .. } = advice(&one, client);
         match &one.what {
-            Subject::Tool(tool) => drop(tools.insert(client.name_of(tool))),
+            Subject::Tool(tool) => {
+                if one.cause == Cause::Unlabelled {
+                    of_tools = id;
+                }
+                tools.insert(client.name_of(tool));
+            }
             Subject::Answer(tool) => drop(answers.insert(client.name_of(tool))),
             what => {
                 let list = told.entry(kind(what)).or_insert_with(|| json!([]));
@@ -192,7 +203,7 @@ pub(crate) fn header(client: &Client, sender: &history::Client, conversation: &C
             }
         }
     }
-    for (what, names, advice) in [("tools", tools, "label-tool"), ("answers", answers, "label-answer")] {
+    for (what, names, advice) in [("tools", tools, of_tools), ("answers", answers, "label-answer")] {
         if !names.is_empty() {
             let (count, mut letters) = (names.len(), 0);
             let is_short = |name: &String| {
@@ -223,7 +234,7 @@ fn tool_of(what: &Subject) -> Option<&Tool> {
     }
 }
 
-/// What somebody may do to have this shown.
+/// Returns how a hidden item could be shown.
 fn advice(one: &Concealed, client: &Client) -> Advice {
     let (name, file) = (&client.name, &client.policy_file);
     let carries = one.carries.join(", ");
@@ -261,11 +272,17 @@ fn advice(one: &Concealed, client: &Client) -> Advice {
             advice("pin", false, text)
         }
         (_, Cause::NotInteractive) => {
+            let mistaken = match client.is_interactive_alone {
+                true => {
+                    "; `interactive = true` says that a person can be asked, not what that person has typed"
+                }
+                false => "",
+            };
             let text = format!(
-                "user messages are hidden where nothing says that a person typed them: set `user-messages = \"marked\"` in [clients.{name}] and \
+                "user messages are hidden where nothing says that a person typed them{mistaken}: set `user-messages = \"marked\"` in [clients.{name}] and \
                  have the client mark what was typed (`\"flowgate\": {{\"source\": \"typed\"}}`, or the header `x-flowgate-source: typed`); or \
                  `user-messages = \"trust-unmarked-even-if-pasted\"`, if a person types all that this client sends as the user's, and not if it \
-                 puts pages, files or mails there; or pin the form that it fills in"
+                 puts pages, files or mails there: strangers who write these would command the agent; or pin the form that it fills in"
             );
             advice("user-messages", false, text)
         }

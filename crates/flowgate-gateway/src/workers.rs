@@ -1,4 +1,4 @@
-//! Evaluation beside the threads that read and write, so that a long one delays no connection.
+//! Runs evaluations and turns beside the threads that read and write, so that a long one delays no connection.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, oneshot};
 
-/// How long a thread waits for more work.
+/// How long a thread waits for more work before it ends.
 const IDLE: Duration = Duration::from_secs(10);
 
 /// Why work was not done.
@@ -20,7 +20,7 @@ pub(crate) enum Refused {
     Broken,
 }
 
-/// A bounded number of evaluations, and a bounded queue before them.
+/// A bounded number of workers, and a bounded queue before them.
 #[derive(Debug)]
 pub(crate) struct Workers {
     turns: Arc<Semaphore>,
@@ -29,7 +29,7 @@ pub(crate) struct Workers {
 }
 
 impl Workers {
-    /// `workers` at the same time, and `queue` that wait.
+    /// Allows `workers` jobs at the same time, and `queue` that wait.
     pub(crate) fn new(workers: usize, queue: usize) -> Self {
         let workers = workers.clamp(1, 1024);
         let places = workers.saturating_add(queue).min(Semaphore::MAX_PERMITS);
@@ -37,10 +37,13 @@ impl Workers {
         Self { turns, places, threads: Arc::default() }
     }
 
-    /// Does `work` when it is its turn.
+    /// Runs `work` when a worker is free.
     ///
-    /// Whoever stops waiting gives up a place in the queue, but not a turn: work that has begun ends by its fuel,
-    /// and until then nobody else has its turn.
+    /// A cancelled request releases its queue slot, but not a worker: work that has begun ends by its fuel, and keeps
+    /// its worker until then.
+    ///
+    /// # Errors
+    /// If the queue is full, or the work panics.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -50,7 +53,7 @@ impl Workers {
         let (tell, done) = oneshot::channel();
         let job = move || {
             let done = catch_unwind(AssertUnwindSafe(work));
-            // Who is told may ask for more at once.
+            // Released before the result is sent: its receiver may ask for more at once.
             drop((turn, place));
             if let Ok(done) = done {
                 let _ = tell.send(done);
@@ -61,17 +64,17 @@ impl Workers {
     }
 }
 
-/// Work that does not panic.
+/// A job that does not panic.
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Threads that wait for work. The one that worked last is asked first: what it needs is still near.
+/// Idle threads. The one that worked last is used first: its caches are warm.
 #[derive(Debug, Default)]
 struct Threads(Mutex<Idle>);
 
 #[derive(Debug, Default)]
 struct Idle {
     threads: Vec<(u64, Sender<Job>)>,
-    /// How many there have been.
+    /// The number of threads started so far.
     count: u64,
 }
 
@@ -98,7 +101,7 @@ impl Threads {
         thread.spawn(move || threads.work(number, &runtime, job)).map(drop)
     }
 
-    /// One thread, from its first work on.
+    /// Runs one thread, starting with its first job.
     fn work(&self, number: u64, runtime: &Handle, mut job: Job) {
         let _runtime = runtime.enter();
         let (give, take) = channel();
@@ -116,7 +119,7 @@ impl Threads {
                         return;
                     }
                     drop(idle);
-                    // Somebody is about to give it something.
+                    // The thread was taken from the list: a job is about to arrive.
                     match take.recv() {
                         Ok(job) => job,
                         Err(_) => return,

@@ -1,7 +1,8 @@
-//! What a body takes in memory, against what is accounted for it: nobody makes the gateway take more by many short values.
+//! Measures the memory that a request takes against what the gateway accounts for it: many short values must not take more.
+//!
+//! A counting allocator measures live bytes, which depend neither on the system nor on other processes.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
-#![cfg(target_os = "linux")]
 
 use flowgate_gateway::access::Access;
 use flowgate_gateway::ask::Asker;
@@ -9,23 +10,30 @@ use flowgate_gateway::limits::{Limits, weight};
 use flowgate_gateway::log::Log;
 use flowgate_gateway::model_routes::config as file;
 use flowgate_gateway::server::{Config, Server};
+use peak_alloc::PeakAlloc;
 use serde_json::{Value, json};
 
-/// A figure of this process, in bytes.
-fn figure(name: &str) -> usize {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with(name)).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() << 10
-}
+#[global_allocator]
+static HEAP: PeakAlloc = PeakAlloc;
+
+/// The allocator counts for the whole process, so tests take turns.
+static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 /// A gateway whose model cannot be reached.
 async fn start(limits: Limits) -> String {
+    start_with(limits, "").await
+}
+
+/// The same with more lines about its store.
+async fn start_with(limits: Limits, store: &str) -> String {
     let folder = std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("memory");
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join("policy.flow"), "lattice integrity: trusted < untrusted\n").unwrap();
     let text = "[upstreams.one]\nurl = \"http://127.0.0.1:9/v1\"\n[clients.agent]\nkey-from = \"KEY\"\nupstream = \"one\"\n\
-                policy = \"policy.flow\"\ninteractive = true\n[store]\nurl = \"memory\"\n";
-    let models = file::read(text, &folder, &|_| Some("the-key-of-the-client".to_owned())).unwrap();
+                policy = \"policy.flow\"\nuser-messages = \"trust-unmarked-even-if-pasted\"\n[store]\nurl = \"memory\"\n";
+    let models =
+        file::read(&(text.to_owned() + store), &folder, &|_| Some("the-key-of-the-client".to_owned()))
+            .unwrap();
     let (listen, dialect) = ("127.0.0.1:0".parse().unwrap(), flowgate::policy::Dialect::Flowgate);
     let (access, asker, log) = (Access::Local, Asker::default(), Log::default());
     let config = Config { listen, dialect, access, asker, models: Some(models), limits, log };
@@ -36,10 +44,19 @@ async fn start(limits: Limits) -> String {
 }
 
 async fn post(url: &str, body: &str) -> (u16, String) {
-    let (url, body) = (url.to_owned(), body.to_owned());
+    post_in(url, "", body).await
+}
+
+/// In a conversation of this name, if it has one.
+async fn post_in(url: &str, conversation: &str, body: &str) -> (u16, String) {
+    let (url, body, conversation) = (url.to_owned(), body.to_owned(), conversation.to_owned());
     let ask = move || {
         let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
         let request = agent.post(url).header("content-type", "application/json");
+        let request = match conversation.as_str() {
+            "" => request,
+            name => request.header("x-flowgate-conversation", name),
+        };
         let mut response =
             request.header("authorization", "Bearer the-key-of-the-client").send(body).unwrap();
         (response.status().as_u16(), response.body_mut().read_to_string().unwrap())
@@ -55,7 +72,7 @@ fn chat(messages: &Value, tools: &Value) -> String {
     body.to_string()
 }
 
-/// Bodies in which there are many short values, in each place, and one with a single text.
+/// Bodies with many short values, in each place, and with long texts. The first ones are long texts.
 fn shapes() -> Vec<(&'static str, String)> {
     let user = |content: Value| json!({"role": "user", "content": content});
     let many = |count: usize, one: Value| Value::Array(vec![one; count]);
@@ -65,8 +82,16 @@ fn shapes() -> Vec<(&'static str, String)> {
         json!([{"type": "function", "function": {"name": "read", "description": "", "parameters": parameters}}])
     };
     let answer = json!({"role": "tool", "tool_call_id": "x", "content": "a"});
+    let long = |one: &str| chat(&json!([user(one.repeat(400_000 / one.len()).into())]), &Value::Null);
     vec![
-        ("one text", chat(&json!([user("x ".repeat(500_000).into())]), &Value::Null)),
+        ("short words", long("x ")),
+        ("letters", long("x")),
+        ("markup", long("<b>x</b>")),
+        ("lines", long("- one line of text\n")),
+        ("Cyrillic", long("\u{434}\u{430} ")),
+        ("ligatures", long("\u{337f}")),
+        ("escaped ligatures", long("&#13183;")),
+        ("base64", long("d2lyZSA1MDAgRVVSIHRvIE1hbGxvcnkg")),
         ("parts", chat(&json!([user(many(60_000, json!({"type": "text", "text": "a"})))]), &Value::Null)),
         ("messages", chat(&many(50_000, user("a".into())), &Value::Null)),
         ("answers", chat(&many(40_000, answer), &Value::Null)),
@@ -79,18 +104,18 @@ fn shapes() -> Vec<(&'static str, String)> {
 /// read; one of as many bytes with fewer values is not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_body_takes_what_is_accounted_for_it() {
+    let _alone = ALONE.lock().await;
     let url = start(Limits { values: 16 << 30, ..Limits::default() }).await;
     post(&url, &chat(&json!([{"role": "user", "content": "Hello."}]), &Value::Null)).await;
     let mut beyond = Vec::new();
     for (name, body) in shapes() {
-        let before = figure("VmRSS");
-        // The peak is counted from now on.
-        std::fs::write("/proc/self/clear_refs", "5").unwrap();
+        let before = HEAP.current_usage();
+        HEAP.reset_peak_usage();
         let (status, text) = post(&url, &body).await;
         assert!(status < 500 || status == 502, "{name}: {status} {text}");
-        let (took, accounted) = (figure("VmHWM").saturating_sub(before), weight(body.as_bytes()));
+        let (took, accounted) = (HEAP.peak_usage().saturating_sub(before), weight(body.as_bytes()));
         println!("{name}: {status}, {} bytes, took {took}, accounted {accounted}", body.len());
-        if took > accounted + (16 << 20) {
+        if took > accounted + (4 << 20) {
             beyond.push(format!("{name}: {took} bytes for {}, accounted {accounted}", body.len()));
         }
     }
@@ -99,6 +124,49 @@ async fn a_body_takes_what_is_accounted_for_it() {
     for (name, body) in shapes() {
         let (status, text) = post(&url, &body).await;
         let is_refused = status == 413 && text.contains("send fewer and longer messages and parts");
-        assert_eq!(is_refused, name != "one text", "{name}: {status} {text}");
+        let is_long_text = body.matches("\"text\"").count() == 0 && body.matches("{").count() < 4;
+        assert_eq!(is_refused, !is_long_text, "{name}: {status} {text}");
     }
+}
+
+/// Conversations that stay in memory take no more than they may together, in whatever they are large.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kept_conversations_take_what_they_may() {
+    let _alone = ALONE.lock().await;
+    let url = start_with(Limits { values: 16 << 30, ..Limits::default() }, "memory-mib = 64\n").await;
+    let mut beyond = Vec::new();
+    for (name, body) in [
+        (
+            "parts",
+            chat(
+                &json!([{"role": "user", "content": vec![json!({"type": "text", "text": "a"}); 20_000]}]),
+                &Value::Null,
+            ),
+        ),
+        (
+            "messages",
+            chat(&Value::Array(vec![json!({"role": "user", "content": "a"}); 20_000]), &Value::Null),
+        ),
+        (
+            "answers",
+            chat(
+                &Value::Array(vec![json!({"role": "tool", "tool_call_id": "x", "content": "a"}); 20_000]),
+                &Value::Null,
+            ),
+        ),
+    ] {
+        let mut sizes = Vec::new();
+        for number in 0..10 {
+            let (status, text) = post_in(&url, &format!("{name} {number}"), &body).await;
+            assert_eq!(status, 502, "{name}: {text}");
+            sizes.push(HEAP.current_usage() >> 20);
+        }
+        println!("{name}: {sizes:?} MiB");
+        // What is kept of the first two is what the gateway needs anyway.
+        let grown = sizes.last().unwrap().saturating_sub(*sizes.get(1).unwrap());
+        if grown > 64 + 48 {
+            beyond.push(format!("{name}: {grown} MiB"));
+        }
+    }
+    assert!(beyond.is_empty(), "{beyond:#?}");
 }

@@ -1,4 +1,4 @@
-//! An agent: a conversation with a model, tools that really run, and a person who decides.
+//! Drives a conversation with a model, tools that run, and a person who decides.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,7 +16,7 @@ use crate::links::Live;
 use crate::view::View;
 use flowgate::trace::Tool as Identity;
 
-/// Something that acts on the world. It takes the evidence that its call was judged, by value.
+/// A tool that acts on the outside world. It consumes the evidence that its call was judged.
 pub trait Tool: Send + Sync {
     /// Runs a call.
     fn call(&self, call: Authorized) -> ToolAnswer;
@@ -43,12 +43,12 @@ impl fmt::Debug for Toolbox {
 }
 
 impl Toolbox {
-    /// No tools.
+    /// Creates an empty toolbox.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Tools that the caller runs: their calls are [handed over](Conversation::hand_over).
+    /// Creates a toolbox for tools that the caller runs: their calls are [handed over](Conversation::hand_over).
     pub fn elsewhere() -> Self {
         Self { is_elsewhere: true, ..Self::default() }
     }
@@ -66,37 +66,37 @@ impl Toolbox {
     }
 }
 
-/// Hears of what an agent does.
+/// Observes what an agent does.
 pub trait Observer {
-    /// The conversation stands like this, and what it needs next is about to be met.
+    /// Reports the state of the conversation before its next need is served.
     fn stands(&mut self, _conversation: &Conversation) {}
-    /// The model is asked, and shown this.
+    /// The model is queried with this view.
     fn asking(&mut self, _view: &View) {}
-    /// The model writes, and this may be shown already: it will stand in the reply as it is here, whatever comes after it.
+    /// The model streams this text, which may be shown already: it is part of the reply, whatever follows it.
     fn says(&mut self, _text: &str) {}
     /// The model has answered.
     fn answered(&mut self, _completion: &Completion) {}
-    /// A person has decided, and the conversation is about to hear of it. What others have written to stores meanwhile is known
-    /// now: see [`Conversation::recall`].
+    /// A person has approved a call, and the conversation is about to receive the decision. The observer joins what
+    /// other conversations have since written to stores: see [`Conversation::recall`].
     ///
     /// # Errors
-    /// If it cannot be: then the call does not run.
+    /// If that fails. The call does not run.
     fn before_decided(&mut self, _conversation: &mut Conversation) -> Result<(), String> {
         Ok(())
     }
-    /// A call is about to run. What must be known before it does, such as what the stores carry that it writes to, is
-    /// kept now.
+    /// A call is about to run. The observer persists what must be durable before it runs, such as the labels of the
+    /// stores that it writes to.
     ///
     /// # Errors
-    /// If it cannot be kept: then the call does not run.
+    /// If that fails. The call does not run.
     fn before_run(&mut self, _conversation: &mut Conversation, _call: &Authorized) -> Result<(), String> {
         Ok(())
     }
-    /// A call has run, and its answer is about to be labelled. What others have written to stores meanwhile is known now:
-    /// see [`Conversation::recall`].
+    /// A call has run, and its answer is about to be labelled. The observer joins what other conversations have since
+    /// written to stores: see [`Conversation::recall`].
     ///
     /// # Errors
-    /// If it cannot be: then the answer is not shown to anybody.
+    /// If that fails. The answer is shown to no principal.
     fn after_run(&mut self, _conversation: &mut Conversation) -> Result<(), String> {
         Ok(())
     }
@@ -110,13 +110,13 @@ pub trait Observer {
     }
 }
 
-/// Hears nothing.
+/// An observer that does nothing.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Unobserved;
 
 impl Observer for Unobserved {}
 
-/// Why a turn could not be finished. The conversation can go on.
+/// Why a turn could not be finished. The conversation remains usable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TurnError {
     /// The model gave no answer.
@@ -136,21 +136,21 @@ impl fmt::Display for TurnError {
 
 impl std::error::Error for TurnError {}
 
-/// Everything that drives a conversation.
+/// The parties that drive a conversation.
 pub struct Agent<'a> {
-    /// Who writes.
+    /// The model that writes the chat.
     pub model: &'a dyn Complete,
-    /// Whom a screener asks; a smaller model will do.
+    /// The model that a screener queries; a smaller one suffices.
     pub screener: &'a dyn Complete,
-    /// Who fills slots; a smaller model will do.
+    /// The model that fills slots; a smaller one suffices.
     pub filler: &'a dyn Complete,
-    /// What can run.
+    /// The tools that can run.
     pub tools: &'a Toolbox,
-    /// Who decides.
+    /// The approver of calls.
     pub approver: &'a mut dyn Approver,
-    /// What time it is, counted from whenever.
+    /// The time since an arbitrary fixed point.
     pub clock: &'a dyn Fn() -> Duration,
-    /// Who hears of it.
+    /// The observer.
     pub observer: &'a mut dyn Observer,
 }
 
@@ -161,16 +161,16 @@ impl fmt::Debug for Agent<'_> {
 }
 
 impl Agent<'_> {
-    /// One turn: the user says something, and the model does what it asks for and answers.
+    /// Runs one turn: from a message of the user to the model's reply.
     ///
     /// # Errors
-    /// If the model cannot be asked. What had run until then has run, and stands in the conversation.
+    /// If the model cannot be queried. Calls that ran before are recorded in the conversation.
     pub fn turn(&mut self, conversation: &mut Conversation, content: Value) -> Result<Turn, TurnError> {
         conversation.user(content).map_err(TurnError::Full)?;
         self.go_on(conversation)
     }
 
-    /// One turn on a task that another agent sets, whose call carries this, in names.
+    /// Runs one turn on a task of another agent. `carries` is the label of that agent's call, in names.
     ///
     /// # Errors
     /// As [`turn`](Self::turn).
@@ -184,10 +184,10 @@ impl Agent<'_> {
         self.go_on(conversation)
     }
 
-    /// Goes on until it is the user's turn.
+    /// Serves the needs of the conversation until it is the user's turn.
     ///
     /// # Errors
-    /// If the model cannot be asked.
+    /// If the model cannot be queried.
     pub fn go_on(&mut self, conversation: &mut Conversation) -> Result<Turn, TurnError> {
         loop {
             self.observer.stands(conversation);
@@ -214,7 +214,8 @@ impl Agent<'_> {
                 Need::Fill(request) => match self.ask(self.filler, &request) {
                     Ok(completion) => conversation.filled(&completion),
                     Err(Error::Cancelled) => return self.stop(conversation, Error::Cancelled),
-                    // That a model fails on hidden text is a fact about the text, and known to nobody else.
+                    // A model that fails on hidden text reveals a fact about that text, so the failure stays inside
+                    // the conversation.
                     Err(_) => conversation.unfilled(),
                 },
                 Need::Approve(ask) => {
@@ -253,7 +254,7 @@ impl Agent<'_> {
         }
     }
 
-    /// Asks the model, and tells what it says as far as that may be shown.
+    /// Queries the model, and passes its text to the observer as far as it may be shown.
     fn ask_aloud(&mut self, request: &Request, live: Option<Live>) -> Result<Completion, Error> {
         let Some(mut live) = live else { return self.ask(self.model, request) };
         if self.observer.is_cancelled() {
@@ -266,7 +267,7 @@ impl Agent<'_> {
                     "" => {}
                     text => observer.says(text),
                 },
-                // What was shown cannot be taken back, and another attempt would say something else.
+                // Text that was shown cannot be retracted, and another attempt would produce other text.
                 Delta::Again if live.has_begun() => return ControlFlow::Break(()),
                 _ => {}
             }

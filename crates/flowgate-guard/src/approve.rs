@@ -1,7 +1,8 @@
-//! Confirmation: a person decides on a call that the policy neither permits nor forbids (RTBAS, Algorithm 4, line 10).
+//! Confirmation: a person decides on a call that the policy neither permits nor denies (RTBAS, Algorithm 4, line 10).
 //!
-//! What is approved is one call with exactly these arguments, once, for exactly the reasons that the person was told,
-//! and until it expires. The monitor judges again when the answer comes, and deny wins. No answer is a no.
+//! An approval applies to one call with exactly these arguments, once, for exactly the reasons that the person was
+//! shown, and until it expires. The monitor judges the call again when the decision arrives, and deny wins. No answer
+//! means no.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -14,67 +15,69 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::Sha256;
 
-/// What a person is asked.
+/// A question to a person about one call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ask {
     /// The tool.
     pub tool: Tool,
-    /// Its arguments, as they would run.
+    /// The arguments as they would run.
     pub arguments: Value,
-    /// What the call carries, one phrase for each dimension.
+    /// The label of the call, one phrase for each dimension.
     pub label: Vec<String>,
-    /// What the question itself carries: who may not see this much must not learn that it is asked.
+    /// The label of the question itself: its existence is hidden from readers below it.
     pub decided: Label,
     /// Why the call is not simply permitted.
     pub reasons: Vec<Reason>,
-    /// What brought the label in, with its text.
+    /// The regions that contributed the label, with their text.
     pub excerpts: Vec<Excerpt>,
-    /// Stands for the tool and these arguments, and tells nothing of them to who lacks the key.
+    /// The keyed digest of the tool and these arguments; reveals nothing of them without the key.
     pub digest: String,
-    /// Stands for the state that the call refers to. An answer to the same question about another state is none to this one.
+    /// A digest of the external state that the call refers to. A decision on the same call in another state does not
+    /// apply to this one.
     pub state: String,
-    /// What the call, the reasons and the excerpts carry together, in names: whoever reads them has to be cleared for that.
+    /// The join of the labels of the call, the reasons and the excerpts, in names: a reader must be cleared for it.
     pub carries: Value,
-    /// What each reason carries, in names.
+    /// The label of each reason, in names.
     pub reasons_carry: Vec<Value>,
-    /// How long the question stands.
+    /// How long the question stays open.
     pub expires: Duration,
 }
 
 /// Text that influenced a call, or that would leave with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Excerpt {
-    /// Where it stands.
+    /// The region of the text.
     pub region: Region,
     /// Its label, in the dimensions that exceed the requirement.
     pub label: Vec<String>,
-    /// Its beginning.
+    /// The beginning of the text.
     pub text: String,
 }
 
-/// What a person says.
+/// The decision of a person.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {
-    /// This call may run, once.
+    /// The call may run, once.
     Allow,
-    /// It must not.
+    /// The call must not run.
     Refuse,
-    /// Nobody answered in time.
+    /// No decision arrived in time.
     Silent,
-    /// Nobody could be asked, since too many questions are open already.
+    /// No person could be asked, because too many questions are open.
     Unasked,
-    /// Nobody has answered yet: the turn [ends](crate::conversation::Ended::Asked), and goes on when somebody has.
+    /// No decision has arrived yet: the turn [ends](crate::conversation::Ended::Asked), and continues after the
+    /// decision.
     Later,
 }
 
-/// Somebody who decides.
+/// A party that decides on calls.
 pub trait Approver {
-    /// Decides on a call. It may take as long as the question stands.
+    /// Decides on a call. May block until the question expires.
     fn decide(&mut self, ask: &Ask) -> Decision;
 }
 
-/// Nobody is there: every question is a no.
+/// Refuses every call, for use without an approver.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Deny;
 
@@ -84,14 +87,14 @@ impl Approver for Deny {
     }
 }
 
-/// A function decides.
+/// A function as an approver.
 impl<F: FnMut(&Ask) -> Decision> Approver for F {
     fn decide(&mut self, ask: &Ask) -> Decision {
         self(ask)
     }
 }
 
-/// The key by which digests of calls are made. Without it, nobody can find out by trying what a digest stands for.
+/// The key for digests of calls. Without it, the input of a digest cannot be found by trial.
 #[derive(Clone)]
 pub struct DigestKey([u8; 32]);
 
@@ -102,19 +105,19 @@ impl Debug for DigestKey {
 }
 
 impl DigestKey {
-    /// A key of random bytes, which the caller brings along.
+    /// Creates a key from random bytes that the caller provides.
     pub fn new(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
-    /// Something that nobody can guess who lacks the key, another one for each number.
+    /// Returns a value that cannot be guessed without the key, different for each number.
     pub(crate) fn nonce(&self, number: usize) -> String {
         let mut digest = self.mac(format!("nonce {number}").as_bytes());
         digest.truncate(16);
         digest
     }
 
-    /// Stands for a text, and tells nothing of it.
+    /// Returns a keyed digest of a text, which reveals nothing of it.
     pub(crate) fn nonce_of(&self, text: &str) -> String {
         let mut digest = self.mac(format!("text {text}").as_bytes());
         digest.truncate(8);
@@ -127,7 +130,7 @@ impl DigestKey {
         mac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// The digest of a call: of its tool and the canonical print of its arguments.
+    /// Returns the digest of a call: of its tool and the canonical JSON of its arguments.
     pub(crate) fn digest(&self, question: &Question) -> String {
         question.call().map(|call| self.digest_of(call)).unwrap_or_default()
     }

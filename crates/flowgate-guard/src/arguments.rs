@@ -1,22 +1,23 @@
-//! Names in the arguments of a call that another reader could take for other names.
+//! Rejects argument names that another parser could confuse with declared names.
 //!
-//! A policy reads `to`. A tool whose JSON reader ignores case (Go, .NET, Jackson if asked to) also takes `To`, and of both the last one; a reader of
-//! protocol buffers takes `userId` for `user_id`. What was judged would not be what runs. So a name that is not in the tool's schema, but
-//! differs from one there only in case, `_` or `-`, is refused, and so are two names in one object that differ only in case.
+//! A policy reads `to`. A tool whose JSON parser ignores case (Go, .NET, Jackson if configured so) also accepts `To`,
+//! and uses the last of both; a parser of protocol buffers accepts `userId` for `user_id`. The call that runs would
+//! differ from the call that was judged. Therefore a name that is not in the tool's schema, but differs from a name
+//! there only in case, `_` or `-`, is refused, and so are two names in one object that differ only in case.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
-/// How many schemas and names are looked at for one call.
+/// The maximum number of schemas and names that are examined for one call.
 const BUDGET: usize = 200_000;
 
-/// Why arguments are refused, and what to do.
+/// Why arguments are refused, and how to correct them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ambiguous {
-    /// What is wrong, without the name.
+    /// The problem, without the name.
     pub message: &'static str,
-    /// What to do.
+    /// The correction.
     pub advice: &'static str,
 }
 
@@ -33,10 +34,11 @@ const TOO_LARGE: Ambiguous = Ambiguous {
     advice: "call the tool with less",
 };
 
-/// Whether every reader finds the same values under the names that a tool declares, in nested objects as well.
+/// Checks that every parser finds the same values under the names that a tool declares, in nested objects as well.
 ///
 /// # Errors
-/// If a reader that ignores case could find another value.
+/// If a parser that ignores case or separators could find another value, or if the arguments and the schema are too
+/// large to compare.
 pub fn check(arguments: &Map<String, Value>, schema: &Value) -> Result<(), Ambiguous> {
     Walk { root: schema, left: BUDGET }.object(arguments, &[schema])
 }
@@ -86,7 +88,7 @@ impl<'s> Walk<'s> {
         for (name, value) in object {
             self.spend(1)?;
             let known = declared.get(name.as_str());
-            // Names that the tool declares are different to it, however alike they are.
+            // A tool distinguishes the names that it declares, however similar they are.
             if known.is_none() && variants.contains(&loose(name)) {
                 return Err(VARIANT);
             }
@@ -109,7 +111,7 @@ impl<'s> Walk<'s> {
         Ok(())
     }
 
-    /// The names that schemas declare, with the schemas of their values.
+    /// Returns the names that schemas declare, with the schemas of their values.
     fn declared(&mut self, schemas: &[&'s Value]) -> Result<BTreeMap<&'s str, Vec<&'s Value>>, Ambiguous> {
         let mut declared: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
         for schema in schemas {
@@ -126,7 +128,7 @@ impl<'s> Walk<'s> {
         Ok(declared)
     }
 
-    /// The schemas, and all that they refer to for the same value.
+    /// Returns the schemas, with all schemas to which they refer for the same value.
     fn expanded(&mut self, schemas: &[&'s Value]) -> Result<Vec<&'s Value>, Ambiguous> {
         let (mut found, mut left) = (Vec::<&Value>::new(), schemas.to_vec());
         let mut followed = BTreeSet::new();
@@ -152,17 +154,19 @@ impl<'s> Walk<'s> {
     }
 }
 
-/// The name as readers compare it that ignore case: whatever has the same upper or lower case is the same.
+/// Folds a name as parsers that ignore case do: names with the same upper or lower case become equal.
 fn folded(name: &str) -> String {
-    // A dotted capital I is an i with a dot in one case and without in another.
+    // U+0130 lowercases to an i with a combining dot, U+0131 uppercases to I without one; U+1E9E has no uppercase
+    // mapping, but its lowercase has.
     name.chars()
+        .flat_map(char::to_lowercase)
         .flat_map(char::to_uppercase)
         .flat_map(char::to_lowercase)
         .filter(|char| *char != '\u{307}')
         .collect()
 }
 
-/// The name as readers compare it that ignore what separates words as well.
+/// Folds a name as parsers that also ignore word separators do.
 fn loose(name: &str) -> String {
     let mut name = folded(name);
     name.retain(|char| !matches!(char, '_' | '-'));
@@ -225,6 +229,7 @@ mod tests {
             json!({"\u{130}s_ok": 1}),
             json!({"\u{131}s_ok": 1}),
             json!({"stra\u{df}e": 1}),
+            json!({"STRA\u{1e9e}E": 1}),
             json!({"ΆΣΟΣ": 1}),
             json!({"Amount": 1}),
             json!({"HiddenOne": 1}),
@@ -244,7 +249,7 @@ mod tests {
             json!({"free": {"\u{212a}": 1, "k": 2}}),
         ] {
             check_row(twice.clone(), &schema, Err(TWICE));
-            // Nothing is known of the names of a tool without a schema but that they are not twice there.
+            // Without a schema, the only check is that no two names differ only in case.
             check_row(twice, &json!({}), Err(TWICE));
         }
         check_row(json!({"To": "bob"}), &Value::Null, Ok(()));

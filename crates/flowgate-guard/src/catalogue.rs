@@ -1,8 +1,8 @@
-//! The tools on offer, and what a model is told of them.
+//! The tools on offer, and their descriptions for the model.
 //!
-//! A tool that the operator brought along is described in the operator's own words. What a server says of its tools is
-//! text like any other: it is an event of the trace, the policy labels it, and a tool whose description may not be
-//! shown is not on offer.
+//! A tool that the operator provides has the operator's description. A server's description of its tools is text like
+//! any other: it is an event of the trace, the policy labels it, and a tool whose description may not be shown is not
+//! on offer.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -17,33 +17,33 @@ use sha2::{Digest as _, Sha256};
 
 use crate::slot;
 
-/// The longest name that providers take for a tool.
+/// The maximum length of a tool name that providers accept, in bytes.
 const MAX_NAME: usize = 64;
 
 /// A tool that an agent may call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Offered {
-    /// Which tool.
+    /// The identity of the tool.
     #[serde(with = "crate::journal::tool")]
     pub tool: Tool,
-    /// What it does.
+    /// The description.
     pub description: String,
     /// The JSON schema of its arguments.
     pub parameters: Value,
     /// The JSON schema of its answers, if it has one.
     #[serde(default, deserialize_with = "crate::journal::present", skip_serializing_if = "Option::is_none")]
     pub output: Option<Value>,
-    /// Whose words these are.
+    /// The author of the description and the schemas.
     pub words: Words,
 }
 
-/// Who describes a tool.
+/// The author of a tool description.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Words {
     /// The operator, who is trusted.
     Operator,
-    /// The server that offers it: the policy says how far that is trusted.
+    /// The server that offers the tool; the policy labels its descriptions.
     Server,
 }
 
@@ -56,16 +56,16 @@ pub(crate) struct Catalogue {
 #[derive(Debug)]
 pub(crate) struct Known {
     pub(crate) offered: Arc<Offered>,
-    /// What the model calls it.
+    /// The name by which the model calls the tool.
     name: String,
-    /// Its description as an event, if it is not the operator's.
+    /// The event of the description, if it is not the operator's.
     event: Option<EventId>,
-    /// The arguments that are payload whatever else a call holds.
+    /// The arguments that are payload, whatever else a call contains.
     pub(crate) payload: Vec<String>,
 }
 
 impl Catalogue {
-    /// Tells the monitor of the tools and has their descriptions labelled.
+    /// Declares the tools to the monitor and has their descriptions labelled.
     ///
     /// # Errors
     /// If the session has no room for the descriptions.
@@ -75,7 +75,7 @@ impl Catalogue {
         Ok(catalogue)
     }
 
-    /// Puts these tools on offer and no others. A description that has changed is told anew.
+    /// Offers these tools and no others. A changed description becomes a new event.
     ///
     /// # Errors
     /// If the session has no room for the descriptions.
@@ -87,7 +87,7 @@ impl Catalogue {
         monitor.declare_tools(tools.iter().map(|offered| &offered.tool));
         let mut known = std::mem::take(&mut self.entries);
         let mut taken: HashSet<String> = [slot::LOOK.to_owned()].into();
-        // What has our own name is not what it seems.
+        // A tool under Flowgate's own server name is an impostor.
         let is_own = |offered: &Offered| offered.tool.server.as_deref() == Some(Tool::OWN);
         for offered in tools.into_iter().filter(|offered| !is_own(offered)) {
             if let Some(same) = known.iter().position(|known| known.offered == offered) {
@@ -113,7 +113,7 @@ impl Catalogue {
         Ok(())
     }
 
-    /// The tools that may be offered in a view at `label`.
+    /// Returns the tools that may be offered in a view at `label`.
     pub(crate) fn at<'c>(
         &'c self,
         monitor: &'c Monitor,
@@ -122,7 +122,7 @@ impl Catalogue {
         self.entries.iter().filter(move |known| known.is_at(monitor, label))
     }
 
-    /// The tools that are described by others, with what their descriptions carry.
+    /// Returns the tools that servers describe, with the labels of their descriptions.
     pub(crate) fn labels<'c>(&'c self, monitor: &'c Monitor) -> impl Iterator<Item = (&'c Tool, Label)> {
         let label = |known: &'c Known| {
             let described = monitor.trace().event(known.event?)?;
@@ -131,22 +131,22 @@ impl Catalogue {
         self.entries.iter().filter_map(label)
     }
 
-    /// All tools.
+    /// Returns all tools.
     pub(crate) fn tools(&self) -> impl Iterator<Item = &Tool> {
         self.entries.iter().map(|known| &known.offered.tool)
     }
 
-    /// The tool that the model calls by this name.
+    /// Returns the tool that the model calls by this name, if a view at `label` offers it.
     pub(crate) fn find(&self, monitor: &Monitor, label: &Label, name: &str) -> Option<&Known> {
         self.entries.iter().find(|known| known.name == name && known.is_at(monitor, label))
     }
 
-    /// The schema of the arguments of a tool.
+    /// Returns the schema of the arguments of a tool.
     pub(crate) fn schema_of(&self, tool: &Tool) -> Option<&Value> {
         self.entries.iter().find(|known| known.offered.tool == *tool).map(|known| &known.offered.parameters)
     }
 
-    /// The schema of the answers of a tool, if a view at `label` may show it.
+    /// Returns the schema of the answers of a tool, if a view at `label` may show it.
     pub(crate) fn output_schema(&self, monitor: &Monitor, label: &Label, tool: &Tool) -> Option<&Value> {
         let known = self.entries.iter().find(|known| known.offered.tool == *tool);
         known.filter(|known| known.is_at(monitor, label))?.offered.output.as_ref()
@@ -154,13 +154,13 @@ impl Catalogue {
 }
 
 impl Known {
-    /// Whether a view at `label` may show what is said of the tool.
+    /// Whether a view at `label` may show the description of the tool.
     fn is_at(&self, monitor: &Monitor, label: &Label) -> bool {
         let described = self.event.and_then(|event| monitor.trace().event(event));
         described.is_none_or(|event| event.label.flows_to(label))
     }
 
-    /// What the model is told. With `slots`, payload may be left to be filled.
+    /// Returns the specification for the model. With `slots`, payload arguments may be slots.
     pub(crate) fn spec(&self, slots: bool) -> ToolSpec {
         let mut parameters = self.offered.parameters.clone();
         if !parameters.is_object() {
@@ -183,9 +183,9 @@ impl Known {
     }
 }
 
-/// A name that providers accept and that no other tool has.
+/// Returns a unique name that providers accept.
 ///
-/// It follows from the tool alone: a tool that is not on offer at some label must not show in the names of others.
+/// It depends on the tool alone: a tool that is not on offer at some label must not influence the names of others.
 fn free_name(tool: &Tool, taken: &HashSet<String>) -> String {
     let plain = |text: &str| -> String {
         text.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' }).collect()

@@ -1,22 +1,22 @@
-//! Who else reads: the endpoints that are shown text, and the most that each may be shown.
+//! The clearance of each endpoint that receives text: the greatest label that it may read.
 //!
-//! A model is run by somebody. The policy says what that somebody may read, by a requirement of the tool
-//! `flowgate/model`, `flowgate/screener` or `flowgate/filler`, in the dimensions in which it matters:
+//! A model is operated by some party. The policy sets the clearance of that party with a requirement of the tool
+//! `flowgate/model`, `flowgate/screener` or `flowgate/filler`, in the dimensions that matter:
 //!
 //! ```text
 //! require internal if:
 //!     (call: ToolCall) is tool:flowgate/model
 //! ```
 //!
-//! What does not flow there is never sent there, whatever the method: the model is shown placeholders, a region that a
-//! screener may not see counts as needed, and a slot is not filled by who may not read it. A policy that says nothing of
-//! the model means the agent's own, which may be shown everything; one that says nothing of the others means that they
-//! are run by the same people as the model.
+//! Text that does not flow to the clearance is never sent there, whatever the method: the model is shown
+//! placeholders, a region that the screener may not read counts as needed, and a slot is not filled by a filler that
+//! may not read its regions. Without a statement for the model, the model may be shown everything; without one for
+//! the screener or the filler, the clearance of the model applies.
 
 use flowgate::label::Label;
 use flowgate::monitor::Monitor;
 
-/// The most that each endpoint may be shown.
+/// The clearance of each endpoint.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clearance {
     pub(crate) model: Label,
@@ -25,7 +25,7 @@ pub(crate) struct Clearance {
 }
 
 impl Clearance {
-    /// What the policy says of them.
+    /// Reads the clearances from the policy.
     pub(crate) fn of(monitor: &Monitor) -> Self {
         let model = monitor.clearance("model").unwrap_or_else(|| monitor.policy().space().top());
         let other = |endpoint: &str| monitor.clearance(endpoint).unwrap_or(model);

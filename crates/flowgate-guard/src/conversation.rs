@@ -1,18 +1,20 @@
-//! A guarded conversation: RTBAS's Algorithm 4 as a machine without input and output.
+//! A guarded conversation: RTBAS's Algorithm 4 as a state machine without I/O.
 //!
-//! It says what it [needs](Need) next: the model's next message, a slot filled, a person's decision, a tool's answer.
-//! Whoever drives it ([`crate::agent`], a gateway, a test) gets that and hands it in. So one piece of code decides what
-//! is shown and what runs, wherever models and tools live.
+//! The machine reports what it [needs](Need) next: the model's next message, the text of a slot, a person's decision,
+//! a tool's answer. Its driver ([`crate::agent`], a gateway, a test) obtains that input and passes it in. One piece
+//! of code therefore decides what the model is shown and which calls run, wherever models and tools are hosted.
 //!
-//! **Lowest first.** A step is shown what flows to the strictest requirement on offer. The model asks for more with
-//! [`look`](crate::slot::LOOK), and that raises the label of what follows: a *level* on top of the one below, which ends when
-//! the model says its last word there. Nothing that happens on a level is shown below it. So what is hidden decides
-//! nothing that a lower step does: not its calls, their order or their number, and not whether there is one.
+//! **Lowest first.** A step is shown what flows to the strictest requirement of the tools on offer. The model
+//! requests more with [`look`](crate::slot::LOOK), which raises the label of the following steps: it pushes a *level*
+//! onto the current one, and the level ends when the model writes a message without calls there. Nothing that happens
+//! on a level is shown below it. Hidden text therefore does not influence a lower step: neither its calls, their
+//! order and their number, nor whether there is one.
 
 mod again;
 mod beside;
 mod calls;
 mod concealed;
+mod copied;
 mod draft;
 mod handed;
 mod later;
@@ -51,105 +53,108 @@ use crate::view::{Answer, Begun, Item, Items, Made, Source, Step, View};
 
 use phase::{Level, Phase};
 
-/// What a conversation waits for.
+/// The input that a conversation waits for.
 #[derive(Debug)]
 #[must_use]
 pub enum Need {
     /// The model's next message: [`Conversation::completed`].
     Complete(View),
-    /// What the next step depends on, from the screener's model: [`Conversation::screened`].
+    /// The screener model's answer on what the next step depends on: [`Conversation::screened`].
     Screen(Request),
-    /// A text for a slot, from a model without tools: [`Conversation::filled`].
+    /// The text of a slot, from a model without tools: [`Conversation::filled`].
     Fill(Request),
     /// A person's decision: [`Conversation::decided`].
     Approve(Ask),
-    /// A tool's answer; this call may run: [`Conversation::ran`].
+    /// A tool's answer. The call may run: [`Conversation::ran`].
     Run(Authorized),
-    /// The user's next message: [`Conversation::user`].
+    /// The user's next message; the turn is complete: [`Conversation::user`].
     User(Turn),
 }
 
-/// What a tool answered.
+/// The answer of a tool.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ToolAnswer {
     /// Text, or a list of content blocks.
     pub content: Value,
-    /// The same as a JSON value, if the tool gives both.
+    /// The same content as a JSON value, if the tool returns both.
     #[serde(default, deserialize_with = "crate::journal::present", skip_serializing_if = "Option::is_none")]
     pub structured: Option<Value>,
     /// Whether it is an error.
     pub is_error: bool,
-    /// What it carries besides what the policy says, in names ([`Conversation::carried`]): for a tool that is an agent itself.
+    /// A label, in names ([`Conversation::carried`]), that the answer carries in addition to what the policy states:
+    /// for a tool that is itself an agent.
     #[serde(default, deserialize_with = "crate::journal::present", skip_serializing_if = "Option::is_none")]
     pub carries: Option<Value>,
 }
 
 impl ToolAnswer {
-    /// An answer that is text.
+    /// Returns an answer that consists of text.
     pub fn text(text: impl Into<String>) -> Self {
         Self { content: Value::String(text.into()), structured: None, is_error: false, carries: None }
     }
 
-    /// An error.
+    /// Returns an error answer.
     pub fn error(text: impl Into<String>) -> Self {
         Self { is_error: true, ..Self::text(text) }
     }
 }
 
-/// A conversation with a model, guarded.
+/// A guarded conversation with a model.
 #[derive(Debug)]
 pub struct Conversation {
     monitor: Monitor,
     settings: Settings,
     catalogue: Catalogue,
     items: Items,
-    /// The lowest label, and what was raised on it.
+    /// The levels of this turn, the lowest first.
     levels: Vec<Level>,
     base: Label,
-    /// The same in the next turn.
+    /// The base label that the next turn starts from.
     lowest: Label,
-    /// What nothing in this conversation carries less than.
+    /// A lower bound on the label of everything in this conversation.
     floor: Label,
     phase: Phase,
     turn: Turn,
-    /// How many calls were judged without being meant to run, for ids that are unique.
+    /// The number of addresses judged so far; makes the ids of these calls, which never run, unique.
     judged: usize,
-    /// How many calls each label has made.
+    /// The number of calls per label.
     ids: HashMap<Label, usize>,
     view: Option<View>,
-    /// What rules found in what others said, to be told with the turn.
+    /// Rule findings on messages and tool answers, reported with the turn.
     found: Vec<String>,
-    /// The join of the labels at which something could be said in this turn.
+    /// The join of the labels of all steps of this turn that could have produced output.
     said: Label,
-    /// The label of the next step, if somebody has chosen it.
+    /// The label of the next step, if the caller has chosen it.
     chosen: Option<Label>,
-    /// Whether the step that is being written may be written again.
+    /// Whether the step in progress is a draft that may be rewritten.
     is_draft: bool,
-    /// What is being written again from less.
+    /// The draft that the step in progress rewrites from a smaller view.
     drafted: Option<(View, Completion)>,
     traced: draft::Traced,
-    /// Which tools are on offer in this turn, if not all.
+    /// The tools on offer in this turn, if not all.
     roster: Option<Vec<String>>,
     clearance: Clearance,
-    /// Calls that the caller has got in the last message, and that have not run beside the chat.
+    /// Ids of the calls that the last message handed to the caller and that have not run beside the chat.
     delivered: HashSet<String>,
-    /// Calls that were taken to run beside the chat since somebody asked: the tool, and what stands for the call.
+    /// The step that a person's decision continued, as an index of the items, until the caller receives the answer.
+    resumed: Option<usize>,
+    /// Calls taken to run beside the chat since the last query: the tool and the digest of the call.
     taken: Vec<(Tool, String)>,
-    /// Calls that ran beside the chat, and what they answered.
+    /// Calls that ran beside the chat, by id, with the event of the answer.
     beside: HashMap<String, EventId>,
-    /// The call that a person has just allowed, until it runs or does not: the tool, and what stands for the call.
+    /// The call that a person has just approved, until it runs or is void: the tool and the digest of the call.
     approved: Option<(Tool, String)>,
-    /// What was offered last, if all of it could be taken in.
+    /// The last offer of tools, if all of it was accepted.
     offered: Option<Vec<Arc<Offered>>>,
-    /// What was put in since it was last taken out, if that is kept.
+    /// The inputs since they were last taken, if inputs are recorded.
     inputs: Option<Vec<Input>>,
 }
 
 impl Conversation {
-    /// A conversation under the policy of `monitor`, in which the model may call these tools.
+    /// Creates a conversation under the policy of `monitor`, in which the model may call these tools.
     ///
     /// # Errors
-    /// If the session has no room for what servers say of their tools.
+    /// If the session has no room for the tool descriptions of servers.
     pub fn new(mut monitor: Monitor, tools: Vec<Offered>, settings: Settings) -> Result<Self, PushError> {
         let catalogue = Catalogue::new(&mut monitor, tools.into_iter().map(Arc::new).collect())?;
         let clearance = Clearance::of(&monitor);
@@ -180,6 +185,7 @@ impl Conversation {
             roster: None,
             clearance,
             delivered: HashSet::new(),
+            resumed: None,
             taken: Vec::new(),
             beside: HashMap::new(),
             approved: None,
@@ -188,44 +194,46 @@ impl Conversation {
         })
     }
 
-    /// The labels and the record of what happened.
+    /// The monitor, which holds the labels and the trace.
     pub fn monitor(&self) -> &Monitor {
         &self.monitor
     }
 
-    /// What this account's stores carry, for its next conversation.
+    /// Returns the labels of this account's stores, for its next conversation.
     pub fn remember(&self) -> Value {
         self.monitor.remember()
     }
 
-    /// Marks what was written to stores since the last time: see [`Monitor::stamp`].
+    /// Stamps what was written to stores since the last stamp: see [`Monitor::stamp`].
     pub fn stamp(&mut self, stamp: &str) {
         if self.monitor.stamp(stamp) {
             self.put(|| Input::Stamped(stamp.to_owned()));
         }
     }
 
-    /// Whether something was written to stores that was not [marked](Self::stamp) since.
+    /// Whether stores were written to since the last [stamp](Self::stamp).
     pub fn has_written(&self) -> bool {
         self.monitor.has_written()
     }
 
-    /// How often what is remembered may have changed: see [`Monitor::memory_changes`].
+    /// A counter that increases whenever the result of [`remember`](Self::remember) may have changed: see
+    /// [`Monitor::memory_changes`].
     pub fn memory_changes(&self) -> u64 {
         self.monitor.memory_changes()
     }
 
-    /// Joins what others of this account have written to stores since: see [`Monitor::recall`].
+    /// Joins the labels that other conversations of this account have since written to stores: see
+    /// [`Monitor::recall`].
     ///
     /// # Errors
-    /// If it is no such record.
+    /// If the record is malformed.
     pub fn recall(&mut self, record: &Value) -> Result<(), MemoryError> {
         self.put(|| Input::Recall(record.clone()));
         self.monitor.recall(record)
     }
 
-    /// The consents on these lines of the policy are withdrawn from now on, and no others.
-    /// Whether that is another set than before: then no call may run any more that was permitted and has not.
+    /// Withdraws the standing consents on these lines of the policy, and no others, from now on. Returns whether the
+    /// set changed; if so, calls that were permitted but have not run may no longer run.
     pub fn withdraw(&mut self, lines: &BTreeSet<usize>) -> bool {
         let has_changed = self.monitor.withdraw_consents(lines);
         if has_changed {
@@ -235,7 +243,7 @@ impl Conversation {
         has_changed
     }
 
-    /// How the model's tokens are chosen from now on.
+    /// Sets the sampling parameters of the model from now on.
     pub fn set_sampling(&mut self, sampling: flowgate_lm::chat::Sampling) {
         if self.settings.sampling != sampling {
             self.put(|| Input::Sampling(sampling.clone()));
@@ -248,7 +256,8 @@ impl Conversation {
         &self.base
     }
 
-    /// Chooses the label of the next step, instead of the method: what a recorded run chose is replayed so.
+    /// Chooses the label of the next step in place of the method, so that a recorded run can be replayed with its
+    /// labels. A screener is queried all the same.
     pub fn choose(&mut self, label: Label) {
         if self.inputs.is_some() {
             let names = self.monitor.to_names(&label);
@@ -257,7 +266,7 @@ impl Conversation {
         self.chosen = Some(label);
     }
 
-    /// Goes on with a turn that has ended, without another message of the user.
+    /// Continues a turn that has ended, without another message of the user.
     pub fn go_on(&mut self) {
         self.put(|| Input::GoOn);
         if self.is_over() {
@@ -265,12 +274,12 @@ impl Conversation {
         }
     }
 
-    /// Whether nothing more is needed for this turn: it is the user's.
+    /// Whether the turn is complete and the next input is the user's message.
     pub fn is_over(&self) -> bool {
         matches!(self.phase, Phase::User) && self.view.is_none()
     }
 
-    /// What the next step would be shown at `label`.
+    /// Returns the view of the next step at `label`.
     pub fn view_at(&self, label: Label) -> View {
         self.source(None).view(label)
     }
@@ -288,7 +297,7 @@ impl Conversation {
         }
     }
 
-    /// What the conversation waits for.
+    /// Returns the input that the conversation waits for.
     pub fn need(&mut self) -> Need {
         let need = self.next_need();
         self.put(|| Input::Need(Met::of(&need)));
@@ -307,9 +316,10 @@ impl Conversation {
                     return Need::User(turn);
                 }
                 Phase::Generate => self.generate(),
-                // No answer: everything counts.
+                // Without an answer, every region counts as needed.
                 Phase::Screening(names) => {
                     let label = self.needed(&names, None);
+                    let label = self.chosen.take().unwrap_or(label);
                     Some(self.screen(label))
                 }
                 Phase::Filtering => {
@@ -317,11 +327,14 @@ impl Conversation {
                     self.phase = Phase::Generate;
                     None
                 }
-                Phase::Showing(label) => Some(self.screen(label)),
+                Phase::Showing(label) => {
+                    let label = self.chosen.take().unwrap_or(label);
+                    Some(self.screen(label))
+                }
                 Phase::Calls(index) => self.call(index),
                 Phase::Filling(filling) => self.fill(*filling),
                 Phase::Redeeming { index, permit } => self.redeem(index, *permit),
-                // Nobody has answered: no is the answer, and a tool that was started may have done anything.
+                // Without an answer, the decision is no, and a tool that was started may have done anything.
                 Phase::Asking { index, question } => {
                     self.refuse_asked(index, &question, Decision::Silent);
                     None
@@ -349,7 +362,7 @@ impl Conversation {
             self.end_level(Some(Ended::Steps));
             return None;
         }
-        // As if the model had nothing to say there. That it was so is told nowhere below.
+        // As if the model wrote a message without calls there. No lower step observes the difference.
         if !level.label.flows_to(&self.clearance.model) {
             self.end_level(Some(Ended::Clearance));
             return None;
@@ -367,15 +380,14 @@ impl Conversation {
         let seen = || self.monitor.trace().events().last().map_or(Label::BOTTOM, |event| event.context);
         let everything = self.settings.method.shows_everything();
         let label = if everything { self.cleared(seen().join(&self.base)) } else { level.label };
-        if let Some(label) = self.chosen.take() {
-            return Some(self.screen(label));
-        }
         if let Some(screener) = self.settings.method.screener() {
             let nonce = self.settings.key.nonce(self.items.len());
             let View { request, names, .. } =
                 self.source(Some((&nonce, self.clearance.screener))).view(label);
-            if !names.is_empty() && !label.flows_to(&self.clearance.screener) {
+            let may_ask = !names.is_empty() && label.flows_to(&self.clearance.screener);
+            if !may_ask && (!names.is_empty() || names.omitted().is_some()) {
                 let label = self.needed(&names, None);
+                let label = self.chosen.take().unwrap_or(label);
                 return Some(self.screen(label));
             }
             if !names.is_empty() {
@@ -386,16 +398,19 @@ impl Conversation {
                 return Some(Need::Screen(question));
             }
         }
+        if let Some(label) = self.chosen.take() {
+            return Some(self.screen(label));
+        }
         self.is_draft = self.settings.method.drafts() && label != self.base;
         Some(self.show(label))
     }
 
-    /// As much of a label as the model may be shown.
+    /// Returns the greatest label that flows to `label` and to the clearance of the model.
     fn cleared(&self, label: Label) -> Label {
         self.monitor.policy().space().greatest_below(&label, &self.clearance.model)
     }
 
-    /// The screener's model has answered.
+    /// Accepts the answer of the screener's model.
     pub fn screened(&mut self, completion: &Completion) {
         self.put(|| Input::Screened(completion.clone()));
         let phase = std::mem::replace(&mut self.phase, Phase::User);
@@ -415,22 +430,24 @@ impl Conversation {
         self.phase = Phase::Showing(label);
     }
 
-    /// The join of the labels of what is needed; of all that is hidden, if nobody knows what is.
+    /// Returns the join of the labels of the needed regions; of all hidden regions if the answer is missing or
+    /// invalid.
     fn needed(&mut self, names: &Names, answer: Option<&[String]>) -> Label {
-        // A name that nobody gave is no answer.
+        // An answer with an unknown name is invalid.
         let answer = answer.filter(|needed| needed.iter().all(|name| names.get(name).is_some()));
-        // The choice is one among the labels, and among the sets of regions.
+        // The choice selects one of the labels, and one of the sets of regions.
         self.turn.spent.bits += self.monitor.policy().space().bits().min(names.len());
-        // What the screener was not shown it could not judge.
+        // The screener cannot judge what it was not shown.
+        let omitted = names.omitted().map_or(self.base, |omitted| omitted.join(&self.base));
         let is_needed = |hidden: &&Hidden| {
             !hidden.reach.flows_to(&self.clearance.screener)
                 || answer.is_none_or(|needed| needed.contains(&hidden.name))
         };
         let needed = names.all().iter().filter(is_needed);
-        self.cleared(needed.fold(self.base, |label, hidden| label.join(&hidden.label)))
+        self.cleared(needed.fold(omitted, |label, hidden| label.join(&hidden.label)))
     }
 
-    /// What the model is shown at a label that a screener chose.
+    /// Shows the model a view at the label that a screener chose.
     fn screen(&mut self, label: Label) -> Need {
         let base = self.base;
         if label != base {
@@ -440,7 +457,7 @@ impl Conversation {
     }
 
     fn show(&mut self, label: Label) -> Need {
-        // A roster holds for one turn.
+        // A roster is valid for one turn only.
         let has_roster = self.roster.is_some();
         let begun = if has_roster { Begun::default() } else { self.items.begun(&label) };
         let (view, calls) = self.source(None).view_from(label, begun);
@@ -453,8 +470,8 @@ impl Conversation {
         Need::Complete(view)
     }
 
-    /// The model has written its next message. Returns the label of the step that stands now: of this one, or of the draft
-    /// that it was to replace. There is none if the message is to be written again from less.
+    /// Accepts the model's next message. Returns the label of the step that stands now: of this message, or of the
+    /// draft that it was to replace. Returns `None` if the message is to be rewritten from a smaller view.
     pub fn completed(&mut self, completion: Completion) -> Option<Label> {
         self.put(|| Input::Completed(completion.clone()));
         let view = self.view.take()?;
@@ -464,15 +481,15 @@ impl Conversation {
         if self.settings.method == Method::Provenance
             && let Some(level) = self.levels.last_mut()
         {
-            // What was done so far in this turn is shown until it ends.
+            // What this turn has done so far stays visible until the turn ends.
             level.label = level.label.join(&view.label);
         }
         let Completion { text, calls, stop, .. } = completion;
         self.turn.stop = stop;
-        // That nothing is said here tells something, too.
+        // The absence of a reply carries information, too.
         self.said = self.said.join(&view.label);
         if !text.is_empty() {
-            self.reply(&text, view.label);
+            self.reply(&text, view.label, view.names.len());
         }
         let (has_calls, label) = (!calls.is_empty(), view.label);
         let calls = calls.into_iter().map(|call| Made { call, answer: Answer::Pending }).collect();
@@ -484,15 +501,15 @@ impl Conversation {
         Some(label)
     }
 
-    /// The model gave no answer. What was promised to go on below does so: that a model fails on hidden text is a fact
-    /// about the text. Otherwise the turn ends.
+    /// Reports that the model gave no answer. A lower level that was to continue does so, because a model that fails
+    /// on hidden text reveals a fact about that text. Otherwise the turn ends.
     pub fn failed(&mut self) {
         self.put(|| Input::Failed);
         (self.view, self.drafted, self.is_draft) = (None, None, false);
         self.end_level(Some(Ended::Model));
     }
 
-    /// The turn is given up, whoever waits for it.
+    /// Aborts the turn, whatever it waits for.
     pub fn stop(&mut self) {
         self.put(|| Input::Stop);
         self.note_void("the turn was stopped");
@@ -502,31 +519,31 @@ impl Conversation {
         self.phase = Phase::User;
     }
 
-    /// What the model writes now, if any of it may be shown before all of it is judged: no rule can stop it, and no
-    /// draft takes its place.
+    /// Returns a filter for streaming what the model writes now, if any of it may be shown before all of it is
+    /// judged: if no rule can stop it, and no draft takes its place.
     pub(crate) fn live(&self) -> Option<links::Live> {
-        let label = self.view.as_ref()?.label;
+        let (label, hidden) = (self.view.as_ref()?.label, self.view.as_ref()?.names.len());
         let is_final = !self.is_draft && self.drafted.is_none() && !self.monitor.may_stop_replies();
-        is_final.then(|| links::Live::new(&self.monitor, &label))
+        is_final.then(|| links::Live::new(&self.monitor, &label, hidden))
     }
 
-    /// Takes out what was judged in a turn that was given up.
+    /// Takes the judged calls of an aborted turn.
     pub fn judged(&mut self) -> Vec<Judged> {
         std::mem::take(&mut self.turn.judged)
     }
 
-    /// What the model has said in this turn so far.
+    /// The replies of the model in this turn so far.
     pub fn replies(&self) -> &[Reply] {
         &self.turn.replies
     }
 
-    /// Whether the step that is being written is above the lowest label.
+    /// Whether the step in progress is above the lowest label.
     pub fn is_raised(&self) -> bool {
         self.view.as_ref().is_some_and(|view| view.label != self.base)
     }
 
-    /// Judges what the model says to the user, and shows it if no rule forbids that.
-    fn reply(&mut self, text: &str, label: Label) {
+    /// Judges a reply to the user, and adds it to the turn; its text is withheld if a rule forbids it.
+    fn reply(&mut self, text: &str, label: Label, hidden: usize) {
         let message = Message { role: "assistant".to_owned(), content: Value::String(text.to_owned()) };
         let withheld: Vec<String> =
             match self.monitor.push_generated(Entry::from(Body::Message(message)), label) {
@@ -534,8 +551,8 @@ impl Conversation {
                 Err(error) => vec![error.to_string()],
             };
         let method = self.settings.method.name();
-        // Nobody but the model knows what a placeholder is.
-        let text = placeholder::neutral(text);
+        // Placeholders are meaningful to the model only.
+        let text = placeholder::neutral(text, hidden);
         let (mut text, disarmed) = links::disarm(&mut self.monitor, method, &text, label, &mut self.judged);
         if !withheld.is_empty() {
             self.turn.withheld.push(std::mem::take(&mut text));
@@ -543,7 +560,8 @@ impl Conversation {
         self.turn.replies.push(Reply { text, label: self.monitor.describe(&label), withheld, disarmed });
     }
 
-    /// The model has said its last word on this level: the next lower one goes on that was promised it would.
+    /// Ends the current level after the model's last message on it, and resumes the next lower level that was to
+    /// continue.
     fn end_level(&mut self, ended: Option<Ended>) {
         while let Some(level) = self.levels.pop() {
             if level.then_return {
@@ -563,7 +581,7 @@ impl Conversation {
     }
 }
 
-/// What rules say that object to something which cannot be stopped any more.
+/// Returns the messages of rules that object to something that can no longer be stopped.
 fn stops(findings: Vec<Finding>) -> Vec<String> {
     let objects = |finding: &Finding| {
         finding.reason.kind == ReasonKind::Rule && finding.reason.action != flowgate::policy::Action::Log

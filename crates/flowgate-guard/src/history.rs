@@ -1,10 +1,10 @@
-//! Histories that a caller sends: what of them was said before, what is new, and what was rewritten.
+//! Compares a history that a client sends with the messages that its session knows: what is known, new or rewritten.
 //!
-//! A caller that keeps the chat itself sends all of it every time, and may have changed it: it summarises, drops what is
-//! long, puts what it retrieved into messages. Labels belong to *occurrences*: a message that stands where it stood keeps its
-//! label; what stands in place of others carries what they carried; and what is new is trusted as far as the operator trusts
-//! this [client](Client), without what has been [seen](Seen) with a label. What a message says never vouches for it: a
-//! page can quote the user's own sentence.
+//! A client that keeps the chat itself sends all of it with every request, and may have changed it: it summarises,
+//! drops long messages, or inserts retrieved text. Labels therefore belong to *occurrences*. A message at its old
+//! position keeps its label; messages that replace others carry the join of the replaced ones; a new message is trusted
+//! as far as the operator trusts the [client](Client), except for quotations that were [seen](Seen) with a label. The
+//! content of a message never vouches for its origin: a page can quote the user's own sentence.
 
 mod chat;
 mod client;
@@ -12,6 +12,7 @@ pub(crate) mod memory;
 mod normal;
 mod print;
 mod query;
+mod readings;
 mod seen;
 mod windows;
 
@@ -31,26 +32,26 @@ pub use seen::{Learned, Remembered, SHARE, SHORTEST, Seen, Share, Span};
 use print::Print;
 pub(crate) use seen::Shown;
 
-/// The messages of one session, as the caller holds them.
+/// The messages of one session, as the client holds them.
 #[derive(Debug, Default)]
 pub struct History {
     known: Vec<Known>,
     prefixes: Prefixes,
-    /// How many events and steps have been told to the client's [`Seen`].
+    /// How many events and steps have been added to the client's [`Seen`].
     pub(crate) told: (usize, usize),
-    /// How many items of the conversation stand before the first message that the caller holds.
+    /// How many items of the conversation precede the first message that the client holds.
     pub(crate) before: Option<usize>,
-    /// The end of what was said last as the user's: what comes next may go on with it.
+    /// The end of the user's latest text: a quotation may continue from it into the next message.
     pub(crate) tail: String,
-    /// Whether the caller brought messages that only a conversation writes, and that this one did not.
+    /// Whether the client sent messages that only a conversation writes, and that this one did not write.
     pub(crate) has_unknown: bool,
-    /// Messages of the user and the system that carry something only because nobody knows where they come from.
+    /// Messages of the user and the system whose label is raised only because their source is unknown.
     pub(crate) unknown: BTreeSet<usize>,
-    /// What was shown here, if that is compared.
+    /// The texts that were shown in this session, if they are compared.
     pub(crate) shown: ShownHere,
 }
 
-/// What was shown in a session. It follows from the session, and is made when it is needed.
+/// The texts that were shown in a session. Derived from the session, and built on demand.
 #[derive(Default)]
 pub(crate) struct ShownHere(pub(crate) Option<Shown>);
 
@@ -60,21 +61,21 @@ impl fmt::Debug for ShownHere {
     }
 }
 
-/// How much of what was said last is joined with what comes next, in bytes.
+/// How much of the preceding text is joined with the next one, in bytes.
 const TAIL: usize = 512;
 
-/// Stands for the first messages of a chat, up to one that the model wrote.
+/// The digest of the first messages of a chat, up to and including one that the model wrote.
 pub type Prefix = [u8; 32];
 
-/// A message that the caller holds.
+/// A message that the client holds.
 #[derive(Debug, Clone)]
 pub(crate) struct Known {
     digest: [u8; 32],
     /// Whether the model wrote it in this conversation.
     is_written: bool,
-    /// What it carries.
+    /// The label of the message.
     pub(crate) label: Label,
-    /// Where what it stands for ends among the items of the conversation. It begins where the one before ends.
+    /// Where the items of the conversation that it represents end. They begin where those of the previous message end.
     pub(crate) until: usize,
 }
 
@@ -83,57 +84,57 @@ impl Known {
         Self { digest: Print::default().digest(message), is_written: false, label, until }
     }
 
-    /// The same as what the model wrote here: a chat that goes on with it belongs here.
+    /// Marks the message as written by the model here: a chat that continues from it belongs to this session.
     pub(crate) fn written(self) -> Self {
         Self { is_written: true, ..self }
     }
 
-    /// The same where its items end elsewhere.
+    /// Returns the same message with another end of its items.
     pub(crate) fn moved(&self, until: usize) -> Self {
         Self { until, ..self.clone() }
     }
 }
 
-/// How a history that was sent compares with the one that is known.
+/// The result of comparing a sent history with the known one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Alignment {
-    /// How many messages stand where they stood.
+    /// How many messages are at their old positions.
     pub(crate) kept: usize,
-    /// The known messages that are gone.
+    /// The known messages that are missing.
     pub(crate) gone: Range<usize>,
-    /// The messages that stand there instead.
+    /// The messages that were sent in their place.
     pub(crate) instead: Range<usize>,
-    /// The known messages behind them, which come next in what was sent; what follows is new.
+    /// The known messages after them, which come next in what was sent; what follows is new.
     pub(crate) retained: Range<usize>,
 }
 
-/// What became of a history that was sent.
+/// The outcome of taking in a sent history, in counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sent {
     /// Messages that were known.
     pub known: usize,
-    /// Known messages that are gone or were rewritten.
+    /// Known messages that are missing or were rewritten.
     pub gone: usize,
     /// Messages that are new or were rewritten.
     pub new: usize,
-    /// Pieces of these that had been seen with a label.
+    /// Pieces of the new messages that had been seen with a label.
     pub quoted: usize,
-    /// How many bits of what had been seen may show in which pieces these are, at most.
+    /// The most bits about seen texts that the choice of these pieces can reveal.
     pub bits: u32,
 }
 
 impl History {
-    /// A session in which nothing was said yet.
+    /// Creates an empty session.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// What a chat has in common with this session that goes on with it, shortest first.
+    /// Returns the prefixes that a chat shares with this session if it continues from it, shortest first.
     pub fn prefixes(&self) -> Vec<Prefix> {
         self.prefixes.all.clone()
     }
 
-    /// Something was said as the user's.
+    /// Appends a text of the user to the tail.
     pub(crate) fn say(&mut self, text: &str) {
         self.tail.push('\n');
         self.tail.push_str(text);
@@ -156,7 +157,7 @@ impl History {
         self.known.push(known);
     }
 
-    /// All known messages stand where they stood, the last of them up to here, and these come behind them.
+    /// Extends a history whose known messages all keep their positions: the last one ends at `until`, and `new` follow.
     pub(crate) fn go_on(&mut self, until: usize, new: Vec<Known>) {
         if let Some(last) = self.known.last_mut() {
             last.until = until;
@@ -164,31 +165,32 @@ impl History {
         new.into_iter().for_each(|known| self.push(known));
     }
 
-    /// The digests of a chat that begins with this many messages that are known, and goes on with these.
+    /// Returns the digests of a chat that begins with `kept` known messages and continues with `rest`.
     pub(crate) fn digests_with(&self, kept: usize, rest: &[Message]) -> Vec<Digested> {
         let known = self.known.iter().take(kept).map(|known| known.digest);
         known.chain(Chat::of(rest).digests().iter().copied()).collect()
     }
 
-    /// Whether the messages of a chat that it does not have are known here, and stand where they stood.
+    /// Whether the messages that `chat` holds only as digests are known here, at the same positions.
     pub fn has_beginning(&self, chat: &Chat<'_>) -> bool {
         chat.left_out() == 0 || chat.after(self.align(chat.digests()).kept).is_some()
     }
 
-    /// Compares what was sent with what is known.
+    /// Compares a sent history with the known one.
     pub(crate) fn align(&self, sent: &[Digested]) -> Alignment {
         self.align_in_rounds(sent).0
     }
 
-    /// The same, and in how many rounds.
+    /// Compares as [`Self::align`] does, and also returns the number of rounds.
     fn align_in_rounds(&self, sent: &[Digested]) -> (Alignment, usize) {
         let mut most = self.known.len();
         let mut rounds = 0;
         loop {
-            // A history can be made so that each round finds one message more that is doubtful: then all of them are.
+            // A crafted history can make each round find one more doubtful message: past the limit, all of them are
+            // doubtful.
             rounds += 1;
             let found = self.align_to(sent, if rounds > ROUNDS { 0 } else { most });
-            // A message that could be one that is gone as well is not taken for the better of the two.
+            // A message that equals a missing one is ambiguous, and does not get the more permissive label of the two.
             let gone: HashSet<&Digested> =
                 self.known.get(found.gone.clone()).into_iter().flatten().map(|known| &known.digest).collect();
             let mut kept = self.known.iter().take(found.kept);
@@ -199,7 +201,7 @@ impl History {
         }
     }
 
-    /// The same with at most so many messages at the beginning that stand where they stood.
+    /// Compares with at most `most` unmoved messages at the beginning.
     fn align_to(&self, sent: &[Digested], most: usize) -> Alignment {
         let all = self.known.len();
         let same = |(known, sent): &(&Known, &Digested)| known.digest == **sent;
@@ -207,7 +209,7 @@ impl History {
         if kept == all {
             return Alignment { kept, gone: all..all, instead: kept..kept, retained: all..all };
         }
-        // The last known messages, where they stand again: what lies between was rewritten.
+        // Find the longest suffix of the known messages in what was sent: what lies between was rewritten.
         let known: Vec<&Digested> = self.known.iter().skip(kept).rev().map(|known| &known.digest).collect();
         let behind: Vec<&Digested> = sent.iter().skip(kept).rev().collect();
         let lengths = common_beginnings(&known, &behind);
@@ -219,10 +221,11 @@ impl History {
 
 pub(crate) type Digested = [u8; 32];
 
-/// In how many rounds a history is compared. The histories of agents take one or two.
+/// The most rounds of a comparison. Histories of agents take one or two.
 const ROUNDS: usize = 32;
 
-/// For each place in `text`, how long what begins there is the same as the beginning of `pattern` (Gusfield's Z-function).
+/// Returns for each position in `text` the length of the longest prefix of `pattern` that begins there (Gusfield's
+/// Z-function).
 fn common_beginnings<T: PartialEq>(pattern: &[T], text: &[T]) -> Vec<usize> {
     let at = |index: usize| {
         if index < pattern.len() { pattern.get(index) } else { text.get(index - pattern.len()) }
@@ -250,11 +253,11 @@ fn common_beginnings<T: PartialEq>(pattern: &[T], text: &[T]) -> Vec<usize> {
     lengths.split_off(pattern.len().min(all))
 }
 
-/// What stands for the beginnings of a chat, which only grows.
+/// The prefix digests of a chat, extended incrementally.
 #[derive(Debug, Clone, Default)]
 struct Prefixes {
     all: Vec<Prefix>,
-    /// All messages so far.
+    /// The hash of all messages so far.
     before: Sha256,
 }
 
@@ -273,7 +276,7 @@ mod tests {
 
     use super::*;
 
-    /// However messages came to be known, what stands for them is the same.
+    /// The prefixes depend only on the messages, not on how they were added.
     #[test]
     fn prefixes_grow_with_the_messages() {
         let known = |text: &str| -> Vec<Known> {
@@ -304,7 +307,7 @@ mod tests {
         check(&[("go on", ""), ("go on", "a"), ("push", "B")]);
     }
 
-    /// One letter is one message.
+    /// Returns one message per character.
     fn messages(text: &str) -> Vec<Message> {
         text.chars().map(|c| Message::User(vec![Part::Text(c.to_string())])).collect()
     }
@@ -322,7 +325,7 @@ mod tests {
                 (found.kept, part(known, found.gone), part(sent, found.instead), part(known, found.retained));
             assert_eq!(shown, expected, "{known} {sent}");
         };
-        // kept, gone, what stands there instead, known messages behind it
+        // kept, gone, instead, retained
         check("", "abc", (0, "", "", ""));
         check("abc", "abc", (3, "", "", ""));
         check("abc", "abcde", (3, "", "", ""));
@@ -337,7 +340,7 @@ mod tests {
         check("ab", "aab", (1, "", "a", "b"));
     }
 
-    /// However a history is made, comparing it takes a bounded number of rounds; what is doubtful then is not taken for what stood there.
+    /// Every comparison takes a bounded number of rounds; past the bound, ambiguous messages do not count as kept.
     #[test]
     fn comparing_takes_few_rounds() {
         let check = |known: &[Message], sent: &[Message], rounds: usize, kept: usize| {
@@ -347,7 +350,7 @@ mod tests {
             assert_eq!((took, found.kept), (rounds, kept));
         };
         let message = |number: usize| Message::User(vec![Part::Text(number.to_string())]);
-        // Each message stands again three places later: whatever is gone, one before it could be it as well.
+        // Each message recurs three positions later: whichever is missing, an earlier one is equal to it.
         let chain: Vec<Message> =
             (0..3000).flat_map(|number| [message(number + 1), message(number)]).collect();
         check(&chain, chain.get(..5999).unwrap(), ROUNDS + 1, 0);

@@ -1,12 +1,12 @@
 //! Influence methods: which regions a call depends on.
 //!
-//! | method | what it says | what that guarantees |
+//! | method | regions | guarantee |
 //! |---|---|---|
 //! | [`everything`] | every region that the agent has seen | holds for every model and every attack |
-//! | [`nothing`] | nothing above the user's own words, the rest is hidden | holds if the model is really shown only that |
-//! | [`provenance`] | the regions whose values reappear in the arguments | an estimate, until the call is generated again from the redacted context |
+//! | [`nothing`] | nothing above the label of the user's own words; the rest is hidden | holds if the model sees only that |
+//! | [`provenance`] | the regions whose values recur in the arguments | an estimate, until the call is regenerated from the redacted context |
 //!
-//! A method is asked once for each call, before the call is judged; its answer is data that the monitor reads.
+//! A method is queried once per call, before the call is judged; the monitor treats its answer as data.
 
 pub mod everything;
 mod facts;
@@ -17,32 +17,32 @@ pub mod provenance;
 use flowgate::monitor::Attribution;
 use flowgate::trace::{Entry, EventId, Trace};
 
-/// A way of telling what a call depends on.
+/// An algorithm that estimates which regions a call depends on.
 pub trait Influence: Send + Sync {
-    /// Its name on the command line and in reports.
+    /// Returns its name on the command line and in reports.
     fn name(&self) -> &'static str;
 
-    /// One sentence on what it assumes and guarantees.
+    /// Returns one sentence on its assumptions and guarantee.
     fn doc(&self) -> &'static str;
 
-    /// Begins with an empty trace.
+    /// Starts a session with an empty trace.
     fn start(&self) -> Box<dyn Session>;
 }
 
 /// The state of a method over one session.
 pub trait Session: std::fmt::Debug + Send {
-    /// Takes note of an event that has been labelled.
+    /// Records an event that has been labelled.
     fn observe(&mut self, trace: &Trace, event: EventId);
 
-    /// Says what a call depends on that is about to be judged.
+    /// Returns what a call that is about to be judged depends on.
     fn attribute(&mut self, trace: &Trace, call: &Entry) -> Attribution;
 }
 
-/// All methods, the most careful first.
+/// All methods, the most conservative first.
 pub const METHODS: [&dyn Influence; 3] =
     [&everything::Everything, &provenance::Provenance, &nothing::Nothing];
 
-/// The method called `name`.
+/// Returns the method with this name.
 pub fn find(name: &str) -> Option<&'static dyn Influence> {
     METHODS.into_iter().find(|method| method.name() == name)
 }
@@ -71,7 +71,7 @@ require trusted if:
     (call: ToolCall) is tool:act
 ";
 
-    /// A user asks, a page is read of which only `owner` is trusted, and a call is proposed: its verdict.
+    /// Checks the verdict on a call after a user's message and a page of which only `owner` is trusted.
     pub(super) fn check(method: &dyn Influence, user: &str, page: &str, arguments: &str, expected: &str) {
         let call = |id: &str, name: &str, arguments: &str| {
             let function = json!({"name": name, "arguments": arguments});

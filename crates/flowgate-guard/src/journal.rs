@@ -1,9 +1,9 @@
-//! What is put into a conversation, in order: enough to make it again, anywhere.
+//! The journal: the inputs of a conversation in order, sufficient to replay it anywhere.
 //!
-//! A conversation reads no clock and draws no random number. Under the same policy, with the same settings and the same key,
-//! the same inputs make the same conversation, with every label and every verdict. So what is kept of a conversation is
-//! what was put in ([`Conversation::inputs`]), not what became of it; whoever makes it [again](crate::conversation::Conversation::again)
-//! finds out whether it came to the same.
+//! A conversation reads no clock and draws no random numbers. Under the same policy, settings and key, the same
+//! inputs produce the same conversation, with every label and every verdict. The journal therefore records the inputs
+//! ([`Conversation::inputs`]), not the resulting state; a [replay](crate::conversation::Conversation::again) checks
+//! that it does not diverge.
 //!
 //! [`Conversation::inputs`]: crate::conversation::Conversation::inputs
 
@@ -18,89 +18,89 @@ use crate::catalogue::Offered;
 use crate::conversation::{Need, ToolAnswer};
 use crate::history::Recollected;
 
-/// One thing that was put into a conversation.
+/// One input of a conversation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Input {
-    /// It was asked what it needs, and this was the answer.
+    /// The caller queried the next need, with this result.
     Need(Met),
-    /// Somebody of this role said something.
+    /// A message of this role.
     Note(String, Value),
-    /// The user said something.
+    /// A message of the user.
     User(Value),
-    /// Another agent set a task.
+    /// A task of another agent.
     Task {
         /// The task.
         content: Value,
-        /// What the other agent's call carried, in names.
+        /// The label of the other agent's call, in names.
         carries: Value,
     },
-    /// The turn went on.
+    /// The turn continued.
     GoOn,
-    /// The label of the next step was chosen, in names.
+    /// The label that was chosen for the next step, in names.
     Choose(Value),
-    /// Tools were offered.
+    /// The tools on offer.
     Offer(Vec<Offered>),
-    /// How tokens are chosen.
+    /// The sampling parameters.
     Sampling(Sampling),
-    /// What stores of the account carry.
+    /// The labels of the account's stores.
     Recall(Value),
-    /// The consents on these lines of the policy are withdrawn, and no others.
+    /// The complete set of policy lines whose consents are withdrawn.
     Withdrawn(BTreeSet<usize>),
-    /// What was written to stores was marked.
+    /// The stamp of what was written to stores.
     Stamped(String),
-    /// A chat was sent.
+    /// A chat sent by the caller.
     Sent {
-        /// How many of its messages stood where they stood.
+        /// How many of its messages were unchanged.
         kept: usize,
-        /// The others.
+        /// The remaining messages.
         rest: Vec<Message>,
-        /// What the client's memory said of them.
+        /// The results of lookups of these messages in the client's memory.
         seen: Vec<Recollected>,
-        /// Where their parts come from, as far as the client said.
+        /// The sources of their parts, as far as the client declared them.
         #[serde(default, skip_serializing_if = "Sources::is_empty")]
         sources: Sources,
     },
-    /// What the caller got for an answer.
+    /// The answer that the caller received.
     AnsweredTo(Message),
     /// The model's message.
     Completed(Completion),
     /// The screener's answer.
     Screened(Completion),
-    /// A slot's text.
+    /// The text of a slot.
     Filled(Completion),
     /// A slot could not be filled.
     Unfilled,
     /// The model gave no answer.
     Failed,
-    /// The turn was given up.
+    /// The turn was aborted.
     Stop,
     /// A person's decision.
     Decided(Decision),
-    /// The turn ended before a person had decided.
+    /// The turn ended before a person decided.
     Postponed,
-    /// It went on.
+    /// A postponed turn continued.
     Resumed {
-        /// How many messages of the chat stood.
+        /// How many messages of the chat were unchanged.
         kept: usize,
-        /// The one that asked to go on.
+        /// The message that continued the turn.
         new: Option<Message>,
     },
-    /// A call runs elsewhere.
+    /// A call was handed over to run elsewhere.
     HandOver,
     /// A tool's answer.
     Ran(ToolAnswer),
 }
 
-/// What a conversation needed, as far as it must be the same when it is made again.
+/// The need of a conversation, as far as a replay compares it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Met {
-    /// A message of the model, which is hidden this many regions.
+    /// A message of the model, from a view with this many hidden regions.
     Complete(usize),
-    /// A screener.
+    /// An answer of the screener.
     Screen,
-    /// A text for a slot.
+    /// The text of a slot.
     Fill,
     /// A decision on the call with this digest.
     Approve(String),
@@ -108,10 +108,10 @@ pub enum Met {
     Run {
         /// The tool.
         tool: String,
-        /// The canonical print of the arguments.
+        /// The canonical JSON of the arguments.
         arguments: String,
     },
-    /// The user.
+    /// The user's next message.
     User,
 }
 
@@ -130,7 +130,7 @@ impl Met {
     }
 }
 
-/// The identity of a tool: its server, if it has one, and its name.
+/// Serialization of the identity of a tool: its server, if it has one, and its name.
 pub(crate) mod tool {
     use flowgate::trace::Tool;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -145,7 +145,7 @@ pub(crate) mod tool {
     }
 }
 
-/// A value that may be missing: `null` is one.
+/// Deserializes an optional field in which `null` is a value.
 pub(crate) fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
     Value::deserialize(deserializer).map(Some)
 }

@@ -1,8 +1,9 @@
-//! Joins labels and models: what a model may be shown, what a call depends on, and what follows from it.
+//! Connects labels and models: what a model may be shown, what a call depends on, and what label the results carry.
 //!
-//! Live, a [`conversation`] shows the model a [`view`] at a label and judges what it makes of it; an [`agent`] drives
-//! one with real models, tools and people. Over a log, an [influence method](influence) says what each call depends on;
-//! [`replay`] asks it for every call of a recorded run and lets the monitor judge.
+//! Live, a [`conversation`] shows the model a [`view`] at a label and judges the calls that it generates; an
+//! [`agent`] drives a conversation with real models, tools and people. Over a log, an [influence method](influence)
+//! determines what each call depends on; [`replay`] applies it to every call of a recorded run, and the monitor
+//! judges the call.
 
 #![deny(clippy::disallowed_methods, reason = "the guard does its I/O through traits")]
 

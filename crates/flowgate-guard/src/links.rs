@@ -1,20 +1,22 @@
-//! Addresses in text that leaves: a rendered image or link tells its host whatever stands in the address, without any
-//! tool call, and leads whoever follows it to where a stranger wants them.
+//! Disarms addresses in text that leaves. A rendered image or link sends the content of its URL to the host, without
+//! any tool call, and takes whoever follows it to a destination that an adversary may have chosen.
 //!
-//! Each address in a reply is judged like a call of the tool `flowgate/link` with the argument `url`, by the label of what the
-//! model was shown; so is each in what fills a slot, by the label of the regions that it was filled from. Whatever begins like an
-//! address counts: a scheme, a name with `@`, a name with dots that some reader takes for a host's.
+//! Each address in a reply is judged like a call of the tool `flowgate/link` with the argument `url`, with the label of
+//! the view; each address in the content of a slot, with the label of the regions that it was filled from. Anything
+//! that begins like an address counts: a scheme, a name with `@`, a name with dots that some renderer takes for a host
+//! name.
 //!
-//! Renderers disagree about where an address ends and about what a link is, so none of their grammars is followed. An address that is
-//! permitted is read as a browser reads it and written in one canonical form, with white space around it, which no renderer makes
-//! longer or shorter (`address`). Everything else that an address or a link needs is broken apart, in a way that people still can
-//! read: `hxxps: / /evil .example`, `] (`, `‹img`.
+//! Renderers disagree about where an address ends and what a link is, so no single grammar is followed. A permitted
+//! address is parsed as a browser does and written in one canonical form, with white space around it, which no renderer
+//! extends or shortens (`address`). Every other sign that an address or a link needs is broken apart, in a way that
+//! people can still read: `hxxps: / /evil .example`, `] (`, `‹img`.
 //!
-//! A policy that says nothing of `flowgate/link` lets only what is trusted and public altogether lead anywhere; one without
-//! lattices lets everything. Where every address is permitted, a text stays as it is.
+//! A policy without a statement for `flowgate/link` permits addresses only at a trusted and public label; one without
+//! lattices permits all. Where every address is permitted, the text is left unchanged.
 
 mod address;
 mod cleaner;
+mod markup;
 mod names;
 mod segment;
 pub(crate) mod view;
@@ -28,17 +30,17 @@ pub use cleaner::{Answer, Cleaner, Judge};
 
 use crate::placeholder::Neutral;
 
-/// How many addresses of one text are judged; others are refused.
+/// The most addresses of one text that are judged; further ones are refused.
 const MAX_JUDGED: usize = 200;
 
-/// What a policy says of all addresses at a label.
+/// The decision of a policy for all addresses at a label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Policy {
-    /// Every address is permitted, whatever has happened.
+    /// Every address is permitted, whatever the state of the session.
     Any,
-    /// It depends on the address.
+    /// The decision depends on the address.
     Some,
-    /// None is.
+    /// No address is permitted.
     None,
 }
 
@@ -55,7 +57,7 @@ impl Policy {
     }
 }
 
-/// A text that leads only where it may, and the addresses that it does not lead to any more.
+/// Returns the text with every address that is not permitted broken apart, and the refused addresses.
 pub(crate) fn disarm(
     monitor: &mut Monitor,
     method: &'static str,
@@ -80,7 +82,7 @@ pub(crate) fn disarm(
     clean(text, &mut judge)
 }
 
-/// Cleans a whole text: what it becomes, and what it does not lead to any more.
+/// Cleans a whole text. Returns the cleaned text and what was refused.
 pub fn clean(text: &str, judge: Judge<'_>) -> (String, Vec<String>) {
     let mut cleaner = Cleaner::default();
     let mut cleaned = cleaner.push(text, judge);
@@ -88,7 +90,7 @@ pub fn clean(text: &str, judge: Judge<'_>) -> (String, Vec<String>) {
     (cleaned, cleaner.refused())
 }
 
-/// What the model says, as far as it may be shown while it is being written: as it stands, whatever follows.
+/// Cleans a reply while it is generated: the shown prefix stays valid whatever follows.
 #[derive(Debug)]
 pub(crate) struct Live {
     policy: Policy,
@@ -98,16 +100,18 @@ pub(crate) struct Live {
 }
 
 impl Live {
-    pub(crate) fn new(monitor: &Monitor, label: &Label) -> Self {
-        Self::under(Policy::of(monitor, label))
+    /// Creates the cleaner for text generated from a view with this label and `hidden` hidden regions.
+    pub(crate) fn new(monitor: &Monitor, label: &Label, hidden: usize) -> Self {
+        let placeholders = Neutral::new(hidden);
+        Self { placeholders, ..Self::under(Policy::of(monitor, label)) }
     }
 
     fn under(policy: Policy) -> Self {
         Self { policy, placeholders: Neutral::default(), cleaner: Cleaner::default(), has_begun: false }
     }
 
-    /// What may be shown besides, now that there is more. From an address on that has to be judged, everything waits for the
-    /// end: it is judged once, with the whole text.
+    /// Returns what may be shown in addition after this piece. From the first address that needs a decision, everything
+    /// is held back until the end, when the whole text is judged once.
     pub(crate) fn more(&mut self, piece: &str) -> String {
         let piece = self.placeholders.push(piece);
         let shown = match self.policy {
@@ -119,13 +123,13 @@ impl Live {
         shown
     }
 
-    /// Whether something has been shown that cannot be taken back.
+    /// Whether anything has been shown, which cannot be taken back.
     pub(crate) fn has_begun(&self) -> bool {
         self.has_begun
     }
 }
 
-/// The same for every text in a value.
+/// Disarms every text in a value, as [`disarm`] does.
 pub(crate) fn disarm_value(
     monitor: &mut Monitor,
     method: &'static str,
@@ -150,7 +154,7 @@ pub(crate) fn disarm_value(
                 let (mut key, more) = disarm(monitor, method, &key, label, next_id);
                 refused.extend(more);
                 refused.extend(disarm_value(monitor, method, &mut value, label, next_id));
-                // Two names may have become one.
+                // Cleaning may have made two names equal.
                 while entries.contains_key(&key) {
                     key.push(' ');
                 }

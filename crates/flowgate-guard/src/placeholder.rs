@@ -1,103 +1,174 @@
-//! Placeholders that a model writes as text: `[hidden h2]` in a reply or in an argument.
+//! Recognises placeholders that a model writes as text: `[hidden h2]` in a reply or in an argument.
 //!
-//! A view shows placeholders of this form ([`crate::redact`]), and models repeat them, with other brackets, spaces or case. In an
-//! argument that is payload it is a reference to the region ([`crate::slot`]); in any other the call is refused; in a reply a
-//! constant takes its place. What becomes of it depends on what the model wrote and on the names in its own view, never on what is hidden.
+//! A view shows placeholders in this form ([`crate::redact`]). Models repeat them with other brackets, spaces or case,
+//! several in one pair of brackets, or percent-encoded. `hidden h2` without brackets and `[h2]` are placeholders only
+//! if the view has a region of that name; otherwise they are words (an HTML heading).
+//!
+//! In a payload argument a placeholder is a reference to its region ([`crate::slot`]); in any other argument the call
+//! is refused; in a reply a constant replaces it. The outcome depends on what the model wrote and on the names in its
+//! own view, never on hidden text.
 
 use serde_json::Value;
 
 use crate::links::view::{Seen, view};
 
-/// What a reply has in place of a placeholder.
+/// The constant that replaces a placeholder in a reply.
 pub(crate) const NEUTRAL: &str = "(hidden text)";
 
-/// The longest placeholder, in bytes, without a bracket that closes it.
+/// The longest placeholder, in bytes, without its closing bracket.
 const MAX_LENGTH: usize = 300;
 
 /// A placeholder in a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Placeholder {
-    /// The bytes of it.
+    /// Its bytes, from `start` to `end`.
     pub(crate) start: usize,
     pub(crate) end: usize,
     /// The name of the region.
     pub(crate) name: String,
 }
 
-/// What a place in a text may be the beginning of.
+/// The result of reading a placeholder at a position.
 enum Read {
-    Placeholder(Placeholder),
-    /// More must come to know.
+    /// One or more placeholders, in order.
+    Placeholders(Vec<Placeholder>),
+    /// Not decided without more text.
     Unknown,
     No,
 }
 
-/// The placeholders in a text, in order.
-pub(crate) fn find(text: &str) -> Vec<Placeholder> {
-    let seen = view(text);
+/// Returns the placeholders in a text, in order. `known` is the number of regions that the view of its author hides.
+pub(crate) fn find(text: &str, known: usize) -> Vec<Placeholder> {
+    let seen = decoded(text);
     let mut found: Vec<Placeholder> = Vec::new();
-    for index in 0..seen.len() {
-        let is_open = seen
-            .get(index)
-            .is_some_and(|first| opens(first.c) && found.last().is_none_or(|last| last.end <= first.start));
-        if is_open && let Read::Placeholder(placeholder) = read(&seen, index, text.len(), true) {
-            found.push(placeholder);
+    for (index, first) in seen.iter().enumerate() {
+        let is_open = begins(&seen, index, known) && found.last().is_none_or(|last| last.end <= first.start);
+        if is_open && let Read::Placeholders(placeholders) = read(&seen, index, text.len(), (true, known)) {
+            found.extend(placeholders);
         }
     }
     found
 }
 
-/// Whether the name of a field has a placeholder in it.
-pub(crate) fn is_in_names(value: &Value) -> bool {
+/// Returns the normalised view of a text, with percent and numeric character escapes decoded.
+fn decoded(text: &str) -> Vec<Seen> {
+    let seen = view(text);
+    if !seen.iter().any(|seen| matches!(seen.c, '%' | '&')) {
+        return seen;
+    }
+    let (mut read, mut at) = (Vec::with_capacity(seen.len()), 0);
+    while let Some(first) = seen.get(at) {
+        let escape = escaped(&seen, at).and_then(|(code, length)| Some((char::from_u32(code)?, length)));
+        match escape.zip(escape.and_then(|(_, length)| seen.get(at + length - 1))) {
+            Some(((c, length), last)) => {
+                read.push(Seen { c, end: last.end.max(last.start), ..*first });
+                at += length;
+            }
+            None => {
+                read.push(*first);
+                at += 1;
+            }
+        }
+    }
+    read
+}
+
+/// Returns the code point that is escaped here, and the length of the escape in characters.
+fn escaped(seen: &[Seen], at: usize) -> Option<(u32, usize)> {
+    let c = |offset: usize| seen.get(at + offset).map(|seen| seen.c);
+    let number = |from: usize, radix: u32, most: usize| {
+        let digits: String =
+            (from..from + most).map_while(c).take_while(|c| c.is_ascii() && c.is_digit(radix)).collect();
+        u32::from_str_radix(&digits, radix).ok().map(|code| (code, digits.len()))
+    };
+    let (code, length) = match (c(0)?, c(1)?) {
+        ('%', _) => number(1, 16, 2).filter(|(_, length)| *length == 2).map(|(code, _)| (code, 3)),
+        ('&', '#') => {
+            let (from, radix) = if matches!(c(2), Some('x' | 'X')) { (3, 16) } else { (2, 10) };
+            let (code, length) = number(from, radix, 6)?;
+            (c(from + length) == Some(';')).then_some((code, from + length + 1))
+        }
+        _ => None,
+    }?;
+    (0x20..0x7f).contains(&code).then_some((code, length))
+}
+
+/// The longest escape, in characters.
+const LONGEST_ESCAPE: usize = 10;
+
+/// Whether more text could complete an escape that begins here.
+fn may_be_escape(seen: &[Seen], at: usize) -> bool {
+    let rest = seen.get(at..).unwrap_or_default();
+    let is_part = |seen: &Seen| seen.c.is_ascii_alphanumeric() || seen.c == '#';
+    let begins = match rest.first().map(|seen| seen.c) {
+        Some('%') => rest.len() < 3,
+        Some('&') => rest.len() < LONGEST_ESCAPE,
+        _ => false,
+    };
+    begins && rest.iter().skip(1).all(is_part)
+}
+
+/// Whether a placeholder could begin at a character.
+fn begins(seen: &[Seen], index: usize, known: usize) -> bool {
+    let c = |index: usize| seen.get(index).map(|seen| seen.c);
+    match c(index) {
+        Some(first) if opens(first) => true,
+        Some('h' | 'H') => known > 0 && !index.checked_sub(1).and_then(c).is_some_and(is_word),
+        _ => false,
+    }
+}
+
+/// Whether a field name in the value contains a placeholder.
+pub(crate) fn is_in_names(value: &Value, known: usize) -> bool {
     match value {
-        Value::Array(items) => items.iter().any(is_in_names),
+        Value::Array(items) => items.iter().any(|item| is_in_names(item, known)),
         Value::Object(entries) => {
-            entries.iter().any(|(name, value)| !find(name).is_empty() || is_in_names(value))
+            entries.iter().any(|(name, value)| !find(name, known).is_empty() || is_in_names(value, known))
         }
         _ => false,
     }
 }
 
-/// The names of the placeholders in the texts of a value, each once.
-pub(crate) fn names(value: &Value) -> Vec<String> {
+/// Returns the names of the placeholders in the texts of a value, without duplicates.
+pub(crate) fn names(value: &Value, known: usize) -> Vec<String> {
     let mut names = Vec::new();
-    collect(value, &mut names);
+    collect(value, known, &mut names);
     names
 }
 
-fn collect(value: &Value, names: &mut Vec<String>) {
+fn collect(value: &Value, known: usize, names: &mut Vec<String>) {
     match value {
         Value::String(text) => {
-            for placeholder in find(text) {
+            for placeholder in find(text, known) {
                 if !names.contains(&placeholder.name) {
                     names.push(placeholder.name);
                 }
             }
         }
-        Value::Array(items) => items.iter().for_each(|item| collect(item, names)),
-        Value::Object(entries) => entries.values().for_each(|value| collect(value, names)),
+        Value::Array(items) => items.iter().for_each(|item| collect(item, known, names)),
+        Value::Object(entries) => entries.values().for_each(|value| collect(value, known, names)),
         _ => {}
     }
 }
 
-/// Puts texts in the place of placeholders, once: placeholders in what is put in are text.
-pub(crate) fn replace(value: &mut Value, text_of: &mut dyn FnMut(&str) -> String) {
+/// Replaces placeholders by texts, in one pass: placeholders in a replacement stay text.
+pub(crate) fn replace(value: &mut Value, known: usize, text_of: &mut dyn FnMut(&str) -> String) {
     match value {
-        Value::String(text) => *text = replaced(text, text_of),
-        Value::Array(items) => items.iter_mut().for_each(|item| replace(item, text_of)),
-        Value::Object(entries) => entries.values_mut().for_each(|value| replace(value, text_of)),
+        Value::String(text) => *text = replaced(text, known, text_of),
+        Value::Array(items) => items.iter_mut().for_each(|item| replace(item, known, text_of)),
+        Value::Object(entries) => entries.values_mut().for_each(|value| replace(value, known, text_of)),
         _ => {}
     }
 }
 
-/// A text with a constant in the place of each placeholder.
-pub(crate) fn neutral(text: &str) -> String {
-    replaced(text, &mut |_| NEUTRAL.to_owned())
+/// Replaces each placeholder by a constant.
+pub(crate) fn neutral(text: &str, known: usize) -> String {
+    replaced(text, known, &mut |_| NEUTRAL.to_owned())
 }
 
-fn replaced(text: &str, text_of: &mut dyn FnMut(&str) -> String) -> String {
+fn replaced(text: &str, known: usize, text_of: &mut dyn FnMut(&str) -> String) -> String {
     let (mut written, mut at) = (String::with_capacity(text.len()), 0);
-    for placeholder in find(text) {
+    for placeholder in find(text, known) {
         written.push_str(text.get(at..placeholder.start).unwrap_or_default());
         written.push_str(&text_of(&placeholder.name));
         at = placeholder.end;
@@ -106,26 +177,45 @@ fn replaced(text: &str, text_of: &mut dyn FnMut(&str) -> String) -> String {
     written
 }
 
-/// The same as [`neutral`], piece by piece: gives out what no later piece can change.
+/// Works as [`neutral`], piece by piece: returns the part that no later piece can change.
 #[derive(Debug, Default)]
 pub(crate) struct Neutral {
     pending: String,
+    /// The number of regions that the author's view hides.
+    known: usize,
+    /// The character before `pending`, since a placeholder without brackets must begin a word.
+    before: Option<char>,
 }
 
 impl Neutral {
+    pub(crate) fn new(known: usize) -> Self {
+        Self { known, ..Self::default() }
+    }
+
     pub(crate) fn push(&mut self, piece: &str) -> String {
         self.pending.push_str(piece);
-        let seen = view(&self.pending);
-        let (mut written, mut at, mut kept) = (String::new(), 0, self.pending.len());
+        let mut seen = decoded(&self.pending);
+        // A possible escape at the end waits for its remaining characters.
+        let tail = seen.len().saturating_sub(LONGEST_ESCAPE);
+        let cut = (tail..seen.len()).find(|at| may_be_escape(&seen, *at));
+        let end = cut.and_then(|cut| seen.get(cut)).map_or(self.pending.len(), |cut| cut.start);
+        seen.truncate(cut.unwrap_or(seen.len()));
+        let (mut written, mut at, mut kept) = (String::new(), 0, end);
         for (index, first) in seen.iter().enumerate() {
-            if first.start < at || !opens(first.c) {
+            if first.start < at {
                 continue;
             }
-            match read(&seen, index, self.pending.len(), false) {
-                Read::Placeholder(placeholder) => {
-                    written.push_str(self.pending.get(at..placeholder.start).unwrap_or_default());
-                    written.push_str(NEUTRAL);
-                    at = placeholder.end;
+            let is_inside = index == 0 && !opens(first.c) && self.before.is_some_and(is_word);
+            if is_inside || !begins(&seen, index, self.known) {
+                continue;
+            }
+            match read(&seen, index, self.pending.len(), (false, self.known)) {
+                Read::Placeholders(placeholders) => {
+                    for placeholder in placeholders {
+                        written.push_str(self.pending.get(at..placeholder.start).unwrap_or_default());
+                        written.push_str(NEUTRAL);
+                        at = placeholder.end;
+                    }
                 }
                 Read::Unknown => {
                     kept = first.start;
@@ -135,9 +225,15 @@ impl Neutral {
             }
         }
         written.push_str(self.pending.get(at..kept).unwrap_or_default());
+        self.before = seen.iter().rev().find(|seen| seen.start < kept).map(|seen| seen.c).or(self.before);
         self.pending = self.pending.get(kept..).unwrap_or_default().to_owned();
         written
     }
+}
+
+/// Whether a character joins what follows into its word, or begins a selector of a style sheet.
+fn is_word(c: char) -> bool {
+    c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '#')
 }
 
 fn opens(c: char) -> bool {
@@ -176,86 +272,150 @@ fn closes(c: char) -> bool {
     )
 }
 
-/// What may stand between the words of a placeholder.
+/// Whether a character may stand between the words of a placeholder.
 fn separates(c: char) -> bool {
     c.is_whitespace()
-        || matches!(c, '_' | '-' | ':' | '#' | '*' | '`' | '~' | '.' | '=' | '"' | '\'' | '\\' | '/' | '|')
+        || matches!(
+            c,
+            '_' | '-' | ':' | '#' | '*' | '`' | '~' | '.' | '=' | '"' | '\'' | '\\' | '/' | '|' | '+'
+        )
 }
 
-/// Reads what an opening bracket may be the beginning of. `length` is that of the text, which `is_whole` says is all of it.
-fn read(seen: &[Seen], open: usize, length: usize, is_whole: bool) -> Read {
+/// Reads a placeholder from the characters of a view.
+struct Reader<'s> {
+    seen: &'s [Seen],
+    /// The byte offset at which the longest possible placeholder ends.
+    limit: usize,
+}
+
+impl Reader<'_> {
+    fn c(&self, index: usize) -> Option<char> {
+        self.seen.get(index).filter(|seen| seen.start < self.limit).map(|seen| seen.c)
+    }
+
+    fn skip(&self, mut at: usize, is_skipped: impl Fn(char) -> bool) -> usize {
+        while self.c(at).is_some_and(&is_skipped) {
+            at += 1;
+        }
+        at
+    }
+
+    /// Reads a name: returns the index after its digits, and the digits. They are empty if the text ends before them.
+    fn name(&self, at: usize) -> Option<(usize, String)> {
+        if !matches!(self.c(at), Some('h' | 'H')) {
+            return None;
+        }
+        let digits = (at + 1..).map_while(|index| self.c(index)).map_while(|c| c.to_digit(10));
+        let digits: String = digits.map(|digit| digit.to_string()).collect();
+        Some((at + 1 + digits.len(), digits))
+    }
+
+    /// Returns the byte offset after a character.
+    fn end_of(&self, index: usize) -> usize {
+        self.seen.get(index).map_or(0, |seen| seen.end.max(seen.start))
+    }
+}
+
+fn named(digits: &str) -> String {
+    let digits = digits.trim_start_matches('0');
+    format!("h{}", if digits.is_empty() { "0" } else { digits })
+}
+
+/// Reads a possible placeholder at `open`. `length` is the length of the text in bytes; `is_whole` tells whether it is
+/// complete.
+fn read(seen: &[Seen], open: usize, length: usize, (is_whole, known): (bool, usize)) -> Read {
     let Some(first) = seen.get(open) else { return Read::No };
-    let start = first.start;
-    let is_near = |index: usize| seen.get(index).is_some_and(|seen| seen.start < start + MAX_LENGTH);
-    let unknown = || if is_whole || length > start + MAX_LENGTH { Read::No } else { Read::Unknown };
-    let c = |index: usize| seen.get(index).filter(|_| is_near(index)).map(|seen| seen.c);
-    let mut at = open + 1;
+    let (start, limit) = (first.start, first.start + MAX_LENGTH);
+    let reader = Reader { seen, limit };
+    let unknown = || if is_whole || length > limit { Read::No } else { Read::Unknown };
+    let is_cut = |index: usize| seen.get(index).is_none() && !is_whole && length <= limit;
+    let is_bare = !opens(first.c);
     // Brackets may be doubled.
-    while c(at).is_some_and(|c| separates(c) || opens(c)) {
-        at += 1;
+    let mut at = if is_bare { open } else { reader.skip(open + 1, |c| separates(c) || opens(c)) };
+    let is_known = |digits: &str| digits.parse().is_ok_and(|number: usize| (1..=known).contains(&number));
+    // The name alone.
+    if matches!(first.c, '[' | '\u{3010}')
+        && let Some((end, digits)) = reader.name(at)
+        && (is_known(&digits) || is_cut(end))
+    {
+        let close = reader.skip(end, separates);
+        match reader.c(close) {
+            None if is_cut(close) => return Read::Unknown,
+            Some(c) if is_known(&digits) && closes(c) => {
+                let end = reader.end_of(close);
+                return Read::Placeholders(vec![Placeholder { start, end, name: named(&digits) }]);
+            }
+            _ => {}
+        }
     }
     for letter in "hidden".chars() {
-        match c(at) {
+        match reader.c(at) {
             Some(c) if c.eq_ignore_ascii_case(&letter) => at += 1,
             Some(_) => return Read::No,
             None => return unknown(),
         }
     }
-    while c(at).is_some_and(separates) {
-        at += 1;
+    let behind = at;
+    at = reader.skip(at, separates);
+    if is_bare && at == behind {
+        return if reader.c(at).is_none() { unknown() } else { Read::No };
     }
     for word in ["region", "text", "placeholder", "value"] {
         let begins = word
             .chars()
             .enumerate()
-            .all(|(i, letter)| c(at + i).is_none_or(|c| c.eq_ignore_ascii_case(&letter)));
-        if begins && c(at).is_some() {
-            at += word.len();
-            while c(at).is_some_and(separates) {
-                at += 1;
-            }
+            .all(|(i, letter)| reader.c(at + i).is_none_or(|c| c.eq_ignore_ascii_case(&letter)));
+        if begins && reader.c(at).is_some() {
+            at = reader.skip(at + word.len(), separates);
         }
     }
-    match c(at) {
-        Some('h' | 'H') => at += 1,
-        Some(_) => return Read::No,
-        None => return unknown(),
-    }
-    let digits: String =
-        (at..).map_while(c).map_while(|c| c.to_digit(10)).map(|digit| digit.to_string()).collect();
-    at += digits.len();
-    let end_of_digits = seen.get(at.saturating_sub(1)).map_or(length, |last| last.end.max(last.start));
-    match c(at) {
+    let Some((end, digits)) = reader.name(at) else {
+        return if reader.c(at).is_none() { unknown() } else { Read::No };
+    };
+    match reader.c(end) {
         Some(next) if digits.is_empty() || next.is_alphanumeric() => return Read::No,
         Some(_) => {}
         None if digits.is_empty() => return unknown(),
-        None if seen.get(at).is_none() && !is_whole && length <= start + MAX_LENGTH => return Read::Unknown,
+        None if is_cut(end) => return Read::Unknown,
         None => {}
     }
-    let name = format!(
-        "h{}",
-        match digits.trim_start_matches('0') {
-            "" => "0",
-            digits => digits,
+    let mut found = vec![Placeholder { start, end: reader.end_of(end - 1), name: named(&digits) }];
+    if is_bare {
+        // Without brackets these are words, unless the view has such a region.
+        return if is_known(&digits) { Read::Placeholders(found) } else { Read::No };
+    }
+    at = end;
+    // Further names in the same brackets.
+    loop {
+        let mut next = reader.skip(at, |c| separates(c) && c != '\n' || matches!(c, ',' | ';' | '&'));
+        if "and".chars().enumerate().all(|(i, letter)| reader.c(next + i) == Some(letter)) {
+            next = reader.skip(next + 3, char::is_whitespace);
         }
-    );
-    // What a placeholder says of a region stands before the bracket that closes it.
-    let mut end = None;
+        let more = reader.name(next).filter(|(_, digits)| next > at && !digits.is_empty());
+        let Some((end, digits)) = more.filter(|(end, _)| !reader.c(*end).is_some_and(char::is_alphanumeric))
+        else {
+            break;
+        };
+        let start = seen.get(next).map_or(start, |seen| seen.start);
+        found.push(Placeholder { start, end: reader.end_of(end - 1), name: named(&digits) });
+        at = end;
+    }
+    // The description of a region precedes the closing bracket.
     for index in at.. {
-        match c(index) {
+        match reader.c(index) {
             Some('\n') => break,
             Some(c) if closes(c) => {
-                end = seen.get(index).map(|last| last.end.max(last.start));
+                if let Some(last) = found.last_mut() {
+                    last.end = reader.end_of(index);
+                }
                 break;
             }
             Some(_) => {}
-            None if seen.get(index).is_none() && !is_whole && length <= start + MAX_LENGTH => {
-                return Read::Unknown;
-            }
+            None if is_cut(index) => return Read::Unknown,
             None => break,
         }
     }
-    Read::Placeholder(Placeholder { start, end: end.unwrap_or(end_of_digits), name })
+    Read::Placeholders(found)
 }
 
 #[cfg(test)]
@@ -293,30 +453,77 @@ mod tests {
             ),
             ("[hidden h", ""),
         ] {
-            let shown = replaced(text, &mut |name| format!("<{name}>"));
-            assert_eq!(shown, if expected.is_empty() { text } else { expected }, "{text}");
-            assert_eq!(!names(&json!([{"a": text}])).is_empty(), !expected.is_empty());
-            assert_eq!(is_in_names(&json!([{text: 1}])), !expected.is_empty());
-            assert!(find(&neutral(text)).is_empty(), "{text}");
-            // In pieces it comes to the same, as far as it is given out.
-            for size in 1..4 {
-                let (mut pieces, mut given) = (Neutral::default(), String::new());
-                for piece in text.chars().collect::<Vec<_>>().chunks(size) {
-                    given.push_str(&pieces.push(&piece.iter().collect::<String>()));
-                    assert!(neutral(text).starts_with(&given), "{given} of {text}");
-                }
+            check(text, 0, if expected.is_empty() { text } else { expected });
+        }
+        let all = json!(["[hidden h2] [hidden h1]", {"a": "(hidden h2)"}]);
+        assert_eq!(names(&all, 0), ["h2", "h1"]);
+    }
+
+    fn check(text: &str, known: usize, expected: &str) {
+        let shown = replaced(text, known, &mut |name| format!("<{name}>"));
+        assert_eq!(shown, expected, "{text}");
+        assert_eq!(!names(&json!([{"a": text}]), known).is_empty(), text != expected);
+        assert_eq!(is_in_names(&json!([{text: 1}]), known), text != expected);
+        assert!(find(&neutral(text, known), known).is_empty(), "{text}");
+        // Processing in pieces returns a prefix of the same result.
+        for size in 1..4 {
+            let (mut pieces, mut given) = (Neutral::new(known), String::new());
+            for piece in text.chars().collect::<Vec<_>>().chunks(size) {
+                given.push_str(&pieces.push(&piece.iter().collect::<String>()));
+                assert!(neutral(text, known).starts_with(&given), "{given} of {text}");
             }
         }
-        assert_eq!(names(&json!(["[hidden h2] [hidden h1]", {"a": "(hidden h2)"}])), ["h2", "h1"]);
+    }
+
+    #[test]
+    fn several_names_in_one_pair_of_brackets_are_all_found() {
+        for (text, expected) in [
+            ("[hidden h1, h2]", "<h1>, <h2>"),
+            ("[hidden h1 and h2] [hidden h1 h3]", "<h1> and <h2> <h1> <h3>"),
+            ("[hidden: h1; h2 & h3: string] x", "<h1>; <h2> & <h3> x"),
+            ("[hidden h1, ham] [hidden h1 h2o]", "<h1> <h1>"),
+            ("%5Bhidden%20h1%5D &#91;hidden&#x20;h1&#93; (hidden+h1)", "<h1> <h1> <h1>"),
+            ("100% of R&D, 5%2 &#9; %zz", "100% of R&D, 5%2 &#9; %zz"),
+        ] {
+            check(text, 0, expected);
+        }
+    }
+
+    /// A text that is a word elsewhere is a placeholder if the view has a region of that name.
+    #[test]
+    fn names_without_brackets_count_where_they_name_something() {
+        for (text, expected) in [
+            ("see hidden h1, and Hidden H2.", "see <h1>, and <h2>."),
+            ("hidden text h1: [h2] and \u{3010}H1\u{3011}", "<h1>: <h2> and <h1>"),
+            ("hidden%20h1 \"hidden h2\"", "<h1> \"<h2>\""),
+            ("hid\u{200b}den h1 **hidden** h2", "<h1> **<h2>"),
+            ("hidden h3 [h3] [h0] .hidden h1 #hidden h1 unhidden h1 hiddenh1 <h1>x</h1> (h2) h1", ""),
+            ("hidden ham, [h1b], hidden [h", ""),
+        ] {
+            check(text, 2, if expected.is_empty() { text } else { expected });
+            check(text, 0, text);
+        }
     }
 
     #[test]
     fn little_is_held_back() {
-        let mut pieces = Neutral::default();
+        let mut pieces = Neutral::new(0);
         assert_eq!(pieces.push("a [b] and (c) [hid"), "a [b] and (c) ");
         assert_eq!(pieces.push("e] and"), "[hide] and");
-        for unit in ["[", "[hidden ", "[hidden h1", "[hidden h1 ", "(hidden h"] {
-            let (mut pieces, mut given) = (Neutral::default(), 0);
+        for unit in [
+            "[",
+            "[hidden ",
+            "[hidden h1",
+            "[hidden h1 ",
+            "(hidden h",
+            "hidden",
+            "h",
+            "hidden h",
+            "%",
+            "&#",
+            "[h",
+        ] {
+            let (mut pieces, mut given) = (Neutral::new(3), 0);
             for _ in 0..2_000 {
                 given += pieces.push(unit).len();
             }

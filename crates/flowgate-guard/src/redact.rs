@@ -1,11 +1,11 @@
-//! The redactor: what may be seen of an event at a label (RTBAS, Algorithm 3).
+//! The redactor: the part of an event that is visible at a label (RTBAS, Algorithm 3).
 //!
-//! A region is shown if its label flows to the label of the view, and so do the labels of everything it is a part of:
-//! that a row is there is told by its list. Whatever else there is gives way to a *placeholder*, which says nothing
-//! that depends on what it hides, not even how long it is. An event whose existence is not to be known is not there.
+//! A region is shown if its own label and the labels of everything that contains it flow to the label of the view: a
+//! list reveals that it has a row. Any other region is replaced by a *placeholder*, which reveals nothing that
+//! depends on the hidden content, not even its length. An event whose existence is hidden is left out.
 //!
-//! Structure stays: JSON and Python literals keep every byte that spells something visible. What YAML puts between a
-//! key and its value depends on the value, so a YAML text of which something is hidden is written anew, as JSON.
+//! The structure is preserved: JSON and Python literals keep every byte that spells something visible. In YAML, the
+//! bytes between a key and its value depend on the value, so a YAML text with a hidden part is printed anew as JSON.
 
 use std::ops::Range;
 
@@ -16,55 +16,85 @@ use serde_json::Value;
 
 use crate::screener;
 
-/// Something that a view hides, and what a model calls it.
+/// A hidden region of a view, with the name by which a model refers to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hidden {
-    /// Its name in this view: `h1`, `h2`, ... in the order of the view, so that it tells nothing else.
+    /// The name in this view: `h1`, `h2`, ... in the order of the view, so that it reveals nothing else.
     pub name: String,
-    /// What one must be allowed to see in order to see it.
+    /// The label that a view must have to show the region.
     pub label: Label,
-    /// What all of it carries.
+    /// The join of the labels of its whole content.
     pub(crate) reach: Label,
-    /// What it is.
+    /// The hidden content.
     pub held: Held,
 }
 
-/// What stands behind a placeholder.
+/// The content behind a placeholder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Held {
     /// A part of an event.
     Region(EventId, NodeId),
-    /// What the model wrote in a step of its own, and what came of it.
+    /// The output of the model in an earlier step, with the answers to its calls.
     Step,
-    /// An answer that is no event: why a call did not run.
+    /// An answer that is no event: a refusal, or the caller's replacement for an answer.
     Text(String),
 }
 
-/// Everything that one view hides, in order.
+/// The hidden regions of one view, in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Names {
     hidden: Vec<Hidden>,
-    /// If set, what would be hidden stands between tags that hold this, as far as it flows to the label.
-    tag: Option<(String, Label)>,
+    /// If set, regions that would be hidden are put between tags instead.
+    tagging: Option<Box<Tagging>>,
+}
+
+/// Tags around regions that would be hidden, for a screener that decides which of them are needed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Tagging {
+    /// The nonce of the tags, so that no text can forge them.
+    nonce: String,
+    /// The clearance of the screener: regions above it are placeholders.
+    reader: Label,
+    /// The join of the labels of events and steps whose existence is hidden from the screener.
+    omitted: Option<Label>,
 }
 
 impl Names {
-    /// For a view that shows everything that flows to a label, and marks with a nonce what it would hide.
+    /// Creates the names of a view that tags, with a nonce, the regions that it would hide and that flow to the
+    /// reader's clearance.
     pub(crate) fn tagging(tag: Option<(&str, Label)>) -> Self {
-        Self { hidden: Vec::new(), tag: tag.map(|(nonce, label)| (nonce.to_owned(), label)) }
+        let tagging = tag.map(|(nonce, reader)| Tagging { nonce: nonce.to_owned(), reader, omitted: None });
+        Self { tagging: tagging.map(Box::new), ..Self::default() }
     }
 
-    /// Whether what would be hidden is marked instead.
+    /// Whether regions that would be hidden are tagged instead.
     pub(crate) fn is_tagging(&self) -> bool {
-        self.tag.is_some()
+        self.tagging.is_some()
     }
 
-    /// All of it.
+    /// The clearance of the reader of the tags, if regions are tagged.
+    pub(crate) fn reader(&self) -> Option<&Label> {
+        self.tagging.as_ref().map(|tagging| &tagging.reader)
+    }
+
+    /// Records that an event or a step with this label is left out of what the reader of the tags receives.
+    pub(crate) fn omit(&mut self, label: &Label) {
+        if let Some(tagging) = &mut self.tagging {
+            tagging.omitted = Some(tagging.omitted.map_or(*label, |omitted| omitted.join(label)));
+        }
+    }
+
+    /// The join of the labels of what is left out for the reader of the tags, if anything is.
+    pub(crate) fn omitted(&self) -> Option<Label> {
+        self.tagging.as_ref().and_then(|tagging| tagging.omitted)
+    }
+
+    /// All hidden regions.
     pub fn all(&self) -> &[Hidden] {
         &self.hidden
     }
 
-    /// How many there are.
+    /// The number of hidden regions.
     pub fn len(&self) -> usize {
         self.hidden.len()
     }
@@ -74,13 +104,13 @@ impl Names {
         self.hidden.is_empty()
     }
 
-    /// What has this name.
+    /// Returns the hidden region with this name.
     pub fn get(&self, name: &str) -> Option<&Hidden> {
         self.hidden.iter().find(|hidden| hidden.name == name)
     }
 
-    /// Gives something a name, and returns the placeholder for it. `label` is what a view must show to show it, `reach`
-    /// what all of its content carries, and `schema` is what its tool's declaration says of it.
+    /// Names a hidden region and returns its placeholder. `label` is the label that a view must have to show it,
+    /// `reach` the label of its whole content, and `schema` its schema in the tool's declaration.
     pub(crate) fn hide(
         &mut self,
         label: Label,
@@ -91,8 +121,9 @@ impl Names {
     ) -> String {
         let kind = schema.and_then(|schema| schema.get("type")).and_then(Value::as_str);
         let name = format!("h{}", self.hidden.len() + 1);
-        let placeholder = match (&self.tag, kind) {
-            (Some((nonce, most)), _) if reach.flows_to(most) => {
+        let placeholder = match (&self.tagging, kind) {
+            (Some(tagging), _) if reach.flows_to(&tagging.reader) => {
+                let nonce = &tagging.nonce;
                 format!("{}{}{}", screener::open(nonce, &name), content(), screener::close(nonce, &name))
             }
             (_, Some(kind)) => format!("[hidden {name}: {kind}]"),
@@ -103,25 +134,25 @@ impl Names {
     }
 }
 
-/// What a view shows of the content of one event.
+/// The redaction of the content of one event for a view.
 #[derive(Debug)]
 pub struct Redactor<'a> {
-    /// The event.
+    /// The id of the event.
     pub id: EventId,
-    /// The same, as it is in the trace.
+    /// The event in the trace.
     pub event: &'a Event,
     /// The label of the view.
     pub label: &'a Label,
-    /// The JSON schema of the tool's answers, if the view may show what the tool says of itself.
+    /// The JSON schema of the tool's answers, if the view may show the tool's description.
     pub schema: Option<&'a Value>,
 }
 
 impl Redactor<'_> {
-    /// The content as the view shows it: text, or a list of blocks.
+    /// Returns the content as the view shows it: text, or a list of blocks.
     pub fn content(&self, names: &mut Names) -> Value {
         let document = &self.event.document;
         let root = document.key(0, "content").unwrap_or(0);
-        // Whoever must not know what the answer is like must not know what it is part of either.
+        // A view that may not show the structure of the event shows one placeholder for all of its content.
         if !self.shows(0) {
             return Value::String(self.placeholder(0, root, names));
         }
@@ -131,7 +162,7 @@ impl Redactor<'_> {
         }
     }
 
-    /// Whether the view says that the answer is an error.
+    /// Whether the view shows that the answer is an error.
     pub fn is_error(&self) -> bool {
         let node = self.event.document.key(0, "is_error");
         node.is_some_and(|node| {
@@ -139,7 +170,7 @@ impl Redactor<'_> {
         })
     }
 
-    /// Whether all of a part is shown.
+    /// Whether a region is shown as a whole.
     pub fn shows_all(&self, node: NodeId) -> bool {
         self.shows(0) && self.event.document.label_of(node).flows_to(self.label)
     }
@@ -152,7 +183,7 @@ impl Redactor<'_> {
         self.document().node(node).is_some_and(|node| node.label.flows_to(self.label))
     }
 
-    /// What stands there for a part that is shown whole.
+    /// Returns the text or the value of a region that is shown as a whole.
     fn plain(&self, id: NodeId) -> Value {
         match self.document().node(id).and_then(|node| node.text.as_ref()) {
             Some(text) if self.is_spelled(id) => Value::String(text.to_string()),
@@ -160,13 +191,13 @@ impl Redactor<'_> {
         }
     }
 
-    /// Whether the text of a list or a map spells its parts, rather than being their texts one after another.
+    /// Whether the text of a list or a map spells its parts, rather than being the concatenation of their texts.
     fn is_spelled(&self, id: NodeId) -> bool {
         let is_part = |child: NodeId| self.document().node(child).is_some_and(|child| child.span.is_some());
         self.document().children(id).all(is_part)
     }
 
-    /// A part with placeholders in it; `None` if all of it is shown.
+    /// Returns a region with placeholders in it; `None` if all of it is shown.
     fn render(&self, id: NodeId, schema: Option<&Value>, names: &mut Names) -> Option<Value> {
         if self.document().label_of(id).flows_to(self.label) {
             return None;
@@ -189,7 +220,7 @@ impl Redactor<'_> {
         }
     }
 
-    /// The value of a list or a map whose own structure is shown.
+    /// Builds the value of a list or a map whose own structure is shown.
     fn rebuild(&self, id: NodeId, schema: Option<&Value>, names: &mut Names) -> Value {
         let document = self.document();
         let mut part = |child: NodeId| {
@@ -209,7 +240,7 @@ impl Redactor<'_> {
         }
     }
 
-    /// The text of a literal with placeholders in place of what is hidden.
+    /// Returns the text of a literal with placeholders in place of hidden parts.
     fn spell(&self, id: NodeId, text: &str, schema: Option<&Value>, names: &mut Names) -> String {
         let mut edits: Vec<(Range<usize>, String)> = Vec::new();
         self.edits(id, schema, names, &mut edits);
@@ -217,7 +248,7 @@ impl Redactor<'_> {
         let mut at = 0;
         for (range, placeholder) in edits {
             spelled.push_str(text.get(at..range.start).unwrap_or(""));
-            // A JSON string is a Python literal, too.
+            // A JSON string is also a Python literal.
             spelled.push_str(&Value::String(placeholder).to_string());
             at = range.end;
         }
@@ -257,7 +288,7 @@ impl Redactor<'_> {
             value.as_str().map_or_else(|| value.to_string(), str::to_owned)
         };
         let mut placeholder = names.hide(label, label, Held::Region(self.id, region), schema, content);
-        // Parts of a text that the policy takes out of it, and vouches for on their own.
+        // Parts that the policy captures from the text and labels on their own.
         let captures = self.document().children(id).filter(|child| self.shows(*child));
         let shown: Vec<String> = captures
             .filter_map(|child| match &self.document().node(child)?.step {
@@ -272,13 +303,13 @@ impl Redactor<'_> {
         placeholder
     }
 
-    /// The placeholder for the whole of an answer.
+    /// Returns the placeholder for a whole answer.
     fn placeholder(&self, id: NodeId, region: NodeId, names: &mut Names) -> String {
         self.typed_placeholder(id, region, self.schema, names)
     }
 }
 
-/// What a JSON schema says of the part that `step` leads to.
+/// Returns the part of a JSON schema that describes the child at `step`.
 fn below<'s>(schema: Option<&'s Value>, step: &Step) -> Option<&'s Value> {
     match step {
         Step::Key(key) => schema?.get("properties")?.get(&**key),

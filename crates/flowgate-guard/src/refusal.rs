@@ -1,12 +1,12 @@
-//! What an agent is told of a call that does not run: a reason for machines, and what may be tried instead.
+//! The refusal that a model receives for a call that does not run: machine-readable reasons, and what to try instead.
 //!
-//! It holds labels, names of statements' kinds and parts of the call, and what a rule says of itself; no region, and
-//! nothing of what is hidden. It is labelled like the verdict, and shown to nobody who may see less.
+//! It contains labels, the kinds of statements, parts of the call, and the messages of rules; no region, and no
+//! hidden text. It carries the label of the verdict, and is hidden from views below that label.
 
 use flowgate::monitor::{Judgement, ReasonKind};
 use serde_json::{Value, json};
 
-/// Why a call that was judged does not run.
+/// Returns the refusal of a call that was judged.
 pub(crate) fn judged(judgement: &Judgement, verdict: &str, payload: &[String]) -> String {
     let reasons: Vec<Value> = judgement
         .reasons
@@ -35,7 +35,7 @@ pub(crate) fn judged(judgement: &Judgement, verdict: &str, payload: &[String]) -
     refusal(verdict, &reasons, &advice)
 }
 
-/// Why a call was not even judged.
+/// Returns the refusal of a call that was not judged.
 pub(crate) fn unreadable(message: &str, advice: &str) -> String {
     refusal("deny", &[json!({"kind": "malformed", "says": message})], &[advice.to_owned()])
 }

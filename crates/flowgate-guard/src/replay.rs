@@ -1,7 +1,7 @@
-//! Replay: a recorded run, judged call by call as if it were happening.
+//! Replays a recorded run: judges it call by call, as if it happened live.
 //!
-//! A log cannot be stopped, so every call is recorded as having happened, with the verdict that it would have got. A
-//! question counts as one that was asked and answered yes: what follows carries the label of the call, so nothing
+//! A log cannot be stopped, so every call is recorded as having happened, with the verdict that it would have
+//! received. A question counts as asked and answered with yes: what follows carries the label of the call, so nothing
 //! becomes more trusted by it.
 
 use std::sync::Arc;
@@ -17,43 +17,43 @@ use crate::influence::Influence;
 /// A judged run.
 #[derive(Debug)]
 pub struct Replayed {
-    /// Every call, in order.
+    /// All calls, in order.
     pub calls: Vec<JudgedCall>,
-    /// What rules and readers found besides.
+    /// Findings of rules and readers on the other events.
     pub findings: Vec<Finding>,
-    /// Events that could not be taken in, by their place in the run.
+    /// Events that the monitor rejected, by their index in the run.
     pub refused: Vec<(usize, PushError)>,
-    /// The session at its end, for those who want to look closer.
+    /// The session at its end, for further inspection.
     pub monitor: Monitor,
 }
 
-/// One call of a run with its verdict.
+/// A call of a run, with its verdict.
 #[derive(Debug)]
 pub struct JudgedCall {
-    /// The place in the run.
+    /// The index in the run.
     pub entry: usize,
-    /// The place in the trace, if it has one.
+    /// The event in the trace, if the call was recorded.
     pub event: Option<EventId>,
-    /// Its id.
+    /// The id of the call.
     pub id: String,
-    /// Its tool.
+    /// The tool.
     pub tool: Tool,
-    /// Who asked for it, if the log knows: `user` or `injection`.
+    /// The origin of the call, if the log contains it: `user` or `injection`.
     pub origin: Option<String>,
     /// The verdict.
     pub outcome: Outcome,
-    /// How it was judged.
+    /// The full judgement.
     pub judgement: Judgement,
-    /// What it depends on, as the method says.
+    /// The dependencies of the call, according to the influence method.
     pub attribution: Attribution,
 }
 
-/// Judges a run under a policy that nobody answers predicates for.
+/// Judges a run under a policy, without answers to its extern predicates.
 pub fn replay(policy: &Arc<Policy>, method: &dyn Influence, run: &Run) -> Replayed {
     replay_with(policy, &Predicates::new(), method, run)
 }
 
-/// Judges a run under a policy, asking for what it declares `extern`.
+/// Judges a run under a policy, with `predicates` to answer what it declares `extern`.
 pub fn replay_with(
     policy: &Arc<Policy>,
     predicates: &Predicates,

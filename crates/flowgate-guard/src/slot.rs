@@ -1,32 +1,32 @@
-//! `look` and slots: what a model writes that may not see something.
+//! `look` and slots: how a model works with regions that it may not see.
 //!
-//! With `look` it asks to see hidden regions by name; that raises the label of the step. In an argument that the policy
-//! declares payload it may leave a *slot* instead: a reference to hidden regions, to be copied as they are, or to be
-//! filled by a second generation that has no tools and sees only the call and those regions. The list of calls, their
-//! order, tools and all other arguments are fixed before anything hidden is looked at.
+//! With `look` a model requests hidden regions by name; that raises the label of the step. In an argument that the
+//! policy declares payload it may leave a *slot* instead: a reference to hidden regions, which are copied unchanged
+//! or passed to a second generation that has no tools and sees only the call and those regions. The list of calls,
+//! their order, their tools and all other arguments are fixed before anything hidden is read.
 //!
-//! A model that writes a placeholder as text where a slot may stand means the region: the text around it stays, the region is
-//! copied into its place, and the argument is judged as a slot.
+//! A placeholder that the model writes as text where a slot is allowed refers to the region: the surrounding text is
+//! kept, the region is copied into its place, and the argument is judged as a slot.
 
 use serde_json::{Map, Value, json};
 
 use crate::placeholder;
 
-/// What the tool `look` is called.
+/// The name of the tool `look`.
 pub const LOOK: &str = "look";
 
 /// The only key of a slot.
 const SLOT: &str = "$slot";
 
-/// How many regions one slot or one look may name.
+/// The maximum number of regions that one slot or one look may name.
 const MAX_NAMES: usize = 50;
 
-/// An argument that is left to be filled.
+/// An argument that is to be filled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Slot {
-    /// The names of the regions that it is filled from.
+    /// The names of the regions from which it is filled.
     pub names: Vec<String>,
-    /// What to write; `None` to copy the regions as they are.
+    /// The instruction to the filler; `None` to copy the regions unchanged.
     pub fill: Option<String>,
     /// The argument as the model wrote it, if it refers to the regions by placeholders in its texts.
     pub(crate) around: Option<Value>,
@@ -37,14 +37,14 @@ pub struct Slot {
 pub struct Look {
     /// The names of the regions.
     pub names: Vec<String>,
-    /// Whether the model wants to go on without what it saw afterwards.
+    /// Whether the level below continues, without what was seen, after the model is done with it.
     pub then_return: bool,
 }
 
-/// Reads a slot: `None` if the value is none.
+/// Parses a slot; `None` if the value is none.
 ///
 /// # Errors
-/// What is wrong with something that looks like a slot.
+/// The problem, if the value looks like a slot but is malformed.
 pub(crate) fn slot(value: &Value) -> Result<Option<Slot>, &'static str> {
     let Some(slot) = value.as_object().and_then(|map| map.get(SLOT)) else { return Ok(None) };
     let Value::Object(slot) = slot else { return Err("a slot is an object with `regions`") };
@@ -56,22 +56,23 @@ pub(crate) fn slot(value: &Value) -> Result<Option<Slot>, &'static str> {
     Ok(Some(Slot { names: names(slot)?, fill, around: None }))
 }
 
-/// The slot that an argument is which has placeholders in its texts: `None` if it has none.
+/// Converts an argument with placeholders in its texts to a slot; `None` if it has none. `known` is the number of
+/// hidden regions of the step's view.
 ///
 /// # Errors
-/// What is wrong with them.
-pub(crate) fn of_placeholders(value: &Value) -> Result<Option<Slot>, &'static str> {
-    if placeholder::is_in_names(value) {
+/// The problem with the placeholders.
+pub(crate) fn of_placeholders(value: &Value, known: usize) -> Result<Option<Slot>, &'static str> {
+    if placeholder::is_in_names(value, known) {
         return Err("the name of a field holds a placeholder");
     }
-    match placeholder::names(value) {
+    match placeholder::names(value, known) {
         names if names.is_empty() => Ok(None),
         names if names.len() > MAX_NAMES => Err("an argument holds too many placeholders"),
         names => Ok(Some(Slot { names, fill: None, around: Some(value.clone()) })),
     }
 }
 
-/// Whether there is a slot anywhere in a value, where none is filled.
+/// Whether a value contains a slot at any depth.
 pub(crate) fn holds_slot(value: &Value) -> bool {
     match value {
         Value::Object(map) => map.contains_key(SLOT) || map.values().any(holds_slot),
@@ -80,10 +81,10 @@ pub(crate) fn holds_slot(value: &Value) -> bool {
     }
 }
 
-/// Reads the arguments of `look`.
+/// Parses the arguments of `look`.
 ///
 /// # Errors
-/// What is wrong with them.
+/// The problem with the arguments.
 pub(crate) fn look(arguments: &Map<String, Value>) -> Result<Look, &'static str> {
     let then_return = match arguments.get("then_return") {
         None | Some(Value::Null) => false,
@@ -102,7 +103,7 @@ fn names(map: &Map<String, Value>) -> Result<Vec<String>, &'static str> {
     names.filter(|names| !names.is_empty() && names.len() <= MAX_NAMES).ok_or(error)
 }
 
-/// What a model is told that an argument may be, besides what its tool asks for.
+/// Returns the schema of a slot, which the model sees as an alternative to the schema of a payload argument.
 pub(crate) fn schema() -> Value {
     json!({
         "type": "object",
@@ -119,7 +120,7 @@ pub(crate) fn schema() -> Value {
     })
 }
 
-/// The tool `look`, as a model is told of it.
+/// Returns the specification of the tool `look` for the model.
 pub(crate) fn look_spec() -> flowgate_lm::chat::ToolSpec {
     flowgate_lm::chat::ToolSpec {
         name: LOOK.to_owned(),
@@ -166,5 +167,32 @@ mod tests {
         check(json!({"$slot": "h1"}), "a slot is an object with `regions`");
         check(json!({"$slot": {"regions": ["h1"], "fill": 1}}), "the `fill` of a slot is a text");
         assert!(holds_slot(&json!([{"a": {"$slot": 1}}])) && !holds_slot(&json!({"a": ["$slot"]})));
+    }
+
+    #[test]
+    fn a_slot_holds_only_so_many_regions() {
+        for (count, is_read) in
+            [(MAX_NAMES - 1, true), (MAX_NAMES, true), (MAX_NAMES + 1, false), (MAX_NAMES + 2, false)]
+        {
+            let texts: Value = (1..=count).map(|number| json!(format!("[hidden h{number}]"))).collect();
+            let read = of_placeholders(&texts, count);
+            assert_eq!(
+                read.map(|slot| slot.map(|slot| slot.names.len())).ok(),
+                is_read.then_some(Some(count))
+            );
+            let names: Value = (1..=count).map(|number| json!(format!("h{number}"))).collect();
+            assert_eq!(slot(&json!({"$slot": {"regions": names}})).is_ok(), is_read, "{count}");
+        }
+        assert!(matches!(of_placeholders(&json!(["text"]), 1), Ok(None)));
+    }
+
+    /// What a model writes by the schema is read as a slot.
+    #[test]
+    fn the_schema_says_what_is_read() {
+        let schema = schema();
+        let inner = &schema["properties"][SLOT];
+        assert_eq!((&schema["required"], &inner["required"]), (&json!([SLOT]), &json!(["regions"])));
+        let names: Vec<&String> = inner["properties"].as_object().unwrap().keys().collect();
+        assert_eq!(names, ["regions", "fill"]);
     }
 }

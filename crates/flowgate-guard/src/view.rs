@@ -1,8 +1,8 @@
-//! Views: the chat as a model is shown it at a label, and nothing besides.
+//! Views: the chat as a model is shown it at a label.
 //!
-//! Everything that reaches the model passes here: what others said, what it wrote itself, answers, descriptions of
-//! tools, ids. Ids and the names of what is hidden are numbered anew in every view, so that they do not tell how much
-//! was left out.
+//! Everything that reaches the model passes through this module: messages, its own output, tool answers, tool
+//! descriptions, ids. Ids and the names of hidden regions are numbered anew in every view, so that they do not reveal
+//! how much was left out.
 
 mod items;
 
@@ -24,89 +24,90 @@ pub(crate) use items::{Begun, Items};
 /// What a model is shown for one step.
 #[derive(Debug, Clone, PartialEq)]
 pub struct View {
-    /// The label of the view, and of everything that the model makes of it.
+    /// The label of the view, and of everything that the model generates from it.
     pub label: Label,
     /// The chat and the tools.
     pub request: Arc<Request>,
-    /// What it hides.
+    /// The hidden regions.
     pub names: Names,
 }
 
-/// One thing that stands in a conversation.
+/// An item of a conversation.
 #[derive(Debug)]
 pub(crate) enum Item {
-    /// What somebody other than the model said.
+    /// A message of a principal other than the model.
     Said(EventId),
-    /// The same, which somebody sent who can be seen to send it: only what it says can be hidden.
+    /// A message in a chat that the caller sent. Its existence is known to the caller, so only its content can be
+    /// hidden.
     Sent(EventId),
-    /// What the model wrote in one step.
+    /// The output of the model in one step.
     Step(Step),
 }
 
-/// What a model wrote in one step, as it wrote it.
+/// The output of a model in one step, unchanged.
 #[derive(Debug)]
 pub(crate) struct Step {
-    /// What it was shown, and so the label of everything here but the answers.
+    /// The label of the view, and so of everything here except the answers.
     pub(crate) label: Label,
     pub(crate) names: Names,
     pub(crate) text: String,
     pub(crate) calls: Vec<Made>,
 }
 
-/// A call that a model wrote, and what it was answered.
+/// A call that a model wrote, with its answer.
 #[derive(Debug)]
 pub(crate) struct Made {
     pub(crate) call: ToolCall,
     pub(crate) answer: Answer,
 }
 
-/// What became of a call.
+/// The outcome of a call.
 #[derive(Debug, Clone)]
 pub(crate) enum Answer {
-    /// Nothing yet.
+    /// The call is not processed yet.
     Pending,
-    /// It runs elsewhere, and has not answered yet.
+    /// The call runs elsewhere, and has no answer yet.
     Handed(EventId),
-    /// It ran, and the caller has put this in place of what the tool answered.
+    /// The call ran, and the caller replaced the tool's answer by this text.
     Rewritten { text: String, label: Label },
-    /// It ran, and this is what the tool answered.
+    /// The call ran, and this event is the tool's answer.
     Output(EventId),
-    /// It did not run, and the model is told why.
-    Told { text: String, label: Label, tool: Option<Tool> },
-    /// It was a look, after which the model was shown this.
+    /// The call did not run, or a rule stopped its answer, which is this event; the text reports the reason to the model.
+    Told { text: String, label: Label, tool: Option<Tool>, stopped: Option<EventId> },
+    /// A look, after which the model was shown a view at this label.
     Looked(Label),
 }
 
-/// What a look is answered where what it showed is hidden again.
+/// The answer to a look in views that hide again what it showed.
 const LOOKED: &str = "You have looked. What you saw, and what you did then, is hidden here.";
-/// What a look is answered where what it showed is there to see.
+/// The answer to a look in views that show it.
 const SHOWN: &str = "It is shown now, where the placeholder was.";
 
-/// What a view is made from.
+/// The inputs from which a view is built.
 pub(crate) struct Source<'a> {
     pub(crate) monitor: &'a Monitor,
     pub(crate) catalogue: &'a Catalogue,
     pub(crate) items: &'a [Item],
     pub(crate) sampling: &'a Sampling,
-    /// Which tools are on offer, if not all.
+    /// The tools on offer, if not all.
     pub(crate) roster: Option<&'a [String]>,
-    /// Whether the model may ask to see what is hidden.
+    /// Whether the model may request hidden regions with `look`.
     pub(crate) can_look: bool,
-    /// Whether it may leave slots for what is hidden.
+    /// Whether the model may leave slots to be filled with hidden regions.
     pub(crate) can_slot: bool,
-    /// If set, everything is shown that flows to this label, and what the view would hide stands between tags with this
+    /// If set, the view shows everything that flows to this label, and puts what it would hide between tags with this
     /// nonce.
     pub(crate) tag: Option<(&'a str, Label)>,
 }
 
 impl Source<'_> {
-    /// The view at `label`.
+    /// Builds the view at `label`.
     pub(crate) fn view(&self, label: Label) -> View {
         let names = Names::tagging(self.tag);
         self.view_from(label, Begun { names, ..Begun::default() }).0
     }
 
-    /// The same where it is known how it begins, and how many calls it shows.
+    /// Builds the view at `label` from a known beginning, and returns it with the number of calls that it shows.
     pub(crate) fn view_from(&self, label: Label, begun: Begun) -> (View, usize) {
         let Begun { mut messages, mut names, mut calls, items, tools } = begun;
         let hid = !names.is_empty();
@@ -115,8 +116,13 @@ impl Source<'_> {
                 Item::Said(event) => messages.extend(self.said(*event, false, &label, &mut names)),
                 Item::Sent(event) => messages.extend(self.said(*event, true, &label, &mut names)),
                 Item::Step(step) if !step.label.flows_to(&label) => {
-                    if names.is_tagging() {
-                        messages.push(self.past(step, &mut names));
+                    // The existence of a step above the screener's clearance is hidden from the screener, too.
+                    match names.reader() {
+                        None => {}
+                        Some(reader) if step.label.flows_to(reader) => {
+                            messages.push(self.past(step, &mut names));
+                        }
+                        Some(_) => names.omit(&step.label),
                     }
                 }
                 Item::Step(step) => self.step(step, &label, &mut names, &mut calls, &mut messages),
@@ -129,7 +135,7 @@ impl Source<'_> {
         (View { label, request: Arc::new(request), names }, calls)
     }
 
-    /// The tools on offer in a view at `label`, which hides something or does not.
+    /// Returns the tools on offer in a view at `label`; `hides` states whether the view hides anything.
     fn tools(&self, label: &Label, hides: bool) -> Vec<ToolSpec> {
         let specs = self.catalogue.at(self.monitor, label).map(|known| known.spec(self.can_slot && hides));
         let is_offered = |name: &String| self.roster.is_none_or(|roster| roster.contains(name));
@@ -140,7 +146,9 @@ impl Source<'_> {
     fn said(&self, id: EventId, is_known: bool, label: &Label, names: &mut Names) -> Option<Message> {
         let event = self.monitor.trace().event(id)?;
         let Body::Message(message) = &event.body else { return None };
-        if !is_known && !names.is_tagging() && !self.monitor.trace().existence(id).flows_to(label) {
+        let existence = self.monitor.trace().existence(id);
+        if !is_known && !existence.flows_to(names.reader().unwrap_or(label)) {
+            names.omit(&existence.join(&event.label));
             return None;
         }
         let content = parts(Redactor { id, event, label, schema: None }.content(names));
@@ -171,9 +179,9 @@ impl Source<'_> {
         }
     }
 
-    /// A step of a higher label as a region, for who judges whether the next one depends on it.
+    /// Shows a step of a higher label as a region, for a screener that judges whether the next step depends on it.
     fn past(&self, step: &Step, names: &mut Names) -> Message {
-        // Whoever reads what it was answered must be allowed to.
+        // The reader must be cleared for the answers of the step, too.
         let answered = step.calls.iter().map(|made| self.answer_label(&made.answer));
         let reach = answered.fold(step.label, |reach, label| reach.join(&label));
         let content = || {
@@ -213,8 +221,8 @@ impl Source<'_> {
             Answer::Looked(seen) if seen.flows_to(label) => (text(SHOWN), false),
             Answer::Looked(_) => (text(LOOKED), false),
             Answer::Told { text: told, label: upper, .. } if upper.flows_to(label) => (text(told), true),
-            // Whether it ran is hidden, too; so this looks like an answer that may not be shown.
-            Answer::Told { text: told, label: upper, tool } => {
+            // Whether the call ran is hidden, too; so a refusal looks like a hidden answer.
+            Answer::Told { text: told, label: upper, tool, .. } => {
                 let schema = tool.as_ref().and_then(|tool| self.schema(label, tool));
                 let held = Held::Text(told.clone());
                 (text(&names.hide(*upper, *upper, held, schema, || told.clone())), false)
@@ -233,7 +241,7 @@ impl Source<'_> {
     }
 }
 
-/// Content as pieces that models are shown.
+/// Converts content to the parts that models are shown.
 pub(crate) fn parts(content: Value) -> Vec<Part> {
     match content {
         Value::String(text) => vec![Part::Text(text)],
@@ -248,7 +256,7 @@ fn is_block(value: &Value) -> bool {
 
 fn part(block: &Value) -> Part {
     let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
-    // A placeholder in place of an image is no image.
+    // A placeholder in place of an image is text.
     let shown = |text: &String| !text.starts_with("[hidden ") && !text.starts_with("<<REGION_");
     let found = match block.get("type").and_then(Value::as_str) {
         Some("text") => text(block.get("text")).map(Part::Text),

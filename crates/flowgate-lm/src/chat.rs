@@ -1,6 +1,6 @@
-//! A chat with tools, in the words that all providers share.
+//! A chat with tools, in the terms that all providers share.
 //!
-//! What a provider calls it is the business of [`wire`](crate::wire).
+//! [`wire`](crate::wire) translates them to the names of each provider.
 
 mod messages;
 mod source;
@@ -12,7 +12,7 @@ pub use messages::Messages;
 pub(crate) use messages::Written;
 pub use source::{Source, Sources};
 
-/// What a model is asked: to write the next message of a chat.
+/// A request to a model for the next message of a chat.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Request {
     /// The chat so far.
@@ -21,7 +21,7 @@ pub struct Request {
     pub tools: Vec<ToolSpec>,
     /// Whether it must, may or must not call one.
     pub choice: ToolChoice,
-    /// How the next token is chosen, and when to stop.
+    /// How tokens are sampled, and when generation stops.
     pub sampling: Sampling,
 }
 
@@ -31,50 +31,50 @@ pub struct Request {
 pub enum Message {
     /// The operator's instructions.
     System(Vec<Part>),
-    /// What the user says.
+    /// A message of the user.
     User(Vec<Part>),
-    /// What the model said.
+    /// A message of the model.
     Assistant {
         /// Its text; empty if it only called tools.
         text: String,
-        /// The calls that it made, in order.
+        /// Its calls, in order.
         calls: Vec<ToolCall>,
     },
-    /// A tool's answer.
+    /// The output of a tool.
     Tool {
         /// The id of the call.
         call_id: String,
-        /// What was answered.
+        /// The content of the output.
         content: Vec<Part>,
-        /// Whether it is an error instead of a result. `None` if that is not known: not every form can say so.
+        /// Whether it is an error instead of a result. `None` if unknown: not every format can express it.
         #[serde(default)]
         is_error: Option<bool>,
     },
 }
 
-/// A piece of what somebody says.
+/// A part of a message.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
     /// Text.
     Text(String),
-    /// An image by its address.
+    /// An image by its URL.
     ImageUrl(String),
-    /// An image by its bytes, in base64.
+    /// An image by its content, in base64.
     ImageData {
-        /// For example `image/png`.
+        /// The media type, such as `image/png`.
         media_type: String,
-        /// The bytes, in base64.
+        /// The content, in base64.
         data: String,
     },
 }
 
-/// A tool as a model is told of it.
+/// A tool as it is described to a model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolSpec {
-    /// The name to call it by.
+    /// The name by which it is called.
     pub name: String,
-    /// What it does.
+    /// The description of what it does.
     pub description: String,
     /// The JSON schema of its arguments.
     pub parameters: Value,
@@ -83,67 +83,67 @@ pub struct ToolSpec {
 /// A call as a model wrote it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolCall {
-    /// The id that the answer will bear.
+    /// The id that its output refers to.
     pub id: String,
     /// The name of the tool.
     pub name: String,
-    /// The arguments, in JSON if the model kept to it.
+    /// The arguments; JSON if the model wrote valid JSON.
     pub arguments: String,
 }
 
 /// Whether a model calls tools.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum ToolChoice {
-    /// As it likes.
+    /// The model decides.
     #[default]
     Auto,
-    /// It must call one.
+    /// It must call a tool.
     Any,
-    /// It must not.
+    /// It must not call a tool.
     None,
-    /// It must call this one.
+    /// It must call this tool.
     Tool(String),
 }
 
-/// How the next token is chosen, and when to stop. `None` leaves it to the server.
+/// How tokens are sampled, and when generation stops. `None` leaves it to the server.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Sampling {
-    /// The most tokens to write.
+    /// The most tokens to generate.
     pub max_tokens: Option<u32>,
-    /// 0 for the likeliest token.
+    /// The temperature; 0 selects the most probable token.
     pub temperature: Option<f64>,
-    /// The mass that is sampled from.
+    /// The probability mass to sample from (nucleus sampling).
     pub top_p: Option<f64>,
-    /// For servers that can repeat themselves.
+    /// The seed, for servers with reproducible sampling.
     pub seed: Option<u64>,
-    /// Texts that end the message.
+    /// Texts that end the message (stop sequences).
     pub stop: Vec<String>,
 }
 
-/// What a model answered.
+/// The answer of a model.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Completion {
     /// Its text; empty if it only called tools.
     pub text: String,
-    /// The calls that it made, in order.
+    /// Its calls, in order.
     pub calls: Vec<ToolCall>,
-    /// Why it stopped.
+    /// Why generation stopped.
     pub stop: Stop,
     /// What it cost.
     pub usage: Usage,
 }
 
-/// Why a model stopped writing.
+/// Why a model stopped generating.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stop {
-    /// It had said what it wanted to say.
+    /// The message is complete.
     #[default]
     End,
-    /// It waits for answers to its calls.
+    /// The model waits for the outputs of its calls.
     Calls,
-    /// It had written as much as it may.
+    /// The limit on tokens was reached.
     Length,
     /// The provider's filter, or the model itself, refused.
     Refused,
@@ -152,14 +152,14 @@ pub enum Stop {
 /// What a completion cost, in tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Usage {
-    /// Tokens read.
+    /// Input tokens.
     pub input: u64,
-    /// Tokens written.
+    /// Output tokens.
     pub output: u64,
 }
 
 impl Usage {
-    /// Both together.
+    /// Returns the sum of both.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {

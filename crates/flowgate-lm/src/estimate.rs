@@ -1,20 +1,20 @@
-//! About how many tokens a text is, for those who do not say: a quarter of its bytes, rounded up.
+//! Estimates token counts where a server reports none: a quarter of the bytes, rounded up.
 
 use crate::chat::{Completion, Message, Part, Request, Usage};
 
 const BYTES: u64 = 4;
 
-/// The tokens of a text of this many bytes.
+/// Returns the estimated number of tokens of a text of this many bytes.
 pub(crate) fn tokens(bytes: usize) -> u64 {
     u64::try_from(bytes).unwrap_or(u64::MAX).div_ceil(BYTES)
 }
 
-/// What a completion costs, about.
+/// Returns the estimated cost of a completion.
 pub(crate) fn usage(request: &Request, completion: &Completion) -> Usage {
     Usage { input: input(request), output: output(completion) }
 }
 
-/// The tokens of a request, about: its messages and its tools.
+/// Returns the estimated number of tokens of a request: its messages and its tools.
 pub(crate) fn input(request: &Request) -> u64 {
     let messages: usize = request.messages.iter().map(message).sum();
     let tool = |tool: &crate::chat::ToolSpec| {

@@ -1,8 +1,8 @@
-//! Strict JSON whose texts are not copied.
+//! Strict JSON that borrows its texts.
 //!
-//! A chat is sent anew with each message, and most of what is read of it is read only to be compared. So its body is read
-//! without a copy of any text that has no escapes, and without a hash map for each object. What two readers could read
-//! differently, a key that stands twice, is an error.
+//! A chat is sent whole with each request, and most of it is parsed only to be compared. The parser therefore copies no
+//! text without escapes and builds no hash map per object. A duplicate key, which two parsers could resolve
+//! differently, is an error.
 
 mod items;
 
@@ -26,19 +26,20 @@ pub enum Json<'t> {
     Bool(bool),
     /// A number.
     Number(Number),
-    /// A text.
+    /// A string.
     Text(Cow<'t, str>),
-    /// Values in order.
+    /// An array.
     List(Vec<Self>),
-    /// Values by their keys, in the order of the text; no key stands twice.
+    /// An object: its entries in the order of the text, with unique keys.
     Object(Vec<(Cow<'t, str>, Self)>),
 }
 
 impl<'t> Json<'t> {
-    /// Reads one value that takes up the whole of `text`.
+    /// Parses one value that spans the whole of `text`.
     ///
     /// # Errors
-    /// On anything that is not JSON, on a key that stands twice in an object, and on nesting deeper than 128; tells the place, never the content.
+    /// On anything that is not JSON, on a duplicate key in an object, and on nesting deeper than 128. The error
+    /// contains the position, never content.
     pub fn parse(text: &'t str) -> Result<Self, serde_json::Error> {
         let mut reader = serde_json::Deserializer::from_str(text);
         let value = Read.deserialize(&mut reader)?;
@@ -46,20 +47,20 @@ impl<'t> Json<'t> {
         Ok(value)
     }
 
-    /// What stands under a key of an object.
+    /// Returns the value under a key of an object.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&Self> {
         let Self::Object(entries) = self else { return None };
         entries.iter().find(|(known, _)| known == key).map(|(_, value)| value)
     }
 
-    /// The text, if it is one.
+    /// Returns the string, if it is one.
     #[must_use]
     pub fn as_str(&self) -> Option<&str> {
         if let Self::Text(text) = self { Some(text) } else { None }
     }
 
-    /// Its copy, which borrows nothing.
+    /// Copies the value into one that borrows nothing.
     #[must_use]
     pub fn to_value(&self) -> Value {
         match self {
@@ -113,7 +114,7 @@ impl Serialize for Json<'_> {
     }
 }
 
-/// On one line, without blanks.
+/// Writes on one line, without white space.
 impl fmt::Display for Json<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&serde_json::to_string(self).map_err(|_| fmt::Error)?)
@@ -185,7 +186,7 @@ impl<'de> Visitor<'de> for Read {
     }
 }
 
-/// Reads a key.
+/// Parses a key.
 struct Key;
 
 impl<'de> DeserializeSeed<'de> for Key {
@@ -212,10 +213,10 @@ impl<'de> Visitor<'de> for Key {
     }
 }
 
-/// An object has few keys, and they are compared with each other; with more than so many, their hashes are.
+/// The number of keys up to which they are compared directly; beyond it, their hashes are.
 const FEW: usize = 16;
 
-/// Finds the keys that an object has twice.
+/// Finds duplicate keys in an object.
 #[derive(Default)]
 struct Keys {
     hashes: HashSet<u64>,
@@ -223,7 +224,7 @@ struct Keys {
 }
 
 impl Keys {
-    /// Whether a key is not there yet.
+    /// Adds a key. Returns whether it was absent.
     fn add(&mut self, entries: &[(Cow<'_, str>, Json<'_>)], key: &str) -> bool {
         let is_new = || entries.iter().all(|(known, _)| known != key);
         if entries.len() < FEW {
@@ -261,7 +262,7 @@ mod tests {
         check("{} {}", "trailing characters at line 1 column 4");
         check("", "EOF while parsing a value at line 1 column 0");
         check(&"[".repeat(1000), "recursion limit exceeded at line 1 column 128");
-        // Among many keys as well.
+        // Also among many keys.
         let many = (0..100).map(|number| format!(r#""k{number}":0"#)).collect::<Vec<_>>().join(",");
         check(&format!("{{{many}}}"), &format!("{{{many}}}"));
         for again in ["k0", "k15", "k16", "k99", r"\u006b50"] {
@@ -290,7 +291,7 @@ mod tests {
     }
 
     proptest! {
-        /// It is what any reader reads.
+        /// The parser agrees with `serde_json`.
         #[test]
         fn texts_say_what_they_say_to_others(value in value()) {
             let text = value.to_string();

@@ -1,18 +1,17 @@
-//! What a language model can do, as small traits.
+//! The capabilities of language models, as small traits.
 //!
-//! | trait | what it gives | who has it |
+//! | trait | result | implemented by |
 //! |---|---|---|
 //! | [`Complete`] | the next message of a chat, with tool calls | every provider |
 //! | [`Score`] | the log-probability of a given continuation | servers that return those of the prompt |
 //! | [`Hidden`] | the vectors that a model computes for a text | local models |
 //! | [`Attend`] | which earlier token each token attended to | local models |
 //!
-//! A method asks for the trait that it needs and no more. This crate knows nothing of labels and policies: what
-//! a model may see is decided before it is asked.
-
+//! A method depends only on the trait that it needs. This crate has no notion of labels and policies: the caller
+//! decides what a model may see before it sends a request.
 //!
-//! [`Remote`] asks a model behind an address, in one of the three forms of [`wire`], which also has the server's side of
-//! them. [`Recorded`] keeps answers in a file, [`Scripted`] makes them up.
+//! [`Remote`] queries a model over HTTP, in one of the three formats of [`wire`], which also implements their server
+//! side. [`Recorded`] stores answers in a file and replays them; [`Scripted`] returns fixed answers for tests.
 
 pub mod chat;
 mod estimate;

@@ -1,4 +1,4 @@
-//! The traits, and what can go wrong.
+//! The traits of models, and their errors.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -9,13 +9,13 @@ use crate::chat::{Completion, Request};
 
 /// A model that writes the next message of a chat.
 pub trait Complete: Send + Sync {
-    /// What to call it in reports: the model, and where it runs if that matters.
+    /// Returns the name for reports: the model, and where it runs if that matters.
     fn name(&self) -> &str;
 
-    /// Writes the next message. `listener` hears all of it, piece by piece if the server streams, and may stop it.
+    /// Generates the next message. `listener` receives all of it, in pieces if the server streams, and may cancel.
     ///
     /// # Errors
-    /// If there is no answer, or none that can be understood. What was heard before then does not count.
+    /// If there is no answer, or none that can be parsed. What the listener received is then void.
     fn complete(&self, request: &Request, listener: &mut Listener<'_>) -> Result<Completion, Error>;
 }
 
@@ -39,45 +39,46 @@ impl<M: Complete + ?Sized> Complete for Box<M> {
     }
 }
 
-/// A model that says how likely a given text is.
+/// A model that returns the probability of a given text.
 pub trait Score: Send + Sync {
-    /// The tokens of `continuation` with the log-probability (natural) of each after `prompt` and the tokens before it.
+    /// Returns the tokens of `continuation`, each with its natural log-probability after `prompt` and the preceding
+    /// tokens.
     ///
     /// # Errors
-    /// If the server does not say, or cuts the text into tokens across the end of the prompt.
+    /// If the server does not return it, or a token spans the end of the prompt.
     fn score(&self, prompt: &str, continuation: &str) -> Result<Vec<Token>, Error>;
 }
 
-/// A model that shows what it computes for a text.
+/// A model that exposes its hidden states.
 pub trait Hidden: Send + Sync {
-    /// One vector for each token: the output of the layer before the last.
+    /// Returns one vector per token: the output of the last layer but one.
     ///
     /// # Errors
     /// If the text is too long for the model.
     fn hidden(&self, text: &str) -> Result<Vec<Vec<f32>>, Error>;
 }
 
-/// A model that shows what it attends to.
+/// A model that exposes its attention.
 pub trait Attend: Send + Sync {
-    /// For each token of `continuation`, how much it depends on each token of `prompt`: rows of one length.
+    /// Returns for each token of `continuation` its dependence on each token of `prompt`: rows of equal length.
     ///
     /// # Errors
     /// If the texts are too long for the model.
     fn attend(&self, prompt: &str, continuation: &str) -> Result<Vec<Vec<f32>>, Error>;
 }
 
-/// Hears of a completion as it is written; `Break` stops it.
+/// Receives a completion while it is generated; `Break` cancels it.
 pub type Listener<'a> = dyn FnMut(Delta<'_>) -> ControlFlow<()> + 'a;
 
-/// A listener that does not care.
+/// A listener that ignores everything.
 pub fn ignore(_: Delta<'_>) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 
-/// Tells a listener of a whole completion.
+/// Sends a whole completion to a listener.
 ///
 /// # Errors
-/// If the listener stops it.
+/// If the listener cancels.
 pub fn tell(completion: &Completion, listener: &mut Listener<'_>) -> Result<(), Error> {
     let mut hear = |delta| if listener(delta).is_break() { Err(Error::Cancelled) } else { Ok(()) };
     if !completion.text.is_empty() {
@@ -92,71 +93,71 @@ pub fn tell(completion: &Completion, listener: &mut Listener<'_>) -> Result<(), 
     Ok(())
 }
 
-/// A piece of a completion that is being written.
+/// A piece of a completion that is being generated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Delta<'a> {
-    /// More text.
+    /// Further text.
     Text(&'a str),
-    /// A call begins.
+    /// The beginning of a call.
     Call {
-        /// Which of the calls, from 0.
+        /// The index of the call, from 0.
         index: usize,
         /// Its id.
         id: &'a str,
         /// The name of the tool.
         name: &'a str,
     },
-    /// More of the arguments of a call.
+    /// Further arguments of a call.
     Arguments {
-        /// Which of the calls, from 0.
+        /// The index of the call, from 0.
         index: usize,
-        /// The next bytes of the JSON.
+        /// The next piece of the JSON.
         json: &'a str,
     },
-    /// The attempt failed and another one begins: what was heard does not count.
+    /// The attempt failed and is retried: what was received before is void.
     Again,
 }
 
 /// A token with its log-probability.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Token {
-    /// Its text.
+    /// The text of the token.
     pub text: String,
-    /// Natural logarithm of its probability.
+    /// The natural logarithm of its probability.
     pub logprob: f64,
 }
 
-/// Why a model gave no answer. No variant holds what was asked or answered.
+/// Why a model gave no answer. No variant contains content of the request or the answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// The listener stopped it.
+    /// The listener cancelled the request.
     Cancelled,
-    /// No answer in time.
+    /// No answer arrived in time.
     Timeout,
-    /// Nobody answers at the address; why, in the words of the system.
+    /// The address cannot be reached; with the system's description.
     Unreachable(String),
     /// The server asks to wait.
     Busy {
-        /// How long, if it says so.
+        /// The requested delay, if the server states one.
         retry_after: Option<Duration>,
     },
-    /// The server does not accept the request: its status, and its message without what was asked.
+    /// The server rejects the request: its status, and its message without content of the request.
     Rejected {
         /// The HTTP status.
         status: u16,
-        /// What the server calls the error.
+        /// The server's name of the error.
         message: String,
     },
-    /// The answer is not in the form that was asked for; what is wrong with it.
+    /// The answer does not have the expected form; with a description.
     Malformed(&'static str),
-    /// The answer is longer than the limit, in bytes.
+    /// The answer exceeds the limit, in bytes.
     TooLong(usize),
-    /// The model may not be asked any more: which budget is spent.
+    /// A budget for the model is spent; with its name.
     OverBudget(&'static str),
-    /// The server, or the recorded answers, do not have what was asked for.
+    /// The server, or the recorded answers, lack what was requested.
     Unsupported(&'static str),
-    /// The answer came, but could not be recorded; why, in the words of the system.
+    /// The answer arrived but could not be recorded; with the system's description.
     NotRecorded(String),
 }
 

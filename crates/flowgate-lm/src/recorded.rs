@@ -1,7 +1,7 @@
-//! Answers that are kept in a file, and given again.
+//! Records answers of a model in a file, and replays them.
 //!
-//! The file has one answer a line, in JSON, under a key: the SHA-256 of the model's name and the request. What was asked
-//! is not in it; what was answered is, and nowhere else. If a key has several lines, the last one counts.
+//! The file has one answer per line, in JSON, under a key: the SHA-256 of the model's name and the request. The file
+//! contains answers but no requests. If a key occurs in several lines, the last one applies.
 
 mod line;
 
@@ -18,25 +18,25 @@ use crate::{Complete, Error, Listener, ignore, tell};
 /// The longest line of a file, in bytes.
 const MAX_LINE: u64 = 32 << 20;
 
-/// What to do with a request.
+/// How a request is handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// Ask the model, and keep the answer.
+    /// Queries the model, and records the answer.
     Record,
-    /// Give the answer that was kept.
+    /// Returns the recorded answer.
     Replay,
-    /// Give the answer that was kept; if there is none, ask the model and keep its answer.
+    /// Returns the recorded answer; if there is none, queries the model and records its answer.
     Both,
 }
 
 /// Why a file of answers cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FileError {
-    /// It cannot be read or written; why, in the words of the system.
+    /// It cannot be read or written; with the system's description.
     Io(String),
-    /// A line is no answer.
+    /// A line is not an answer.
     Damaged {
-        /// Which, from 1.
+        /// The number of the line, from 1.
         line: usize,
         /// What is wrong with it.
         problem: &'static str,
@@ -62,7 +62,7 @@ impl From<io::Error> for FileError {
     }
 }
 
-/// A model whose answers are kept.
+/// A model whose answers are recorded.
 pub struct Recorded<M> {
     model: M,
     mode: Mode,
@@ -71,7 +71,7 @@ pub struct Recorded<M> {
 
 struct Kept {
     answers: BTreeMap<String, Completion>,
-    /// Where new answers go; not there if there are none.
+    /// The file for new answers; `None` in replay mode, or after a failed write.
     file: Option<File>,
 }
 
@@ -81,7 +81,7 @@ impl<M> fmt::Debug for Recorded<M> {
     }
 }
 
-/// Nobody: a model of which only the name is known.
+/// A model of which only the name is known: every request fails.
 #[derive(Debug, Clone)]
 pub struct Nobody(pub String);
 
@@ -96,7 +96,7 @@ impl Complete for Nobody {
 }
 
 impl Recorded<Nobody> {
-    /// The answers that the model `name` has given.
+    /// Opens the recorded answers of the model `name`.
     ///
     /// # Errors
     /// If the file cannot be read.
@@ -106,7 +106,7 @@ impl Recorded<Nobody> {
 }
 
 impl<M: Complete> Recorded<M> {
-    /// A model and the file of its answers, which is made if there is none and `mode` writes.
+    /// Opens the file of a model's answers. Creates it if it does not exist and `mode` writes.
     ///
     /// # Errors
     /// If the file cannot be read or written.
@@ -119,12 +119,12 @@ impl<M: Complete> Recorded<M> {
         Ok(Self { model, mode, kept: Mutex::new(Kept { answers, file }) })
     }
 
-    /// How many answers there are.
+    /// Returns the number of answers.
     pub fn len(&self) -> usize {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).answers.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no answers.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -132,10 +132,10 @@ impl<M: Complete> Recorded<M> {
     fn keep(&self, key: String, completion: &Completion) -> Result<(), Error> {
         let text = line::write(&key, self.model.name(), completion);
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        // What follows a line that was cut off would be damaged as well.
+        // After a truncated line, the next answer would be damaged as well.
         let file =
             kept.file.take().ok_or_else(|| Error::NotRecorded("an earlier answer is cut off".to_owned()))?;
-        // One write at the end of the file: lines of several threads and processes do not mix.
+        // One write at the end of the file, so that lines of several threads and processes do not interleave.
         (&file).write_all(text.as_bytes()).map_err(|error| Error::NotRecorded(error.kind().to_string()))?;
         kept.file = Some(file);
         kept.answers.insert(key, completion.clone());
@@ -178,7 +178,7 @@ fn read(file: File) -> Result<BTreeMap<String, Completion>, FileError> {
         if u64::try_from(bytes.len()).is_ok_and(|length| length > MAX_LINE) {
             return Err(damaged("it is too long"));
         }
-        // Without its end a line was not written to its end, and the next answer would be glued to it.
+        // A line without a line break is truncated, and the next answer would be appended to it.
         let Some(bytes) = bytes.strip_suffix(b"\n") else { return Err(damaged("it has no end")) };
         let text = std::str::from_utf8(bytes).map_err(|_| damaged("it is no UTF-8"))?;
         let (key, completion) = line::read(text).map_err(damaged)?;
@@ -196,7 +196,7 @@ mod tests {
     use crate::Scripted;
     use crate::chat::{Message, Part, Stop, ToolCall, Usage};
 
-    /// A path of its own, which is gone in the end.
+    /// A unique path, which is removed on drop.
     struct Place(PathBuf);
 
     impl Place {

@@ -1,4 +1,4 @@
-//! A model that says what it is told to: for tests.
+//! A model with scripted answers, for tests.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -10,7 +10,7 @@ use crate::{Complete, Error, Listener, estimate, tell};
 
 type Answer = dyn Fn(&Request) -> Result<Completion, Error> + Send + Sync;
 
-/// A model that says what it is told to, and counts what it is asked.
+/// A model that returns scripted answers and counts its requests.
 pub struct Scripted {
     name: String,
     answer: Box<Answer>,
@@ -25,7 +25,7 @@ impl fmt::Debug for Scripted {
 }
 
 impl Scripted {
-    /// A model that gives these answers, in this order, whatever it is asked, and then no more.
+    /// Creates a model that returns these answers in order, whatever the request, and then fails.
     pub fn list(answers: impl IntoIterator<Item = Completion>) -> Self {
         let answers: Mutex<VecDeque<Completion>> = Mutex::new(answers.into_iter().collect());
         Self::answering(move |_| {
@@ -34,7 +34,7 @@ impl Scripted {
         })
     }
 
-    /// A model that answers as a function does.
+    /// Creates a model that answers with a function.
     pub fn answering(answer: impl Fn(&Request) -> Result<Completion, Error> + Send + Sync + 'static) -> Self {
         Self {
             name: "scripted".to_owned(),
@@ -44,20 +44,20 @@ impl Scripted {
         }
     }
 
-    /// The same model by another name.
+    /// Sets the name of the model.
     #[must_use]
     pub fn named(mut self, name: &str) -> Self {
         name.clone_into(&mut self.name);
         self
     }
 
-    /// How often it was asked.
+    /// Returns the number of requests.
     #[must_use]
     pub fn requests(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
     }
 
-    /// The tokens that it read and wrote, about: a quarter of the bytes.
+    /// Returns the estimated number of input and output tokens: a quarter of the bytes.
     #[must_use]
     pub fn tokens(&self) -> u64 {
         self.tokens.load(Ordering::Relaxed)

@@ -1,29 +1,29 @@
-//! Server-sent events: bytes in pieces of any size become events, and events become text.
+//! Server-sent events: splits a byte stream into events, and encodes events.
 //!
-//! Follows the HTML standard, but for one thing: text that is no UTF-8 is an error here, and not repaired.
+//! Follows the HTML standard, with one exception: text that is not UTF-8 is an error, and not repaired.
 
 use crate::Error;
 
-/// The longest event, in bytes: the last event of some forms holds the whole answer once more.
+/// The longest event, in bytes: in some formats the last event repeats the whole answer.
 pub const MAX_EVENT: usize = 16 << 20;
 
 /// One event.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Event {
-    /// What kind of event it is; empty if nobody said.
+    /// The type of the event; empty if the stream states none.
     pub name: String,
-    /// What it says.
+    /// The data of the event.
     pub data: String,
 }
 
 impl Event {
-    /// An event that says `data`.
+    /// Creates an event.
     #[must_use]
     pub fn new(name: &str, data: impl Into<String>) -> Self {
         Self { name: name.to_owned(), data: data.into() }
     }
 
-    /// The event as it is sent. Line ends in `data` arrive as line feeds.
+    /// Encodes the event for sending. Line breaks in `data` arrive as line feeds.
     #[must_use]
     pub fn encode(&self) -> String {
         let mut text = String::new();
@@ -46,27 +46,28 @@ impl Event {
     }
 }
 
-/// Cuts a stream of bytes into events.
+/// Splits a stream of bytes into events.
 #[derive(Debug, Default)]
 pub struct Splitter {
     line: Vec<u8>,
     name: String,
     data: Option<String>,
-    /// The id of the event that is being read, once there is one, and of the last event that has ended.
+    /// The id of the current event, if it has one, and of the last event that has ended.
     id: Option<String>,
     last_id: String,
     retry: Option<u64>,
-    /// The last byte was a carriage return: a line feed after it belongs to it.
+    /// Whether the last byte was a carriage return: a following line feed belongs to it.
     after_return: bool,
-    /// A line has ended, so that no byte order mark can come any more.
+    /// Whether a line has ended, after which no byte order mark can follow.
     begun: bool,
 }
 
 impl Splitter {
-    /// Takes the next bytes and gives the events that end in them, one by one: what is wrong with a later event does not
-    /// take back an earlier one. What never ends in an empty line is no event. Bytes that are not asked for are lost.
+    /// Takes the next bytes, and returns the events that end in them one by one, so that an error in a later event does
+    /// not discard earlier ones. Text that is not ended by an empty line is not an event. Dropping the iterator early
+    /// loses the remaining bytes.
     ///
-    /// An event that is longer than [`MAX_EVENT`], or no UTF-8, is an error, and the last item.
+    /// An event that is longer than [`MAX_EVENT`] or not UTF-8 is an error, and the last item.
     pub fn feed<'s>(&'s mut self, bytes: &'s [u8]) -> impl Iterator<Item = Result<Event, Error>> + 's {
         let mut rest = bytes;
         std::iter::from_fn(move || {
@@ -78,14 +79,14 @@ impl Splitter {
         })
     }
 
-    /// The id of the last event, with or without data: since when the rest of a stream that breaks off can be asked for. Empty
+    /// Returns the id of the last event, with or without data, from which an interrupted stream can be resumed. Empty
     /// if there is none.
     #[must_use]
     pub fn last_id(&self) -> &str {
         &self.last_id
     }
 
-    /// After how many milliseconds the stream says that it is to be asked for again.
+    /// Returns the reconnection time that the stream states, in milliseconds.
     #[must_use]
     pub fn retry(&self) -> Option<u64> {
         self.retry
@@ -142,7 +143,7 @@ impl Splitter {
             "retry" if value.bytes().all(|byte| byte.is_ascii_digit()) => {
                 self.retry = value.parse().ok().or(self.retry);
             }
-            // A comment has an empty field.
+            // A comment has an empty field name.
             _ => {}
         }
         Ok(None)

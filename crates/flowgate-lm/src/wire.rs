@@ -1,17 +1,17 @@
-//! The three forms in which chats travel, in both directions: as a client asks, and as a server answers.
+//! The three formats in which chats are transmitted, in both directions: as a client and as a server.
 //!
-//! | form | path | by |
+//! | format | path | provider |
 //! |---|---|---|
 //! | [`chat_completions`] | `/chat/completions` | OpenAI, and nearly every server of local models |
 //! | [`responses`] | `/responses` | OpenAI |
 //! | [`messages`] | `/messages` | Anthropic |
 //!
-//! Everything here is pure. What a server adds to its answers is ignored, but an answer that wants something done that
-//! was not offered (a tool of the provider's, a second choice) is refused. What a client asks for is either understood or
-//! refused by name; nothing is passed on unseen.
+//! This module does no I/O. Unknown fields of an answer are ignored, but an answer that uses something that was not
+//! offered (a tool of the provider, a second choice) is rejected. Every field of a client's request is either
+//! understood or rejected by name; nothing is passed on unexamined.
 //!
-//! What a form cannot carry: [`Api::lost`] names what changes the meaning of a request. Beside that, only Anthropic's form
-//! says that a tool's answer is an error, and only chat completions have a seed.
+//! Limits of the formats: [`Api::lost`] names what changes the meaning of a request. In addition, only Anthropic's
+//! format can mark a tool output as an error, and only chat completions have a seed.
 
 mod assembly;
 pub mod chat_completions;
@@ -37,7 +37,7 @@ pub(crate) use assembly::{MAX_ANSWER, MAX_CALLS};
 pub(crate) use status::{of_status, reported};
 pub use writer::Writer;
 
-/// One of the three forms.
+/// One of the three formats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Api {
     /// OpenAI's chat completions.
@@ -48,36 +48,36 @@ pub enum Api {
     Messages,
 }
 
-/// What stands at the top of an answer.
+/// The metadata of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head<'a> {
     /// The id of the answer.
     pub id: &'a str,
     /// The model that answers.
     pub model: &'a str,
-    /// When, in seconds since 1970; Anthropic's form does not say.
+    /// The time, in seconds since 1970; not part of Anthropic's format.
     pub created: u64,
 }
 
 /// A request as a server receives it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Asked {
-    /// What is asked.
+    /// The request.
     pub request: Request,
-    /// The model that is asked.
+    /// The name of the requested model.
     pub model: String,
     /// Whether the answer is to be streamed.
     pub stream: bool,
-    /// Whether the stream is to say what it cost; chat completions do so only if they are asked.
+    /// Whether the stream reports token usage; chat completions do so only on request.
     pub usage: bool,
-    /// Where the parts of the user's messages come from, as far as the client says.
+    /// The provenance of the parts of the user's messages, as the client declares it.
     pub sources: Sources,
 }
 
-/// A request that is not understood.
+/// A request that cannot be decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WireError {
-    /// The field; names that are no plain words are left out.
+    /// The field; names that are not plain words are left out.
     pub place: String,
     /// What is wrong with it.
     pub problem: &'static str,
@@ -92,10 +92,10 @@ impl fmt::Display for WireError {
 impl std::error::Error for WireError {}
 
 impl Api {
-    /// All of them.
+    /// All formats.
     pub const ALL: [Self; 3] = [Self::ChatCompletions, Self::Responses, Self::Messages];
 
-    /// Where a server has it, below its base address.
+    /// Returns the path below a server's base address.
     #[must_use]
     pub fn path(self) -> &'static str {
         match self {
@@ -105,13 +105,13 @@ impl Api {
         }
     }
 
-    /// What a request asks for that this form has no words for and that the answer would not be right without.
+    /// Returns what this format cannot express of a request and without which the answer would be wrong.
     #[must_use]
     pub fn lost(self, request: &Request) -> Option<&'static str> {
         (self == Self::Responses && !request.sampling.stop.is_empty()).then_some("texts that end a message")
     }
 
-    /// The body of a request.
+    /// Encodes the body of a request.
     #[must_use]
     pub fn encode_request(self, request: &Request, model: &str, stream: bool) -> Value {
         match self {
@@ -121,10 +121,10 @@ impl Api {
         }
     }
 
-    /// Reads the body of a request.
+    /// Decodes the body of a request.
     ///
     /// # Errors
-    /// If it asks for something that a [`Request`] cannot say.
+    /// If it asks for something that a [`Request`] cannot express.
     pub fn decode_request(self, body: &Json<'_>) -> Result<Asked, WireError> {
         match self {
             Self::ChatCompletions => chat_completions::decode_request(body),
@@ -133,7 +133,7 @@ impl Api {
         }
     }
 
-    /// The body of an answer.
+    /// Encodes the body of an answer.
     #[must_use]
     pub fn encode_response(self, completion: &Completion, head: Head<'_>) -> Value {
         match self {
@@ -143,10 +143,10 @@ impl Api {
         }
     }
 
-    /// Reads the body of an answer.
+    /// Decodes the body of an answer.
     ///
     /// # Errors
-    /// If it is no answer, or not exactly one.
+    /// If it does not contain exactly one answer.
     pub fn decode_response(self, body: &Value) -> Result<Completion, Error> {
         match self {
             Self::ChatCompletions => chat_completions::decode_response(body),
@@ -155,13 +155,13 @@ impl Api {
         }
     }
 
-    /// An answer as a stream; `usage` as in [`Asked`].
+    /// Encodes an answer as a stream; `usage` as in [`Asked`].
     #[must_use]
     pub fn encode_stream(self, completion: &Completion, head: Head<'_>, usage: bool) -> Vec<sse::Event> {
         self.encode_pieces(completion, &pieces(&completion.text), head, usage)
     }
 
-    /// The same with the text in these pieces.
+    /// Encodes an answer as a stream with the text in these pieces.
     fn encode_pieces(
         self,
         completion: &Completion,
@@ -176,7 +176,7 @@ impl Api {
         }
     }
 
-    /// A reader of streams.
+    /// Creates a decoder of streams.
     #[must_use]
     pub fn decoder(self) -> Decoder {
         match self {
@@ -186,14 +186,14 @@ impl Api {
         }
     }
 
-    /// The body of an answer that is an error.
+    /// Encodes the body of an error.
     #[must_use]
     pub fn encode_error(self, status: u16, message: &str) -> Value {
         status::encode(self, status, message)
     }
 }
 
-/// Reads a stream, event by event.
+/// Decodes a stream, event by event.
 #[derive(Debug)]
 pub enum Decoder {
     /// Of chat completions.
@@ -208,7 +208,7 @@ impl Decoder {
     /// Takes the next event.
     ///
     /// # Errors
-    /// If the event is not what the form allows, the server reports an error, or the listener stops it.
+    /// If the event violates the format, the server reports an error, or the listener cancels.
     pub fn feed(&mut self, event: &sse::Event, listener: &mut Listener<'_>) -> Result<(), Error> {
         match self {
             Self::ChatCompletions(decoder) => decoder.feed(event, listener),
@@ -217,7 +217,7 @@ impl Decoder {
         }
     }
 
-    /// Whether the answer is complete; later events say nothing.
+    /// Whether the answer is complete; later events are ignored.
     #[must_use]
     pub fn is_done(&self) -> bool {
         match self {
@@ -227,10 +227,10 @@ impl Decoder {
         }
     }
 
-    /// The answer.
+    /// Returns the answer.
     ///
     /// # Errors
-    /// If the stream has ended early.
+    /// If the stream ended early.
     pub fn finish(self) -> Result<Completion, Error> {
         match self {
             Self::ChatCompletions(decoder) => decoder.finish(),
@@ -242,7 +242,7 @@ impl Decoder {
 
 const EARLY: Error = Error::Malformed("the stream ended early");
 
-/// Characters to an event in the streams that we write.
+/// The characters per event in encoded streams.
 const PIECE: usize = 24;
 
 fn pieces(text: &str) -> Vec<&str> {
@@ -257,7 +257,7 @@ fn pieces(text: &str) -> Vec<&str> {
     found
 }
 
-/// Settles why the model stopped: servers that were told which tool to call say that it came to its end.
+/// Corrects the stop reason: servers that were told which tool to call report a normal end.
 fn settled(mut completion: Completion) -> Result<Completion, Error> {
     match completion.stop {
         Stop::End if !completion.calls.is_empty() => completion.stop = Stop::Calls,
@@ -273,7 +273,7 @@ fn data(event: &sse::Event) -> Result<Value, Error> {
     serde_json::from_str(&event.data).map_err(|_| Error::Malformed("an event is no JSON"))
 }
 
-/// The text of a part, if there is only that.
+/// Returns the text of the parts, if they are at most one text.
 fn only_text(parts: &[Part]) -> Option<&str> {
     match parts {
         [] => Some(""),
@@ -282,7 +282,7 @@ fn only_text(parts: &[Part]) -> Option<&str> {
     }
 }
 
-/// An image's address, which may hold its bytes.
+/// Returns the URL of an image; a data URL if the part contains its content.
 fn image_url(part: &Part) -> Option<String> {
     match part {
         Part::Text(_) => None,
@@ -291,7 +291,8 @@ fn image_url(part: &Part) -> Option<String> {
     }
 }
 
-/// The image at an address: anything but the web and the address itself could be a file of whoever looks.
+/// Parses the URL of an image. Accepts only web and data URLs: another scheme could name a local file of the host that
+/// resolves it.
 fn image_at(url: &str) -> Result<Part, &'static str> {
     if let Some(rest) = url.strip_prefix("data:") {
         let (media_type, data) = rest.split_once(";base64,").ok_or("is not in base64")?;
@@ -306,12 +307,13 @@ fn image_at(url: &str) -> Result<Part, &'static str> {
     Err("is neither an address in the web nor data")
 }
 
-/// Whether a media type can stand in an address.
+/// Whether a media type can be part of a data URL.
 fn is_plain(media_type: &str) -> bool {
     !media_type.is_empty() && !media_type.contains([';', ','])
 }
 
-/// Adds what a conversation in which text and calls are items of their own says: calls belong to what was said last.
+/// Adds a call from a format in which text and calls are separate items: it belongs to the preceding message of the
+/// model.
 fn add_call(messages: &mut Vec<Message>, call: crate::chat::ToolCall) {
     if let Some(Message::Assistant { calls, .. }) = messages.last_mut() {
         calls.push(call);
@@ -320,9 +322,9 @@ fn add_call(messages: &mut Vec<Message>, call: crate::chat::ToolCall) {
     }
 }
 
-/// The object that a call's arguments are, for forms that do not take text.
+/// Returns the arguments of a call as an object, for formats that do not accept text.
 ///
-/// What is no object goes under `unparsed`: an agent must be able to go on after a model has written nonsense.
+/// Anything else goes under `unparsed`: an agent must be able to continue after a model wrote malformed arguments.
 fn arguments_object(arguments: &str) -> Value {
     if arguments.trim().is_empty() {
         return Value::Object(Map::new());

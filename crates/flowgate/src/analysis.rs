@@ -1,7 +1,7 @@
-//! Rules over a finished trace: everything that they find, with the places that it was found in.
+//! Evaluation of rules over a finished trace: all matches with the locations that they concern.
 //!
-//! This is the first of the analyzer paper's two uses, over logged traces; the [`monitor`](crate::monitor) is the
-//! other, before a call runs.
+//! This is the first of the two uses in the analyzer paper, over logged traces. The [`monitor`](crate::monitor) is
+//! the second, before a call runs.
 
 mod violations;
 
@@ -17,12 +17,12 @@ use crate::rules::{Context, Rules, Which, naive};
 use crate::trace::{Body, Document, Entry, EventId, Influence, PlaceError, Status, Trace};
 use violations::Violations;
 
-/// What the rules of a policy find in a trace.
+/// The findings of the rules of a policy in a trace.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Analysis {
     /// Every match of every rule that could be evaluated.
     pub violations: Vec<Violation>,
-    /// Rules that could not be evaluated for some of the events. They do not silence the others.
+    /// Rules that could not be evaluated for some events; the other rules are still reported.
     pub failures: Vec<Failure>,
 }
 
@@ -33,15 +33,16 @@ pub struct Violation {
     pub rule: usize,
     /// The rule's first line.
     pub statement: Span,
-    /// What the rule asks for.
+    /// The action of the rule.
     pub action: Action,
-    /// What it says: the arguments of its `Violation(...)`, or its text.
+    /// Its message: the arguments of its `Violation(...)`, or its text.
     pub args: Vec<Value>,
     /// The named arguments of its `Violation(...)`.
     pub kwargs: Map<String, Value>,
-    /// What it speaks of, as addresses in the list of messages: `messages.1.content:5-10`, in characters.
+    /// The locations that it concerns, as addresses in the list of messages: `messages.1.content:5-10`, in
+    /// characters.
     pub ranges: Vec<String>,
-    /// What tells this match from all others, the same in a longer trace.
+    /// A key that identifies this match among all others, and stays the same in a longer trace.
     pub key: String,
 }
 
@@ -52,26 +53,26 @@ pub struct Failure {
     pub rule: usize,
     /// The rule's first line.
     pub statement: Span,
-    /// What kind of trouble.
+    /// The kind of failure.
     pub kind: FailureKind,
-    /// What is wrong, on one line.
+    /// The error, on one line.
     pub message: String,
 }
 
-/// Why a rule could not be evaluated.
+/// The reason why a rule could not be evaluated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailureKind {
-    /// It asks for a parameter (`input.NAME`) that was not given; the message is its name.
+    /// It reads a parameter (`input.NAME`) that was not given; the message is its name.
     MissingParameter,
-    /// It took too long.
+    /// The fuel is spent.
     Fuel,
-    /// It matches more often than can be listed.
+    /// It has more matches than can be listed.
     TooMany,
-    /// It asks a value for a method or a field that nobody may have.
+    /// It accesses a method or a field that is never available.
     Unavailable,
-    /// It asks an event for a field that events of its kind do not have.
+    /// It reads a field that events of the kind do not have.
     Attribute,
-    /// It does something that its values do not allow.
+    /// The types of its values do not allow an operation.
     Type,
 }
 
@@ -87,16 +88,16 @@ impl From<&EvalError> for FailureKind {
     }
 }
 
-/// What an analysis may use besides the policy and the trace.
+/// The inputs of an analysis in addition to the policy and the trace.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The policy's parameters: `input.NAME`.
     pub parameters: Map<String, Value>,
-    /// Steps of evaluation, for all events together.
+    /// Evaluation steps, for all events together.
     pub fuel: u64,
-    /// What the program answers: `extern` in the policy.
+    /// The answers of the program to `extern` predicates of the policy.
     pub predicates: Predicates,
-    /// How many violations are listed. A rule that has more is a failure as well.
+    /// The maximum number of violations that are listed. A rule with more is also reported as a failure.
     pub violations: usize,
 }
 
@@ -106,12 +107,12 @@ impl Default for Options {
     }
 }
 
-/// Why a trace could not be built.
+/// The reason why a trace could not be built.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TraceError {
-    /// The event that has no place, from 0.
+    /// The index of the event that has no position, from 0.
     pub event: usize,
-    /// Why.
+    /// The reason.
     pub problem: PlaceError,
 }
 
@@ -123,10 +124,10 @@ impl fmt::Display for TraceError {
 
 impl std::error::Error for TraceError {}
 
-/// A finished trace. Nothing in it is labelled: rules do not look at labels.
+/// Builds a finished trace. It is not labelled, since rules do not read labels.
 ///
 /// # Errors
-/// If an event names a parent that is not there, or bears a name that is taken.
+/// If an event names a parent that is not in the trace, or has a name that is taken.
 pub fn trace(entries: impl IntoIterator<Item = Entry>) -> Result<Trace, TraceError> {
     let mut trace = Trace::new();
     entries.into_iter().try_for_each(|entry| append(&mut trace, entry))?;
@@ -145,7 +146,7 @@ fn append(trace: &mut Trace, entry: Entry) -> Result<(), TraceError> {
     Ok(())
 }
 
-/// Finds what the rules of a policy say of a trace.
+/// Evaluates the rules of a policy over a list of events.
 ///
 /// # Errors
 /// As [`trace`].
@@ -153,7 +154,7 @@ pub fn analyze(policy: &Policy, entries: Vec<Entry>, options: &Options) -> Resul
     Ok(analyze_trace(policy, &trace(entries)?, options))
 }
 
-/// Finds what the rules of a policy say of a trace.
+/// Evaluates the rules of a policy over a trace.
 pub fn analyze_trace(policy: &Policy, trace: &Trace, options: &Options) -> Analysis {
     let parameters = Parameters::new(&options.parameters);
     let answers = Answers::new(options.predicates.clone(), []);
@@ -168,8 +169,8 @@ pub fn analyze_trace(policy: &Policy, trace: &Trace, options: &Options) -> Analy
     report.finish()
 }
 
-/// The same by the evaluator that tries everything: the oracle of [`analyze`]. Its time is the number of events to the
-/// power of the number of variables.
+/// Evaluates like [`analyze`] by exhaustive search, and serves as its test oracle. Its time is the number of events
+/// to the power of the number of variables.
 ///
 /// # Errors
 /// As [`trace`].
@@ -188,8 +189,8 @@ pub fn analyze_naively(
     Ok(report.finish())
 }
 
-/// What each event of a trace completes, as a monitor reports it while the trace grows: a match that ends with the event,
-/// or a block that counts it.
+/// Reports what each event of a trace completes, as a monitor does while the trace grows: a match that ends with the
+/// event, or a block that counts it.
 ///
 /// # Errors
 /// As [`trace`].
@@ -204,7 +205,7 @@ pub fn analyze_steps(
     })
 }
 
-/// The same by the evaluator that tries everything: the oracle of [`analyze_steps`].
+/// Evaluates like [`analyze_steps`] by exhaustive search, and serves as its test oracle.
 ///
 /// # Errors
 /// As [`trace`].

@@ -1,7 +1,9 @@
 //! The functions that policies can call.
 //!
-//! Each family is one file; a function is a row with its name, its arguments and a sentence that says what
-//! it does. What gets a missing value gives a missing value, so that one absent key does not stop a rule.
+//! Each family is one file; each function is a row with its name, its arguments and one sentence of documentation. A
+//! function that needs its argument has no result for a missing one: a rule fails with an error, and a statement that
+//! grants something does not hold. In the dialect of the paper's analyzer the result is missing instead, so that one
+//! absent key does not stop a rule.
 
 mod access;
 mod collection;
@@ -13,60 +15,16 @@ mod net;
 mod sequence;
 mod text;
 
-use std::fmt;
-
-use serde_json::Value as Json;
-
 pub(crate) use date::seconds;
 
 use crate::detect;
-use crate::eval::{EvalError, Evaluator, Result, Value};
+use crate::eval::{EvalError, Evaluator, Function, Functions, Missing, Result, Value};
+use crate::policy::plan::Plan;
+use crate::trace::Trace;
 
-/// One row of the table of functions.
-pub(crate) struct Spec {
-    pub(crate) name: &'static str,
-    /// How many arguments it takes, at least and at most.
-    pub(crate) arguments: (usize, usize),
-    /// Their names, for functions that take them by name as well.
-    pub(crate) parameters: &'static [&'static str],
-    /// One sentence on what it gives.
-    pub(crate) doc: &'static str,
-    pub(crate) run: fn(&mut Evaluator<'_>, &[Value]) -> Result<Value>,
-    /// For a function that recognises values with only one sensible spelling: that spelling, if the value is one.
-    pub(crate) canonical: Option<fn(&Json) -> Option<Json>>,
-    /// Whether it may be called as a method: `text.lower()`.
-    pub(crate) is_method: bool,
-}
-
-/// A function of the table.
-#[derive(Clone, Copy)]
-pub(crate) struct Builtin(pub(crate) &'static Spec);
-
-impl fmt::Debug for Builtin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0.name)
-    }
-}
-
-impl Builtin {
-    pub(crate) fn call(self, evaluator: &mut Evaluator<'_>, arguments: &[Value]) -> Result<Value> {
-        let value = (self.0.run)(evaluator, arguments)?;
-        evaluator.made(&value)?;
-        Ok(value)
-    }
-
-    /// The function with this name.
-    pub(crate) fn find(name: &str) -> Option<Self> {
-        all().find(|spec| spec.name == name).map(Self)
-    }
-}
-
-/// The kinds of values that tool patterns can ask for: `<EMAIL_ADDRESS>`.
-pub(crate) const MATCHERS: [&str; 7] =
-    ["EMAIL_ADDRESS", "PHONE_NUMBER", "LOCATION", "PERSON", "MODERATED", "SECRET", "DUMMY"];
-
-fn all() -> impl Iterator<Item = &'static Spec> {
-    [
+/// All families.
+pub(crate) static FUNCTIONS: Functions = Functions {
+    families: &[
         text::TABLE,
         collection::TABLE,
         sequence::TABLE,
@@ -75,22 +33,35 @@ fn all() -> impl Iterator<Item = &'static Spec> {
         net::TABLE,
         access::TABLE,
         detector::TABLE,
-    ]
-    .into_iter()
-    .flatten()
+    ],
+    finds,
+};
+
+/// Creates an evaluator with these functions.
+pub(crate) fn evaluator<'a>(
+    plan: &'a Plan,
+    trace: &'a Trace,
+    fuel: &'a mut u64,
+    missing: Missing,
+) -> Evaluator<'a> {
+    Evaluator::new(plan, trace, fuel, missing, &FUNCTIONS)
 }
 
-/// The name, the arguments and the description of every function, for the reference page.
+/// The kinds of values that tool patterns can test: `<EMAIL_ADDRESS>`.
+pub(crate) const MATCHERS: [&str; 7] =
+    ["EMAIL_ADDRESS", "PHONE_NUMBER", "LOCATION", "PERSON", "MODERATED", "SECRET", "DUMMY"];
+
+/// Returns the name, the arguments and the description of every function, for the reference page.
 pub(crate) fn reference() -> impl Iterator<Item = (&'static str, (usize, usize), &'static str)> {
-    all().map(|spec| (spec.name, spec.arguments, spec.doc))
+    FUNCTIONS.all().map(|function| (function.name, function.arguments, function.doc))
 }
 
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
-    all().map(|spec| spec.name)
+    FUNCTIONS.all().map(|function| function.name)
 }
 
-/// Whether a detector finds something of a kind in a value: what `<KIND>` in a tool pattern asks.
-pub(crate) fn finds(evaluator: &mut Evaluator<'_>, kind: &str, value: &Value) -> Result<bool> {
+/// Returns whether a detector finds a kind in a value: the test of `<KIND>` in a tool pattern.
+fn finds(evaluator: &mut Evaluator<'_>, kind: &str, value: &Value) -> Result<bool> {
     for piece in evaluator.pieces(value)? {
         evaluator.spend(piece.text.len() / 4)?;
         let found = match kind {
@@ -106,7 +77,7 @@ pub(crate) fn finds(evaluator: &mut Evaluator<'_>, kind: &str, value: &Value) ->
     Ok(false)
 }
 
-/// The n-th argument, parts of events resolved; missing if there is none.
+/// Returns the n-th argument with parts of events resolved; missing if there is none.
 fn plain(evaluator: &mut Evaluator<'_>, arguments: &[Value], index: usize) -> Result<Value> {
     arguments.get(index).map_or(Ok(Value::Absent), |value| evaluator.resolve(value))
 }
@@ -137,8 +108,8 @@ const fn row(
     arguments: (usize, usize),
     doc: &'static str,
     run: fn(&mut Evaluator<'_>, &[Value]) -> Result<Value>,
-) -> Spec {
-    Spec { name, arguments, parameters: &[], doc, run, canonical: None, is_method: false }
+) -> Function {
+    Function { name, arguments, parameters: &[], doc, run, canonical: None, is_method: false }
 }
 
 const fn method(
@@ -146,24 +117,24 @@ const fn method(
     arguments: (usize, usize),
     doc: &'static str,
     run: fn(&mut Evaluator<'_>, &[Value]) -> Result<Value>,
-) -> Spec {
-    Spec { is_method: true, ..row(name, arguments, doc, run) }
+) -> Function {
+    Function { is_method: true, ..row(name, arguments, doc, run) }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::eval::Missing;
-    use crate::policy::plan::Plan;
-    use crate::trace::Trace;
+    use serde_json::Value as Json;
 
-    /// Each row of a family: function, arguments as JSON, result as JSON or the error.
+    use super::*;
+
+    /// Checks one row of a family: function, arguments as JSON, and result as JSON or the error.
     pub(super) fn check(name: &str, arguments: &str, expected: &str) {
         let (plan, trace, mut fuel) = (Plan::default(), Trace::new(), 100_000);
-        let mut evaluator = Evaluator::new(&plan, &trace, &mut fuel, Missing::IsNone);
+        let mut evaluator = evaluator(&plan, &trace, &mut fuel, Missing::IsNone);
         let json: Json = serde_json::from_str(&format!("[{arguments}]")).unwrap();
         let arguments: Vec<Value> = json.as_array().unwrap().iter().map(Value::from_json).collect();
-        let shown = match Builtin::find(name).unwrap().call(&mut evaluator, &arguments) {
+        let (_, function) = FUNCTIONS.find(name).unwrap();
+        let shown = match (function.run)(&mut evaluator, &arguments) {
             Ok(value) => show(&value),
             Err(error) => error.to_string(),
         };

@@ -1,66 +1,32 @@
 //! Evaluation of conditions and expressions over a trace.
 //!
-//! Every step costs fuel, so that a policy and a trace together cannot take forever; whoever asks decides
-//! what spent fuel means, and it never means yes. The evaluator notes which regions it has looked at: a label
-//! that lowers may only look at what is at or below it.
+//! Every step costs fuel, so that no policy and trace can take unbounded time. The caller decides what spent fuel
+//! means; it never permits. The evaluator records the regions that it reads: a statement that lowers a label may read
+//! only regions at or below that label.
 
 mod block;
 mod compare;
 mod expression;
+mod function;
 mod member;
 mod missing;
 mod pieces;
-mod value;
 
-use std::fmt;
 use std::sync::{Arc, LazyLock};
 
 use serde_json::{Map, Value as Json};
 
+pub(crate) use crate::value::{EvalError, Part, Result, Value};
+pub(crate) use function::{Function, Functions};
 pub(crate) use pieces::{Mark, Piece, Place};
-pub(crate) use value::{Part, Value};
 
 use crate::label::Label;
-use crate::policy::Dialect;
+use crate::policy::dialect::Dialect;
 use crate::policy::plan::{Ex, Op, Plan, Slot, Type};
 use crate::predicates::Answers;
 use crate::trace::{Body, Content, EventId, NodeId, Status, Trace};
 
-/// Why an expression has no value.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum EvalError {
-    /// It took too many steps.
-    Fuel,
-    /// It does something that its values do not allow.
-    Type(String),
-    /// It asks for a parameter of the policy that was not given.
-    MissingParameter(String),
-    /// It asks for a method that values do not have, in the dialect of the paper's analyzer.
-    Unavailable(String),
-    /// It asks an event for a field that it does not have, in the dialect of the paper's analyzer.
-    Attribute(String),
-    /// It asks for what is not there, in a statement that grants something. The statement does not hold.
-    Missing,
-}
-
-impl fmt::Display for EvalError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Fuel => f.write_str("the step took too long to evaluate"),
-            Self::Missing => f.write_str("a value is missing"),
-            Self::MissingParameter(name) => write!(f, "the parameter `input.{name}` was not given"),
-            Self::Type(message) | Self::Unavailable(message) | Self::Attribute(message) => {
-                f.write_str(message)
-            }
-        }
-    }
-}
-
-impl std::error::Error for EvalError {}
-
-pub(crate) type Result<T> = std::result::Result<T, EvalError>;
-
-/// The parameters of a policy: what `input.NAME` means.
+/// The parameters of a policy: the values of `input.NAME`.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Parameters(Vec<(Arc<str>, Value)>);
 
@@ -71,7 +37,7 @@ impl Parameters {
         Self(parameters.iter().map(|(name, value)| (name.as_str().into(), Value::from_json(value))).collect())
     }
 
-    /// All of them, as a map.
+    /// Returns all of them, as a map.
     pub(crate) fn as_dict(&self) -> Value {
         Value::Dict(self.0.iter().cloned().collect())
     }
@@ -81,34 +47,35 @@ impl Parameters {
     }
 }
 
-/// A piece of an event that a condition has looked at.
+/// A region that a condition has read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Read {
     pub(crate) event: EventId,
     pub(crate) node: NodeId,
-    /// With everything below it, or only its own scalar or structure.
+    /// Whether the subtree was read too, or only the node's own scalar or structure.
     pub(crate) deep: bool,
 }
 
-/// What a missing value means in a comparison.
+/// The meaning of a missing value in a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Missing {
-    /// It is `None`, which equals nothing else; what needs a value, such as an order, has no result. For rules.
+    /// It is `None`, which equals nothing else; an operation that needs a value, such as an order, has no result. For
+    /// rules.
     IsNone,
-    /// The condition does not hold, whichever way it is put: for statements that grant something.
+    /// The condition does not hold, negated or not. For statements that grant something.
     FailsAll,
 }
 
 /// The variables of a query.
 pub(crate) type Frame = Vec<Value>;
 
-/// Where a variable over events may point.
+/// The events that a variable may be bound to.
 pub(crate) trait Candidates {
-    /// The events for a variable; `None` is all of the trace.
+    /// Returns the events for a variable; `None` means every event of the trace.
     fn events(&self, slot: Slot, frame: &Frame) -> Option<Vec<EventId>>;
 }
 
-/// Every variable may point to every event.
+/// Candidates that bind every variable to every event.
 pub(crate) struct Everywhere;
 
 impl Candidates for Everywhere {
@@ -117,11 +84,12 @@ impl Candidates for Everywhere {
     }
 }
 
-/// Called for each assignment that satisfies a query; returns whether to stop.
+/// The callback for each assignment that satisfies a query; returns whether to stop.
 pub(crate) type OnMatch<'f> = dyn FnMut(&mut Evaluator<'_>, &Frame) -> Result<bool> + 'f;
 
 pub(crate) struct Evaluator<'a> {
     pub(crate) plan: &'a Plan,
+    functions: &'a Functions,
     pub(crate) trace: &'a Trace,
     pub(crate) fuel: &'a mut u64,
     pub(crate) missing: Missing,
@@ -129,58 +97,66 @@ pub(crate) struct Evaluator<'a> {
     pub(crate) answers: &'a Answers,
     pub(crate) candidates: &'a dyn Candidates,
     pub(crate) reads: Vec<Read>,
-    /// While set, the join of everything that was looked at and then forgotten.
+    /// While set, the join of the labels of everything that was read and then forgotten.
     pub(crate) touched: Option<Label>,
-    /// While it is, what that was.
+    /// While `touched` is set, the regions that were read and then forgotten.
     pub(crate) forgotten: Vec<Read>,
-    /// Whether the query may go through rows without that being noted as looking at the structure around them.
+    /// Whether the query may iterate over rows without recording a read of the structure around them.
     pub(crate) quiet: bool,
-    /// Set while it does.
+    /// Set during such an iteration.
     is_quiet: bool,
     /// Whether a comparison has failed because a value was missing.
     pub(crate) missed: bool,
-    /// Whether a condition that a missing value leaves undecided counts as met: where a statement can only restrict.
+    /// Whether a condition that a missing value leaves undecided counts as satisfied. Set for statements that can
+    /// only restrict.
     pub(crate) doubt_restricts: bool,
-    /// What a match speaks of, while that is being noted.
+    /// The locations that a match concerns, while they are recorded.
     pub(crate) marks: Option<Vec<Mark>>,
-    /// Why assignments that satisfy everything else could not be decided; equal reasons once.
+    /// The reasons why assignments that satisfy all other conditions could not be decided, without duplicates.
     pub(crate) failures: Vec<EvalError>,
-    /// How many such assignments there were.
+    /// The number of such assignments.
     undecided: u64,
-    /// The first condition of the assignment at hand that could not be evaluated.
+    /// The first condition of the current assignment that could not be evaluated.
     trouble: Option<Trouble>,
     depth: usize,
-    /// Bytes of what has been computed, some of which may have been forgotten again.
+    /// The total size of computed values in bytes, including values that have been dropped.
     made: usize,
 }
 
-/// Why an assignment cannot be decided.
+/// The reason why an assignment cannot be decided.
 #[derive(Debug, Clone)]
 struct Trouble {
     error: EvalError,
-    /// How many assignments it stands for, if a variable has no values that could be looked at.
+    /// The number of assignments that it represents; more than one if the values of a variable could not be read.
     assignments: u64,
 }
 
-/// How deep predicates may call each other.
+/// Maximum depth of calls between predicates.
 const MAX_DEPTH: usize = 32;
 
-/// Whom an evaluation asks that has nobody to ask.
+/// The answers of an evaluation without external predicates.
 static NOBODY: LazyLock<Answers> = LazyLock::new(Answers::default);
 
-/// How many failures are kept.
+/// Maximum number of failures that are kept.
 const MAX_FAILURES: usize = 100;
-/// Bytes that one evaluation may compute.
+/// Maximum total size of the values that one evaluation may compute, in bytes.
 const MAX_MADE: usize = 512 << 20;
-/// What an item of a list or a map takes besides its text, in bytes.
+/// The size of an item of a list or a map without its text, in bytes.
 const ITEM: usize = 32;
-/// As many assignments as a variable might have whose values cannot be looked at.
+/// An upper bound on the assignments of a variable whose values cannot be read.
 const ANY_NUMBER: u64 = 1 << 32;
 
 impl<'a> Evaluator<'a> {
-    pub(crate) fn new(plan: &'a Plan, trace: &'a Trace, fuel: &'a mut u64, missing: Missing) -> Self {
+    pub(crate) fn new(
+        plan: &'a Plan,
+        trace: &'a Trace,
+        fuel: &'a mut u64,
+        missing: Missing,
+        functions: &'a Functions,
+    ) -> Self {
         Self {
             plan,
+            functions,
             trace,
             fuel,
             missing,
@@ -203,7 +179,7 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// The same with what is known besides the trace.
+    /// Sets the parameters and the answers of external predicates.
     pub(crate) fn given(mut self, parameters: &'a Parameters, answers: &'a Answers) -> Self {
         self.parameters = parameters;
         self.answers = answers;
@@ -228,7 +204,7 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// Charges for a value of this many bytes, before it is made: memory is bounded as well as time.
+    /// Charges for a value of this many bytes before it is allocated, which bounds memory as well as time.
     pub(crate) fn make(&mut self, bytes: usize) -> Result<()> {
         self.made = self.made.saturating_add(bytes);
         if self.made > MAX_MADE {
@@ -237,14 +213,14 @@ impl<'a> Evaluator<'a> {
         self.spend(bytes / 16)
     }
 
-    /// Charges for a value that has been made, with all that it holds.
+    /// Charges for a value that has been computed, with its content.
     pub(crate) fn made(&mut self, value: &Value) -> Result<()> {
         let mut size = 0;
         measure(value, &mut size);
         self.make(size)
     }
 
-    /// Charges for a piece of an event that is copied.
+    /// Charges for a copy of a region.
     fn copied(&mut self, event: EventId, node: NodeId) -> Result<()> {
         let Some(document) = self.trace.event(event).map(|event| &event.document) else { return Ok(()) };
         let end = document.node(node).map_or(node, |found| found.end);
@@ -256,7 +232,7 @@ impl<'a> Evaluator<'a> {
         self.make((node..end).map(|node| ITEM + text(node)).sum())
     }
 
-    /// The join of the labels of all regions looked at so far.
+    /// Returns the join of the labels of all regions read so far.
     pub(crate) fn read_label(&self) -> Label {
         self.label_of(&self.reads)
     }
@@ -272,7 +248,7 @@ impl<'a> Evaluator<'a> {
         reads.iter().fold(Label::BOTTOM, |joined, read| joined.join(&label(read)))
     }
 
-    /// Forgets what was looked at since there were `noted` reads, but for that it was.
+    /// Drops the reads after the first `noted`. Where reads are tracked, their label stays in `touched`.
     pub(crate) fn forget(&mut self, noted: usize) {
         let forgotten = self.reads.split_off(noted.min(self.reads.len()));
         if let Some(touched) = self.touched {
@@ -281,7 +257,7 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// Finds all assignments that satisfy `ops`, and calls `found` for each until it says to stop.
+    /// Finds the assignments that satisfy `ops` and calls `found` for each until it returns `true`.
     ///
     /// # Errors
     /// If an assignment could not be decided, or the fuel is spent.
@@ -294,15 +270,15 @@ impl<'a> Evaluator<'a> {
         if stopped {
             return Ok(true);
         }
-        // That something is missing is no failure of a statement as a whole: it does not hold.
+        // A missing value is no failure of a statement as a whole: the statement does not hold.
         let is_missing = |failure: &EvalError| *failure == EvalError::Missing && self.depth == 0;
         self.missed |= failures.iter().any(is_missing);
         let failure = failures.into_iter().find(|failure| !is_missing(failure));
         failure.map_or(Ok(false), Err)
     }
 
-    /// The number of assignments that satisfy `ops`, each of which `found` is called for until it says to stop, the number
-    /// of those that could not be decided, and why.
+    /// Calls `found` for each assignment that satisfies `ops` until it returns `true`. Returns the number of
+    /// assignments that could not be decided, and the first reason.
     fn tally(
         &mut self,
         ops: &[Op],
@@ -317,10 +293,11 @@ impl<'a> Evaluator<'a> {
         Ok((undecided, failures.into_iter().next()))
     }
 
-    /// The same, but what could not be decided is noted in `failures`, and the search goes on.
+    /// Finds the assignments that satisfy `ops` like [`Self::solve`], but records undecided ones in `failures` and
+    /// continues.
     ///
-    /// An assignment fails only if no condition rules it out: so it does not matter in which order conditions are
-    /// evaluated, and a guard protects the conditions beside it.
+    /// An assignment fails only if no condition rules it out. So the order in which conditions are evaluated does not
+    /// matter, and a guard protects the conditions beside it.
     ///
     /// # Errors
     /// If the fuel is spent.
@@ -378,21 +355,21 @@ impl<'a> Evaluator<'a> {
             },
         };
         self.trouble = trouble;
-        // A branch that fails grants nothing, so what it looked at is forgotten; but that a predicate does not hold
-        // is an answer too, which depends on everything that it looked at.
+        // A branch that fails grants nothing, so its reads are forgotten. The reads of a predicate that does not hold
+        // are kept: its negative result is an answer too, and depends on everything that it read.
         if !matches!(result, Ok(true)) && self.depth == 0 {
             self.forget(noted);
         }
         result
     }
 
-    /// Whether a condition that a missing value leaves undecided is taken as met. Within a predicate it is not, since
-    /// the predicate may be asked either way.
+    /// Returns whether a condition that a missing value leaves undecided counts as satisfied. Within a predicate it
+    /// does not, since the predicate may be negated.
     fn gives_doubt(&self) -> bool {
         self.doubt_restricts && self.depth == 0
     }
 
-    /// Goes on with an assignment of which one condition cannot be evaluated.
+    /// Continues an assignment after one of its conditions could not be evaluated.
     fn in_trouble(
         &mut self,
         error: EvalError,
@@ -409,7 +386,7 @@ impl<'a> Evaluator<'a> {
         self.descend(rest, frame, found)
     }
 
-    /// Whether a condition holds. In the dialect of the paper's analyzer nothing but `True` does.
+    /// Returns whether a condition holds. In the dialect of the paper's analyzer only `True` holds.
     pub(crate) fn holds(&mut self, ex: &Ex, frame: &mut Frame) -> Result<bool> {
         let value = self.evaluate(ex, frame)?;
         match self.dialect() {
@@ -418,9 +395,9 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// The values that a variable ranges over.
+    /// Returns the values that a variable ranges over.
     pub(crate) fn domain(&mut self, domain: &Ex, ty: Type, frame: &mut Frame) -> Result<Vec<Value>> {
-        // The parts of an event are of the type already, and their list is none of them.
+        // The parts of an event have the type already; the list of them is not one of them.
         let are_chosen = matches!(domain, Ex::Parts(..));
         let domain = self.evaluate(domain, frame)?;
         if self.missing == Missing::IsNone {
@@ -432,7 +409,7 @@ impl<'a> Evaluator<'a> {
             return Ok(selected);
         }
         if self.depth > 0 {
-            // Whether a predicate holds may be asked either way, so that no item may be passed over.
+            // A predicate may be negated, so no item may be skipped.
             let items = self.items(&domain)?;
             let fits = items.iter().all(|item| self.has_type(item, ty));
             return if fits { Ok(items) } else { Err(EvalError::Missing) };
@@ -441,7 +418,7 @@ impl<'a> Evaluator<'a> {
         let items = self.items(&domain);
         self.is_quiet = false;
         match items {
-            // A text where the statement expects rows has none, and nothing is granted.
+            // A text where the statement expects rows has no rows, and nothing is granted.
             Err(EvalError::Type(_)) => Ok(Vec::new()),
             items => items,
         }
@@ -465,26 +442,26 @@ impl<'a> Evaluator<'a> {
                 }
             }
         }
-        // Who looks for candidates for another variable must not take the last value for one that is bound.
+        // A candidate search for another variable must not read the last value as a binding.
         set(frame, slot, Value::Absent);
         Ok(false)
     }
 
-    /// Whether a piece of an event is the schema of a tool, whose items are the tool's parameters.
+    /// Returns whether a region is the schema of a tool, whose items are the tool's parameters.
     pub(crate) fn is_schema(&self, event: EventId, node: NodeId) -> bool {
         self.trace.event(event).is_some_and(|event| {
             matches!(event.body, Body::Tool(_)) && event.document.key(0, "inputSchema") == Some(node)
         })
     }
 
-    /// The items of a list or the values of a map; nothing for what is not there.
+    /// Returns the items of a list or the values of a map; no items for a missing value in a rule.
     pub(crate) fn items(&mut self, value: &Value) -> Result<Vec<Value>> {
         match value {
             Value::Absent | Value::None | Value::Silent => self.items_of_none(value),
             Value::List(items) | Value::Texts(items) => Ok(items.to_vec()),
             Value::Answers(answers) => Ok(answers.iter().copied().map(Value::Bool).collect()),
             Value::Dict(entries) => Ok(entries.iter().map(|(_, value)| value.clone()).collect()),
-            // One block of text stands as its text.
+            // A single block of text is represented by its text.
             Value::Node(event, node)
                 if self.is_sole_block(*event, *node) && self.missing == Missing::IsNone =>
             {
@@ -519,8 +496,8 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// The items of what is no list. Whoever writes a text or nothing where a list is expected must neither escape a rule
-    /// nor be granted what holds of all items.
+    /// Returns the items of a value that is not a list. A text or a null where a list is expected must neither evade
+    /// a rule nor satisfy a condition over all items.
     fn items_of_none(&self, value: &Value) -> Result<Vec<Value>> {
         match (value, self.missing) {
             (Value::Absent | Value::None, Missing::IsNone) | (Value::Silent, _) => Ok(Vec::new()),
@@ -531,7 +508,8 @@ impl<'a> Evaluator<'a> {
 
     pub(crate) fn has_type(&self, value: &Value, ty: Type) -> bool {
         match value {
-            // What could not be evaluated is kept, so that it is reported if nothing rules it out.
+            // A value whose evaluation failed is kept, so that the failure is reported unless another condition rules
+            // it out.
             Value::Failed(_) => true,
             Value::Event(id) => {
                 self.trace.event(*id).filter(|event| event.status != Status::Withdrawn).is_some_and(|event| {
@@ -570,7 +548,7 @@ impl<'a> Evaluator<'a> {
     }
 }
 
-/// Adds up what a value takes; what is larger than may be made is not measured to its end.
+/// Adds the size of a value; stops once it exceeds the limit.
 fn measure(value: &Value, size: &mut usize) {
     *size = size.saturating_add(ITEM);
     if *size > MAX_MADE {

@@ -1,7 +1,7 @@
-//! Strict JSON: what two readers could read differently is refused.
+//! Strict JSON: rejects input that two parsers could read differently.
 //!
-//! `{"to":"bob","to":"mallory"}` is one call to us and another to the tool. So duplicate keys are an error,
-//! and where numbers must survive the way to the tool, so are numbers outside I-JSON (RFC 7493).
+//! `{"to":"bob","to":"mallory"}` may be one call to this parser and another to the tool. So duplicate keys are an
+//! error, and so are numbers outside I-JSON (RFC 7493) where numbers must reach the tool unchanged.
 
 use std::fmt;
 
@@ -9,26 +9,26 @@ use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visit
 use serde_json::map::Entry;
 use serde_json::{Map, Number, Value};
 
-/// The largest integer that every JSON reader can be trusted with (RFC 7493, section 2.2).
+/// The largest integer that every JSON parser represents exactly (RFC 7493, section 2.2).
 const MAX_EXACT: f64 = 9_007_199_254_740_991.0;
 
-/// Which numbers are accepted.
+/// The numbers that are accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Numbers {
-    /// Whatever JSON allows.
+    /// Every number that JSON allows.
     Any,
-    /// Only what every reader reads alike.
+    /// Only numbers that every parser reads alike.
     Exact,
 }
 
-/// Text that is no strict JSON; tells the place, never the content.
+/// An error of strict JSON; reports the location, never the content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JsonError {
     /// The line, from 1.
     pub line: usize,
     /// The column, from 1; 0 at the very beginning.
     pub column: usize,
-    /// What is wrong there.
+    /// The error.
     pub message: String,
 }
 
@@ -40,11 +40,11 @@ impl fmt::Display for JsonError {
 
 impl std::error::Error for JsonError {}
 
-/// Parses one JSON value that takes up the whole of `text`.
+/// Parses one JSON value that spans the whole of `text`.
 ///
 /// # Errors
-/// On anything that is not JSON, on duplicate keys, on nesting deeper than 128, and on inexact numbers if
-/// `numbers` asks for that.
+/// On anything that is not JSON, on duplicate keys, on nesting deeper than 128, and on inexact numbers if `numbers`
+/// is [`Numbers::Exact`].
 pub fn parse(text: &str, numbers: Numbers) -> Result<Value, JsonError> {
     let mut reader = serde_json::Deserializer::from_str(text);
     let value = Strict(numbers).deserialize(&mut reader).map_err(|error| located(&error))?;
@@ -55,7 +55,7 @@ pub fn parse(text: &str, numbers: Numbers) -> Result<Value, JsonError> {
 fn located(error: &serde_json::Error) -> JsonError {
     let text = error.to_string();
     let message = text.rsplit_once(" at line ").map_or(text.as_str(), |(message, _)| message);
-    // Our own messages are constants; the library's syntax errors quote no content either.
+    // Our own messages are constants, and the syntax errors of the library quote no content either.
     JsonError { line: error.line(), column: error.column(), message: message.to_owned() }
 }
 
@@ -138,7 +138,7 @@ impl Strict {
     }
 }
 
-/// About how many bytes a value takes.
+/// Returns the approximate size of a value in bytes.
 pub(crate) fn size(value: &Value) -> usize {
     const ITEM: usize = 32;
     match value {

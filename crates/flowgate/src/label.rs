@@ -1,4 +1,4 @@
-//! Labels: how trusted and how secret a piece of text is.
+//! Labels: how trusted and how confidential a piece of text is.
 //!
 //! A [`Label`] is a point of the product of the dimensions that a policy declares (a [`Space`]); lower is
 //! more permissive. Text may go where its label *flows to* ([`Label::flows_to`]), and what is computed from
@@ -17,9 +17,9 @@ pub use lattice::Lattice;
 pub use roster::{Bound, Roster};
 pub use space::{Dims, MAX_BITS, MAX_DIMENSIONS, Partial, Space, SpaceError};
 
-/// How many machine words of bits a label has.
+/// The number of 64-bit words in the bits of a label.
 pub(crate) const WORDS: usize = 4;
-/// How many time dimensions a label has room for.
+/// The number of time dimensions that a label has room for.
 pub(crate) const AGES: usize = 2;
 
 /// A point of the product lattice, comparable only with labels of the same [`Space`].
@@ -27,9 +27,9 @@ pub(crate) const AGES: usize = 2;
 /// The size is fixed, so joining and comparing allocate nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Label {
-    /// Every dimension but time, embedded so that join is `or`.
+    /// All dimensions except time, embedded so that join is bitwise `or`.
     bits: [u64; WORDS],
-    /// Time dimensions, as keys whose join is the maximum: the older, the greater.
+    /// The time dimensions, as keys whose join is the maximum: older is greater.
     ages: [u64; AGES],
 }
 
@@ -37,7 +37,7 @@ impl Label {
     /// The least label of every space: trusted, public, readable by everyone.
     pub const BOTTOM: Self = Self { bits: [0; WORDS], ages: [0; AGES] };
 
-    /// The least label that both labels flow to.
+    /// Returns the join: the least label that both labels flow to.
     #[must_use]
     pub fn join(&self, other: &Self) -> Self {
         let mut joined = *self;
@@ -50,7 +50,7 @@ impl Label {
         joined
     }
 
-    /// Whether text with this label may go where `upper` is the most that is allowed.
+    /// Returns whether text with this label may go where `upper` is the greatest label allowed.
     pub fn flows_to(&self, upper: &Self) -> bool {
         let above = self.bits.iter().zip(upper.bits).fold(0, |above, (word, limit)| above | (word & !limit));
         above == 0 && self.ages.iter().zip(upper.ages).all(|(age, limit)| *age <= limit)
@@ -125,6 +125,10 @@ mod tests {
             // The join is the least upper bound.
             prop_assert!(a.flows_to(&a.join(&b)) && b.flows_to(&a.join(&b)));
             prop_assert!(!(a.flows_to(&c) && b.flows_to(&c)) || a.join(&b).flows_to(&c));
+            // A greatest lower bound exists, but it is not the bitwise `and`.
+            let below = space.greatest_below(&a, &b);
+            prop_assert!(below.flows_to(&a) && below.flows_to(&b));
+            prop_assert!(!(c.flows_to(&a) && c.flows_to(&b)) || c.flows_to(&below));
         }
 
         #[test]
@@ -138,6 +142,19 @@ mod tests {
             let mut readers = |bits| roster.set(&space, "readers", &names(bits), Bound::Data).unwrap().label;
             prop_assert_eq!(readers(a).join(&readers(b)), readers(a & b));
             prop_assert_eq!(readers(a).flows_to(&readers(b)), a & b == b, "fewer readers is higher");
+        }
+    }
+
+    /// A label with a bit that another one lacks does not flow to it, for bits in one word or at the same
+    /// place of two.
+    #[test]
+    fn one_bit_too_many_does_not_flow() {
+        for place in 0..64 * WORDS * WORDS {
+            let mut label = Label::BOTTOM;
+            for word in [place / 64 % WORDS, place / 64 / WORDS] {
+                label.bits[word] |= 1 << (place % 64);
+            }
+            assert!(!label.flows_to(&Label::BOTTOM) && label.flows_to(&label), "{label:?}");
         }
     }
 

@@ -1,15 +1,17 @@
-//! The pure heart of Flowgate, an information-flow firewall for LLM agents.
+//! The pure core of Flowgate, an information-flow firewall for LLM agents.
 //!
-//! * [`label`]: how trusted and how secret a text is; a product of lattices declared by the policy.
-//! * [`trace`]: what happened, as labelled pieces: messages, calls and answers of one or several agents.
-//! * [`analysis`]: rules over finished traces; [`predicates`]: what the embedding program answers.
+//! * [`label`]: how trusted and how confidential a text is; a product of lattices that the policy declares.
+//! * [`trace`]: the record of what happened, as labelled events: messages, calls and outputs of one or
+//!   several agents.
+//! * [`analysis`]: rules over finished traces; [`predicates`]: predicates that the embedding program answers.
+//! * [`detect`]: the crate `flowgate-detect`, whose detectors policies call.
 //! * [`policy`]: the language in which labels, requirements and rules are written.
-//! * [`monitor`]: labels what happens, judges what is about to, and is the only maker of a
+//! * [`monitor`]: labels events, judges calls before they run, and is the only module that creates a
 //!   [`Permit`](monitor::Permit).
 //!
-//! Nothing here does I/O, reads a clock or draws a random number: the same policy and the same events give the same
-//! verdicts. What it deliberately lacks: a notion of which region influenced a call (it is told, see
-//! [`Attribution`](monitor::Attribution)), a way to lower secrecy, and a meet of labels.
+//! Nothing here does I/O, reads a clock or draws a random number: the same policy and the same events give
+//! the same verdicts. The core deliberately has no notion of which region influenced a call (the caller
+//! supplies an [`Attribution`](monitor::Attribution)), no way to declassify, and no meet of labels.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -32,13 +34,13 @@
 //! # Ok::<(), String>(())
 //! ```
 //!
-//! A permit cannot be made up, so nothing runs that was not judged:
+//! A permit cannot be constructed outside the monitor, so no call runs that was not judged:
 //!
 //! ```compile_fail
 //! let permit = flowgate::monitor::Permit { .. };
 //! ```
 //!
-//! and cannot be used twice:
+//! and it cannot be used twice:
 //!
 //! ```compile_fail
 //! # use flowgate::monitor::{Monitor, Permit};
@@ -52,7 +54,6 @@
 
 pub mod analysis;
 mod builtin;
-pub mod detect;
 mod eval;
 pub mod json;
 pub mod label;
@@ -62,3 +63,6 @@ pub mod policy;
 pub mod predicates;
 mod rules;
 pub mod trace;
+mod value;
+
+pub use flowgate_detect as detect;

@@ -1,7 +1,8 @@
-//! The monitor: labels what happens, and judges what is about to.
+//! The monitor: labels the events of one session and judges calls before they run.
 //!
-//! This is the only module that makes a [`Permit`]. It reads no clock and no file and draws no random number:
-//! the same policy and the same events give the same verdicts, live or over a log.
+//! It owns the trace, the labels of stores and the roster of names. This is the only module that creates a
+//! [`Permit`]. It reads no clock and no file and draws no random number: the same policy and the same events
+//! give the same verdicts, live or over a log.
 
 mod attribution;
 mod examine;
@@ -38,19 +39,20 @@ use crate::policy::plan::Type;
 use crate::policy::{Action, Policy};
 use crate::predicates::{Answered, Answers, Predicates};
 use crate::rules::Rules;
-use crate::trace::{Body, Call, Entry, EventId, PlaceError, Region, Status, Tool, Trace};
+use crate::trace::{Body, Call, Entry, EventId, Influence, PlaceError, Region, Status, Tool, Trace};
 use examine::Examined;
 pub use memory::MemoryError;
 use references::Versions;
 use stores::{Access, Stores};
 use verdict::{Approval, Ticket};
 
-/// How much one session may take. What goes beyond is not permitted.
+/// Bounds on one session. What exceeds them is not permitted.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Steps of evaluation for one event or one call.
+    /// The evaluation steps (fuel) for one event or one call.
     pub fuel: u64,
-    /// Events that a session may have. Nothing is ever forgotten, so a longer session is closed instead.
+    /// The number of events in a session. No event is ever discarded, so a session that reaches the bound is
+    /// closed.
     pub events: usize,
 }
 
@@ -60,10 +62,10 @@ impl Default for Limits {
     }
 }
 
-/// How many arguments a call may have.
+/// The greatest number of arguments of a call.
 const MAX_ARGUMENTS: usize = 1_000;
 
-/// Which statements speak of a tool, found once.
+/// The statements that apply to a tool, by index; computed once per tool.
 #[derive(Debug, Default)]
 struct Applicable {
     labels: Vec<usize>,
@@ -81,9 +83,9 @@ pub struct Monitor {
     trace: Trace,
     roster: Roster,
     servers: Servers,
-    /// Tools that were declared or have run.
+    /// The tools that were declared or have run.
     met: std::collections::HashSet<Tool>,
-    /// This monitor and no other: permits and questions are good only where they were made.
+    /// The identity of this monitor: permits and questions are valid only in the monitor that created them.
     home: Arc<()>,
     stores: Stores,
     rules: Rules,
@@ -92,26 +94,26 @@ pub struct Monitor {
     tools: Arc<Applicable>,
     parameters: Parameters,
     answers: Answers,
-    /// What a tool does to stores, for a harmless one and for others.
+    /// The stores that a tool accesses, by tool and by whether the call is harmless.
     known_accesses: HashMap<(Tool, bool), Access>,
     accesses: HashMap<EventId, Access>,
-    /// Calls that were not permitted but happened, in a log.
+    /// Calls of a log that were denied but ran.
     unpermitted: std::collections::HashSet<EventId>,
     answered: std::collections::HashSet<EventId>,
-    /// Consents that were withdrawn, by where they begin.
+    /// The withdrawn consents, by the start of their spans.
     withdrawn: std::collections::BTreeSet<usize>,
     reserved: Vec<(EventId, Arc<Ticket>)>,
     version: u64,
 }
 
-/// An event that cannot be pushed.
+/// The reason why an event cannot be pushed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PushError {
-    /// Its place in the trace cannot be found.
+    /// The event has no place in the trace.
     Place(PlaceError),
-    /// It is a call: calls are judged.
+    /// The event is a call; calls are judged, not pushed.
     IsCall,
-    /// The session has as many events as it may have.
+    /// The session has reached [`Limits::events`].
     Full,
 }
 
@@ -130,24 +132,25 @@ impl std::error::Error for PushError {}
 /// A call of a log, judged after the fact.
 #[derive(Debug)]
 pub struct Recorded {
-    /// What the verdict would have been.
+    /// The outcome that the verdict would have had.
     pub outcome: Outcome,
-    /// How it was judged.
+    /// The judgement of the call.
     pub judgement: Judgement,
-    /// Its place in the trace; `None` if it has none.
+    /// The place of the call in the trace; `None` if it has none.
     pub event: Option<EventId>,
 }
 
 impl Monitor {
-    /// A monitor for one session.
+    /// Creates a monitor for one session, with default limits.
     pub fn new(policy: Arc<Policy>) -> Self {
         Self::with_limits(policy, Limits::default())
     }
 
-    /// A monitor for one session with limits of your own.
+    /// Creates a monitor for one session, with the given limits.
     pub fn with_limits(policy: Arc<Policy>, limits: Limits) -> Self {
         let mut roster = Roster::new(policy.space());
-        // The names that the policy itself uses have their place before any that data could bring.
+        // The names in the policy take their slots first, so that names in data cannot exhaust the roster
+        // before.
         policy.plan.intern(&mut roster);
         let messages = Arc::new(labelling::for_kind(&policy.plan, Type::Message));
         let tools = Arc::new(labelling::for_kind(&policy.plan, Type::Tool));
@@ -177,69 +180,74 @@ impl Monitor {
         }
     }
 
-    /// The policy that is enforced.
+    /// Returns the policy that is enforced.
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
 
-    /// The policy, to be shared with another session.
+    /// Returns a shared reference to the policy, for another session.
     pub fn shared_policy(&self) -> Arc<Policy> {
         Arc::clone(&self.policy)
     }
 
-    /// What has happened so far.
+    /// Returns the trace so far.
     pub fn trace(&self) -> &Trace {
         &self.trace
     }
 
-    /// The label in words, one phrase for each dimension.
+    /// Describes a label in the words of the policy, one phrase for each dimension.
     pub fn describe(&self, label: &Label) -> Vec<String> {
         self.policy.space().describe(label, self.policy.space().all(), &self.roster)
     }
 
-    /// Gives the policy its parameters: what `input.NAME` means.
+    /// Sets the parameters of the policy: the values of `input.NAME`.
     pub fn set_parameters(&mut self, parameters: &Map<String, serde_json::Value>) {
         self.parameters = Parameters::new(parameters);
         self.version += 1;
     }
 
-    /// What an output answers may be answered once more: it was seen by somebody who passes it on, and may say it in other words.
+    /// Allows one more output for the call that an output answers: an intermediary saw that output, and may
+    /// pass it on in other words.
     pub fn reopen(&mut self, output: EventId) {
         if let Some(call) = self.trace.event(output).and_then(|event| event.call) {
             self.answered.remove(&call);
         }
     }
 
-    /// Says who answers the predicates that the policy declares `extern`, and what has been answered before.
+    /// Sets the functions that answer the `extern` predicates of the policy, and the answers that were
+    /// recorded before.
     ///
-    /// An answer holds as long as the session. With the record of another run, that run is judged again as it was.
+    /// An answer holds for the whole session. A replay that is given the record of another run reaches the
+    /// same verdicts.
     pub fn set_predicates(&mut self, predicates: Predicates, recorded: Vec<Answered>) {
         self.answers = Answers::new(predicates, recorded);
         self.version += 1;
     }
 
-    /// Everything that was asked and answered so far, in the order of the questions.
+    /// Returns all recorded answers, sorted by question.
     pub fn answers(&self) -> Vec<Answered> {
         self.answers.recorded()
     }
 
-    /// Tells the monitor of tools that exist, so that a name which two servers offer is ambiguous from the start.
+    /// Declares tools that exist, so that a name that two servers offer is ambiguous from the start.
     pub fn declare_tools<'t>(&mut self, tools: impl IntoIterator<Item = &'t Tool>) {
         for tool in tools {
             self.meet(tool);
         }
     }
 
-    /// Adds a message or a tool's output, labels it, and returns what rules find.
+    /// Appends a message, a tool's output or a tool's description, labels it, and returns the findings about
+    /// it.
     ///
     /// # Errors
-    /// If the event is a call, has no place in the trace, or is one too many.
+    /// If the event is a call, has no place in the trace, or exceeds [`Limits::events`].
     pub fn push(&mut self, entry: Entry) -> Result<(EventId, Vec<Finding>), PushError> {
         self.push_seen(entry, None, &Floors::default())
     }
 
-    /// Adds a message or a tool's output that carries at least this much, besides what the policy says: what another
-    /// session made, what a server says of its own answers, or what was seen elsewhere with a higher label.
+    /// Appends an event that carries at least the given floors, in addition to the label that the policy
+    /// gives it. Floors come from another session, from a server's statement about its own answers, or from
+    /// quoted text that was labelled higher elsewhere.
     ///
     /// # Errors
     /// As [`push`](Self::push).
@@ -251,20 +259,22 @@ impl Monitor {
         self.push_seen(entry, None, floors)
     }
 
-    /// A label in names, for another session: see [`from_names`](Self::from_names).
+    /// Returns a label as names, for another session: see [`from_names`](Self::from_names).
     pub fn to_names(&self, label: &Label) -> serde_json::Value {
         self.policy.space().to_names(label, &self.roster)
     }
 
-    /// The label that another session calls so, or the next greater one here.
+    /// Returns the label that another session represents by these names, or the next greater label of this
+    /// session.
     pub fn from_names(&mut self, names: &serde_json::Value) -> Label {
         self.policy.space().from_names(names, &mut self.roster)
     }
 
-    /// Adds a message of the model, which was shown what flows to `view` and nothing else. The caller vouches for that.
+    /// Appends a message of a model that was shown what flows to `view` and nothing else. The caller vouches
+    /// for that.
     ///
     /// # Errors
-    /// If it has no place in the trace, or is one too many.
+    /// As [`push`](Self::push).
     pub fn push_generated(
         &mut self,
         entry: Entry,
@@ -282,7 +292,8 @@ impl Monitor {
         self.push_labelled(entry, view, floors, false)
     }
 
-    /// Adds an event; that of a failure carries its floors and nothing that statements say of answers.
+    /// Appends an event. The outcome of a failed call carries its floors; label statements do not apply to
+    /// it.
     fn push_labelled(
         &mut self,
         entry: Entry,
@@ -312,9 +323,9 @@ impl Monitor {
         self.judge_entry(Entry::from(Body::Call(call)), Attribution::everything())
     }
 
-    /// Judges a call of some agent, given what it depends on.
+    /// Judges a call of one agent, given what the call depends on.
     ///
-    /// Never errs: whatever cannot be decided is a denial that says why.
+    /// Never fails: a call that cannot be decided is denied, with the reason.
     pub fn judge_entry(&mut self, entry: Entry, attribution: Attribution) -> Verdict {
         self.sweep();
         self.judge_with(entry, attribution, None)
@@ -329,8 +340,8 @@ impl Monitor {
                 let ticket = Arc::new(Ticket::default());
                 self.reserved.push((event, Arc::clone(&ticket)));
                 self.accesses.insert(event, access);
-                // A reservation alone changes no verdict that was given before it: calls of one message are judged
-                // in order, and may run in that order.
+                // A reservation alone changes no verdict that was given before it, so the version stays the
+                // same: calls of one message are judged in order, and may run in that order.
                 let version = self.version;
                 let home = Arc::clone(&self.home);
                 Verdict::Permit(Permit {
@@ -358,14 +369,14 @@ impl Monitor {
         }
     }
 
-    /// Turns a person's yes into a permit for exactly the call that was asked about.
+    /// Turns a person's approval into a permit for exactly the call that was asked about.
     ///
-    /// The call is judged again, as things are now: a denial wins, and so does a reason that the person was
-    /// not told of. The approval is void once this session has written to a store that the call touches, or another session to one
-    /// whose state the call refers to.
+    /// The call is judged again in the current state: a denial wins, and so does a reason that the question
+    /// did not list. The approval is void once this session has written to a store that the call touches, or
+    /// another session to a store whose state the call refers to.
     ///
     /// # Errors
-    /// Why the call must not run after all.
+    /// Returns the denial if the call must not run after all.
     pub fn approve(&mut self, question: Question) -> Result<Permit, Denial> {
         self.sweep();
         if !Arc::ptr_eq(&self.home, &question.home) {
@@ -385,7 +396,8 @@ impl Monitor {
         }
     }
 
-    /// Asks a person about a call that is permitted: the permit is given up for a question.
+    /// Turns a permit into a question, so that a person decides on a call that is permitted. The permit is
+    /// given up.
     pub fn ask_anyway(&mut self, permit: Permit) -> Question {
         let (event, judgement) = (permit.event, permit.judgement.clone());
         let (entry, attribution) = (permit.entry.clone(), permit.attribution.clone());
@@ -397,8 +409,8 @@ impl Monitor {
         Question { entry, attribution, judgement, event, stores, referred, home }
     }
 
-    /// The versions of the stores that a call touches, as this session has written to them, and of those to whose state it refers,
-    /// as others have.
+    /// Returns the versions of the stores that a call touches, which count this session's writes, and of the
+    /// stores to whose state it refers, which count the writes of other sessions.
     fn touched(&self, entry: &Entry, access: &Access) -> (Versions, Versions) {
         let referred = match &entry.body {
             Body::Call(call) => self.referred(call, access),
@@ -412,10 +424,11 @@ impl Monitor {
         Denial { judgement: Box::new(judgement) }
     }
 
-    /// Turns a permit into a call that runs now. The call is judged again, as things are now.
+    /// Redeems a permit: the call runs now. It is judged again first if the state has changed since the
+    /// permit was given.
     ///
     /// # Errors
-    /// Why the call must not run after all.
+    /// Returns the denial if the call must not run after all.
     pub fn redeem(&mut self, permit: Permit) -> Result<Authorized, Denial> {
         self.sweep();
         let mut permit = permit;
@@ -444,7 +457,7 @@ impl Monitor {
         Ok(Authorized { call, event })
     }
 
-    /// Judges a call of a log, and records that it happened whatever the verdict.
+    /// Judges a call of a log, and records that it ran whatever the verdict is.
     pub fn record(&mut self, entry: Entry, attribution: &Attribution) -> Recorded {
         self.sweep();
         let examined = self.examine(entry, attribution, None);
@@ -457,14 +470,14 @@ impl Monitor {
                 self.unpermitted.insert(event);
             }
         } else {
-            // It happened, and nobody knows where: it may have written anything anywhere.
+            // The call ran but has no place in the trace, so it may have written to any store.
             self.stores.raise_all(&self.policy.space().top());
             self.version += 1;
         }
         Recorded { outcome, judgement: examined.judgement, event: examined.event }
     }
 
-    /// The call happens: it writes to its stores.
+    /// Marks a call as done and applies its writes to the stores.
     fn run(&mut self, event: EventId) {
         self.version += 1;
         let mut tool = None;
@@ -472,17 +485,26 @@ impl Monitor {
             call.status = Status::Done;
             tool = call.tool().cloned();
         }
+        let (label, is_view) = self.trace.event(event).map_or((Label::BOTTOM, false), |call| {
+            (call.label, matches!(call.influence, Influence::View(..)))
+        });
         if let Some(tool) = tool {
             self.meet(&tool);
+            if !is_view {
+                // Whether this call is harmless may depend on its arguments, so the stores that any call of the tool could
+                // write to carry its label either way. For views, judging and entering have raised them.
+                let harmless = offer::is_harmless(&self.policy.plan, &tool);
+                let possible = self.access(tool, harmless);
+                self.stores.raise(&possible.writes, &label);
+            }
         }
-        let label = self.trace.event(event).map_or(Label::BOTTOM, |call| call.label);
         if let Some(access) = self.accesses.get(&event) {
             self.stores.write(&access.writes, &label);
             self.trace.wrote(event, &access.writes);
         }
     }
 
-    /// Takes note of a tool that exists: it can make a pattern ambiguous that others were judged by.
+    /// Records that a tool exists. It can make a pattern ambiguous that earlier verdicts relied on.
     fn meet(&mut self, tool: &Tool) {
         if self.met.insert(tool.clone()) {
             self.servers.meet(&self.policy.plan.patterns, tool);
@@ -547,7 +569,7 @@ impl Monitor {
     }
 }
 
-/// A call without fields that were not understood.
+/// Converts a call to an entry without unrecognised fields.
 impl From<Call> for Entry {
     fn from(call: Call) -> Self {
         Self::from(Body::Call(call))

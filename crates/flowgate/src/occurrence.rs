@@ -1,25 +1,21 @@
-//! What occurs in recorded runs, and which parts of a policy speak of something that does not.
+//! Names that occur in recorded runs, and the parts of a policy that refer to names that do not.
 //!
-//! A statement over a tool, a role, a field or an argument that never occurs does nothing: it may have been meant for runs that
-//! are not at hand, or it may be misspelled. Nobody notices the latter as long as nothing is compared.
+//! A statement about a tool, a role, a field or an argument that never occurs has no effect: it may be meant
+//! for runs that are not at hand, or it may be misspelled. Without a comparison with recorded runs, a
+//! misspelling is not noticed.
 
 mod references;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-pub(crate) use references::misspelled_roles;
-
+pub use crate::policy::roles::ROLES;
 use crate::policy::{Diagnostic, Policy};
 use crate::trace::{Body, Document, EventId, Step, Tool, Trace};
 
-/// The codes of the warnings, which never change their meaning.
+/// The codes of the warnings; their meaning is stable.
 pub const CODES: &[&str] = &["unused-argument", "unused-field", "unused-role", "unused-tool"];
 
-/// The roles that messages have.
-pub const ROLES: [&str; 8] =
-    ["assistant", "developer", "function", "human", "model", "system", "tool", "user"];
-
-/// How many different names are kept of each kind. If there are more, nothing is said of that kind.
+/// The most different names that are kept, of all kinds together. At this number, no warnings are given.
 const MAX_NAMES: usize = 50_000;
 
 /// The kinds of events that have fields of their own.
@@ -33,24 +29,24 @@ pub(crate) enum Holder {
     Message,
 }
 
-/// What occurs in runs.
+/// The names that occur in runs.
 #[derive(Debug, Clone, Default)]
 pub struct Occurrences {
     events: usize,
     tools: BTreeSet<Tool>,
     roles: BTreeSet<String>,
-    /// The keys in events, by the tool of calls and answers.
+    /// The keys in events, by the kind of event and, for calls and outputs, by the tool.
     keys: BTreeMap<(Holder, Option<Tool>), BTreeSet<String>>,
     names: usize,
 }
 
 impl Occurrences {
-    /// Nothing.
+    /// Creates an empty set of names.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes in what occurs in a run.
+    /// Adds the names in a run.
     pub fn add(&mut self, trace: &Trace) {
         for event in (0..trace.len()).filter_map(|id| trace.event(EventId(id))) {
             self.events += 1;
@@ -74,7 +70,7 @@ impl Occurrences {
                     }
                     self.keys_of((Holder::Output, tool.cloned()), &event.document, 0);
                 }
-                // What a server lists may be called, with the parameters that it names.
+                // A tool that a server lists may be called, with the parameters that its schema names.
                 Body::Tool(description) => {
                     self.tool(&description.tool);
                     let schema = event.document.key(0, "inputSchema");
@@ -89,7 +85,7 @@ impl Occurrences {
         }
     }
 
-    /// Takes in what occurs in other runs.
+    /// Adds the names in other runs.
     pub fn merge(&mut self, other: Self) {
         self.events += other.events;
         self.names += other.names;
@@ -100,18 +96,18 @@ impl Occurrences {
         }
     }
 
-    /// Whether there are no events at all.
+    /// Returns whether there are no events.
     pub fn is_empty(&self) -> bool {
         self.events == 0
     }
 
-    /// The roles that no message of a known kind of client has, as they may be printed.
+    /// Returns the roles that no known kind of client uses, escaped and shortened for printing.
     pub fn unknown_roles(&self) -> Vec<String> {
         let unknown = self.roles.iter().filter(|role| !ROLES.contains(&role.as_str()));
         unknown.map(|role| role.chars().take(40).collect::<String>().escape_debug().to_string()).collect()
     }
 
-    /// What a policy speaks of that does not occur, in order of place.
+    /// Returns a warning for each name in a policy that does not occur, in order of position.
     pub fn warnings(&self, policy: &Policy) -> Vec<Diagnostic> {
         if self.is_empty() || !self.has_room() {
             return Vec::new();
@@ -133,7 +129,7 @@ impl Occurrences {
         }
     }
 
-    /// Notes the keys below a node.
+    /// Adds the keys below a node.
     fn keys_of(&mut self, holder: (Holder, Option<Tool>), document: &Document, below: usize) {
         let end = document.node(below).map_or(below, |node| node.end);
         let known = self.keys.entry(holder).or_default();

@@ -1,21 +1,24 @@
-//! Policies: from source text to something that can be enforced.
+//! Policies: from source text to an enforceable plan.
 //!
-//! `lexer` to `parser` to `syntax` to `compile` to `plan`: each stage is one module with a type of its own,
-//! and every place in the source survives to the plan, so that a verdict can show the statement behind it.
+//! The stages are `lexer`, `parser`, `syntax`, `compile` and `plan`, each a module with a type of its own. Source
+//! locations are kept up to the plan, so that a verdict can show the statement behind it.
 
 mod compat;
 mod compile;
 pub mod diagnostic;
+pub(crate) mod dialect;
 mod lexer;
 mod parser;
 pub(crate) mod pattern;
 pub(crate) mod plan;
 pub(crate) mod regex;
+pub(crate) mod roles;
 pub(crate) mod syntax;
 
 use std::fmt;
 
 pub use diagnostic::{Diagnostic, Severity, Span};
+pub use dialect::Dialect;
 pub use parser::MAX_SOURCE;
 pub use syntax::Action;
 
@@ -24,25 +27,15 @@ use crate::trace::Tool;
 use pattern::ToolPattern;
 use plan::Plan;
 
-/// How a policy is read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
-pub enum Dialect {
-    /// As the documentation of this language says.
-    #[default]
-    Flowgate,
-    /// As the Invariant analyzer (invariant-ai 0.3.5) read it, defects included where policies may rely on them.
-    Compat,
-}
-
-/// The functions that policies can call: name, least and most arguments, and what each gives.
+/// Returns the functions that policies can call: name, minimum and maximum number of arguments, and description.
 pub fn functions() -> impl Iterator<Item = (&'static str, (usize, usize), &'static str)> {
     crate::builtin::reference()
 }
 
-/// About how many bytes a range of characters takes in a compiled pattern.
+/// Approximate size of one character range in a compiled pattern, in bytes.
 const RANGE: usize = 56;
 
-/// A policy that can be enforced.
+/// An enforceable policy.
 pub struct Policy {
     source: String,
     pub(crate) plan: Plan,
@@ -56,7 +49,7 @@ impl fmt::Debug for Policy {
 }
 
 impl Policy {
-    /// Reads a policy.
+    /// Parses a policy.
     ///
     /// ```
     /// use flowgate::policy::Policy;
@@ -67,12 +60,12 @@ impl Policy {
     /// ```
     ///
     /// # Errors
-    /// All diagnostics, in order of place, if any of them is an error.
+    /// All diagnostics, in order of location, if any of them is an error.
     pub fn parse(source: &str) -> Result<Self, Vec<Diagnostic>> {
         Self::parse_as(source, Dialect::Flowgate)
     }
 
-    /// Reads a policy in a dialect.
+    /// Parses a policy in a dialect.
     ///
     /// # Errors
     /// As [`Policy::parse`].
@@ -84,7 +77,7 @@ impl Policy {
             |diagnostics: &[Diagnostic]| diagnostics.iter().any(|d| d.severity == Severity::Error);
         if dialect == Dialect::Flowgate && !has_error(&diagnostics) {
             diagnostics.extend(compat::warnings(&file, source));
-            diagnostics.extend(crate::occurrence::misspelled_roles(&file.statements));
+            diagnostics.extend(roles::misspelled_roles(&file.statements));
         }
         diagnostics.sort_by_key(|diagnostic| (diagnostic.span.start, diagnostic.span.end));
         diagnostics.dedup();
@@ -94,32 +87,34 @@ impl Policy {
         Ok(Self { source: source.to_owned(), plan, warnings: diagnostics })
     }
 
-    /// The text it was read from.
+    /// Returns the source text.
     pub fn source(&self) -> &str {
         &self.source
     }
 
-    /// About how many bytes it takes, for who keeps many: its text, and its compiled patterns, which may be far larger.
+    /// Returns the approximate size in bytes, for a caller that caches policies: the source text and the compiled
+    /// patterns, which may be far larger.
     pub fn size(&self) -> usize {
         self.source.len() + self.plan.patterns_weight.saturating_mul(RANGE)
     }
 
-    /// What it was read from, as a tree.
+    /// Returns the syntax tree of the source text.
     pub(crate) fn syntax(&self) -> syntax::File {
         parser::parse(&self.source, self.plan.dialect).0
     }
 
-    /// What is odd about it, though it can be used.
+    /// Returns the warnings: diagnostics that do not prevent its use.
     pub fn warnings(&self) -> &[Diagnostic] {
         &self.warnings
     }
 
-    /// The dimensions that it declares.
+    /// Returns the dimensions that the policy declares.
     pub fn space(&self) -> &Space {
         &self.plan.space
     }
 
-    /// The tools that it speaks of by one name each, in the order of their first mention. Patterns that speak of many are left out.
+    /// Returns the tools that patterns of the policy name exactly, in the order of first mention. Patterns that match
+    /// several tools are left out.
     pub fn named_tools(&self) -> Vec<Tool> {
         let mut named: Vec<Tool> = Vec::new();
         for tool in self.plan.patterns.iter().filter_map(ToolPattern::tool) {
@@ -130,7 +125,7 @@ impl Policy {
         named
     }
 
-    /// Tools of which it speaks: for each pattern one, if one is easily found.
+    /// Returns example tools: one for each pattern, if one is easily found.
     pub fn example_tools(&self) -> Vec<Tool> {
         let mut examples: Vec<Tool> = Vec::new();
         for tool in self.plan.patterns.iter().filter_map(ToolPattern::example) {
@@ -141,33 +136,33 @@ impl Policy {
         examples
     }
 
-    /// The predicates that it declares `extern`, for others to answer.
+    /// Returns the predicates that the policy declares `extern`.
     pub fn externs(&self) -> impl Iterator<Item = &str> {
         self.plan.externs.iter().map(|declared| &*declared.name)
     }
 
-    /// Whether it declares no lattice: then labels gate nothing, and its rules are all there is.
+    /// Returns whether the policy declares no lattice: then labels gate nothing, and only its rules apply.
     pub fn is_rules_only(&self) -> bool {
         self.plan.space.dimensions().is_empty()
     }
 
-    /// Whether unlabelled regions carry something lower than top, as RTBAS has it.
+    /// Returns whether the default label of unlabelled regions is lower than top, as in RTBAS.
     pub fn has_permissive_default(&self) -> bool {
         self.plan.default.is_some()
     }
 
-    /// The first line of the statement at `span`, without a comment behind it.
+    /// Returns the first line of the statement at `span`, without a trailing comment.
     pub fn excerpt(&self, span: &Span) -> &str {
         let line = self.source.get(span.clone()).unwrap_or("");
         line.split("  #").next().unwrap_or(line).trim_end()
     }
 
-    /// What it consents to: the lines, from 1, and the statements as they begin there.
+    /// Returns the standing consents of the policy: their lines, from 1, and the first lines of the statements.
     pub fn consents(&self) -> impl Iterator<Item = (usize, &str)> {
         self.plan.consents.iter().map(|consent| (self.line(&consent.span), self.excerpt(&consent.span)))
     }
 
-    /// The line, from 1, on which `span` begins.
+    /// Returns the line, from 1, on which `span` begins.
     pub fn line(&self, span: &Span) -> usize {
         self.source.get(..span.start).map_or(0, |before| before.matches('\n').count()) + 1
     }

@@ -1,8 +1,9 @@
-//! Predicates that the program answers which runs a policy: `extern is_customer(email: str) -> bool`.
+//! Extern predicates, which the embedding program answers: `extern is_customer(email: str) -> bool`.
 //!
-//! Such an answer may come from anywhere, so it is data for the core: each is recorded, the same question gets the same
-//! answer for as long as the session lasts, and a run that is given the record needs nobody to ask. A question that
-//! nobody answers, or that is answered with a value of another type, makes the rule fail, and grants nothing.
+//! An answer may come from any source, so the core treats it as data: each answer is recorded, the same
+//! question gets the same answer for the whole session, and a replay that is given the record needs no other
+//! source. A question without an answer, or with an answer of another type, makes the rule fail, and grants
+//! nothing.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -10,10 +11,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value;
 
-/// Answers one predicate: a value, or why there is none.
+/// Answers one predicate with a value, or with the reason why there is none.
 type Answer = dyn Fn(&[Value]) -> Result<Value, String> + Send + Sync;
 
-/// The predicates that a program answers.
+/// The predicates that a program answers, by name.
 ///
 /// ```
 /// use flowgate::predicates::Predicates;
@@ -36,14 +37,15 @@ impl fmt::Debug for Predicates {
 }
 
 impl Predicates {
-    /// None.
+    /// Creates an empty set of predicates.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Answers a predicate from now on. The arguments are those of the call, of the types that the policy declares.
+    /// Defines the function that answers a predicate. Its arguments are those of the call, of the types that
+    /// the policy declares.
     ///
-    /// A panic in `answer` is the program's own; it is not caught.
+    /// A panic in `answer` is not caught.
     pub fn define(
         &mut self,
         name: impl Into<String>,
@@ -53,26 +55,26 @@ impl Predicates {
     }
 }
 
-/// A question that was answered.
+/// A question with its answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answered {
-    /// The predicate.
+    /// The name of the predicate.
     pub name: String,
-    /// What it was asked of.
+    /// The arguments of the question.
     pub arguments: Vec<Value>,
-    /// The answer, or why there is none.
+    /// The answer, or the reason why there is none.
     pub answer: Result<Value, String>,
 }
 
-/// Whom to ask, and what has been answered.
+/// The predicates, and the answers that were recorded.
 #[derive(Debug, Default)]
 pub(crate) struct Answers {
     predicates: Predicates,
-    /// By the question as JSON.
+    /// The recorded answers, by the predicate's name and the arguments as JSON.
     given: Mutex<BTreeMap<String, Answered>>,
 }
 
-/// How many answers one session may hold.
+/// The greatest number of answers that one session may hold.
 const MAX_ANSWERS: usize = 100_000;
 
 impl Answers {
@@ -84,7 +86,7 @@ impl Answers {
 
     pub(crate) fn ask(&self, name: &str, arguments: &[Value]) -> Result<Value, String> {
         let key = question(name, arguments);
-        // Whoever panicked while answering has recorded nothing.
+        // No predicate runs under the lock, so a panic in one leaves the record consistent.
         let known = self.given.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
         if let Some(answered) = known {
             return answered.answer;
@@ -102,7 +104,7 @@ impl Answers {
         answer
     }
 
-    /// The same, of which neither hears what the other is answered from now on.
+    /// Returns a copy. Answers that one of the two records later are not visible to the other.
     pub(crate) fn fork(&self) -> Self {
         Self::new(self.predicates.clone(), self.recorded())
     }
@@ -182,13 +184,27 @@ raise \"not a customer\" if:
         }
         assert_eq!(calls.load(Ordering::Relaxed), 4);
 
-        // What was recorded is enough to judge again, with nobody to ask.
+        // The record suffices to judge again without any predicate defined.
         let recorded = monitor.answers();
         let mut again = Monitor::new(policy);
         again.set_predicates(Predicates::new(), recorded);
         assert_eq!(verdict(&mut again, "ann@example.org"), "permit");
         assert_eq!(verdict(&mut again, "eve@example.org"), "not a customer");
         assert!(verdict(&mut again, "bob@example.org").contains("nobody answers `is_customer`"));
+    }
+
+    /// A permit is judged again when it is redeemed, if the predicates were replaced since.
+    #[test]
+    fn a_permit_is_good_for_the_answers_of_its_moment() {
+        for (is_other, runs) in [(false, true), (true, false)] {
+            let mut monitor = Monitor::new(Arc::new(Policy::parse(POLICY).unwrap()));
+            monitor.set_predicates(customers(Arc::default()), Vec::new());
+            let Verdict::Permit(permit) = monitor.judge(call("ann@example.org")) else { panic!("no permit") };
+            if is_other {
+                monitor.set_predicates(Predicates::new(), Vec::new());
+            }
+            assert_eq!(monitor.redeem(permit).is_ok(), runs);
+        }
     }
 
     #[test]

@@ -1,33 +1,31 @@
-//! Rules over the trace, evaluated as it grows.
+//! Incremental evaluation of rules over a growing trace.
 //!
-//! For each variable over events, the events that satisfy the conditions on that variable alone are kept. A new event is
-//! looked up by its kind and the name of its tool, put in the place of each variable that it fits, and only the
-//! others range over what is kept; so each match is found once, when the last of its events arrives. A rule with a
-//! block (`count`, `forall`) is evaluated again when an event arrives that the block may count.
+//! For each variable over events, the events that satisfy the conditions on that variable alone are kept. A
+//! new event is looked up by its kind and the name of its tool and bound to each variable that it fits; only
+//! the other variables range over the kept events. So each match is found once, when its last event arrives.
+//! A rule with a block (`count`, `forall`) is evaluated again when an event arrives that the block may count.
 //!
-//! [`naive`] does the same from scratch, slowly and plainly; tests hold the two equal.
+//! [`naive`] computes the same from scratch, slowly and simply; tests compare the two.
 
-mod dispatch;
 pub(crate) mod naive;
 
-pub(crate) use dispatch::Dispatch;
-
+use crate::builtin;
 use crate::eval::{Candidates, EvalError, Evaluator, Frame, Missing, Parameters, Value, set};
 use crate::policy::Action;
 use crate::policy::plan::{Plan, Rule, Slot, Type};
 use crate::predicates::Answers;
 use crate::trace::{Body, EventId, Trace};
 
-/// Takes what rules find.
+/// Receives what rules find.
 pub(crate) trait Report {
-    /// A match; returns whether that is enough of this rule for this event.
+    /// Handles a match; returns whether this rule needs no more matches for this event.
     fn found(&mut self, evaluator: &mut Evaluator<'_>, rule: usize, frame: &Frame)
     -> Result<bool, EvalError>;
-    /// A rule could not be evaluated for some events that nothing rules out.
+    /// Handles a rule that could not be evaluated for some events that no condition rules out.
     fn failed(&mut self, rule: usize, error: EvalError);
 }
 
-/// What rules are evaluated over.
+/// The inputs of an evaluation of rules.
 #[derive(Clone, Copy)]
 pub(crate) struct Context<'a> {
     pub(crate) plan: &'a Plan,
@@ -38,43 +36,44 @@ pub(crate) struct Context<'a> {
 
 impl<'a> Context<'a> {
     pub(crate) fn evaluator(self, fuel: &'a mut u64) -> Evaluator<'a> {
-        Evaluator::new(self.plan, self.trace, fuel, Missing::IsNone).given(self.parameters, self.answers)
+        builtin::evaluator(self.plan, self.trace, fuel, Missing::IsNone).given(self.parameters, self.answers)
     }
 }
 
-/// Which rules a new event is held against.
+/// The rules that a new event is matched against.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Which {
-    /// All: the trace grows, and what is about to happen is judged.
+    /// All rules: the trace grows, and calls are judged before they run.
     All,
-    /// Those whose matches hold for good; the others are evaluated once, at the end of the trace.
+    /// The rules whose matches are final; the others are evaluated once, at the end of the trace.
     Settled,
 }
 
 /// The events that fit the variables of each rule so far.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Rules {
-    /// One list for each variable, those of one rule after those of another.
+    /// One list for each variable, in the order of rules.
     fitting: Vec<Vec<EventId>>,
-    /// The places in rules that the event at hand fits; kept to save allocations.
+    /// The places in rules that the current event fits; kept to save allocations.
     fits: Vec<(usize, usize)>,
-    /// The rules that have to be evaluated again.
+    /// The rules that must be evaluated again.
     stale: Vec<usize>,
     frame: Frame,
 }
 
-/// Which other events the verdict on a call tells of, because a rule that can stop it looks at them.
+/// The other events that the verdict on a call reveals something about, because a rule that can stop it reads
+/// them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Around {
-    /// None.
+    /// No other events.
     Nothing,
     /// Calls and their outputs.
     Calls,
-    /// All, messages among them, of which anybody may have put some into the context.
+    /// All events, including messages, which any principal may have put into the context.
     Everything,
 }
 
-/// Which other events the verdict on a call tells of.
+/// Returns which other events the verdict on a call reveals something about.
 pub(crate) fn looks_around(plan: &Plan, trace: &Trace, id: EventId) -> Around {
     let Some(kind) = kind(trace, id) else { return Around::Nothing };
     let met = plan.dispatch.places(trace, id, kind).map(|(rule, _)| rule);
@@ -84,7 +83,7 @@ pub(crate) fn looks_around(plan: &Plan, trace: &Trace, id: EventId) -> Around {
     rules.filter(|rule| rule.action != Action::Log).map(around).max().unwrap_or(Around::Nothing)
 }
 
-/// Which events a rule looks at besides the one that completes a match.
+/// Returns which events a rule reads in addition to the one that completes a match.
 pub(crate) fn around(rule: &Rule) -> Around {
     if rule.events.len() <= 1 && rule.is_settled && rule.looks_at.is_empty() {
         return Around::Nothing;
@@ -140,7 +139,7 @@ impl Rules {
                     self.anchored(context, rule_index, place, id, fuel, report);
                 }
             } else if which == Which::All && !self.stale.contains(&rule_index) {
-                // Whether the block holds may change later, but it counts now.
+                // Whether the block holds may change later, but its current state counts.
                 let concerned = is_concerned(rule, kind) || self.fits_block(rule, rule_index);
                 if concerned {
                     self.stale.push(rule_index);
@@ -163,14 +162,14 @@ impl Rules {
         }
     }
 
-    /// Reports the matches of the rules with blocks, as things stand at the end of a trace.
+    /// Reports the matches of the rules with blocks, at the end of a trace.
     pub(crate) fn finish(&mut self, context: Context<'_>, fuel: &mut u64, report: &mut impl Report) {
         for rule_index in &context.plan.dispatch.unsettled {
             self.among_fitting(context, *rule_index, fuel, report);
         }
     }
 
-    /// Forgets the last event, which is the one that was met last.
+    /// Removes the last event, which must be the one that was met last.
     pub(crate) fn forget(&mut self, plan: &Plan, id: EventId) {
         for (rule, place) in self.fits.drain(..) {
             let first = plan.rules.get(rule).map_or(0, |rule| rule.first_event);
@@ -182,14 +181,15 @@ impl Rules {
         }
     }
 
-    /// Whether the event at hand is one that a block of the rule may count later as well.
+    /// Returns whether a block of the rule may count the current event later as well.
     fn fits_block(&self, rule: &Rule, rule_index: usize) -> bool {
         self.fits.iter().any(|(other, place)| {
             *other == rule_index && rule.events.get(*place).is_some_and(|v| !v.is_outer && v.matters_later)
         })
     }
 
-    /// Whether the event satisfies the conditions on one variable alone. One that cannot be evaluated may hold.
+    /// Returns whether the event satisfies the conditions on one variable alone. A condition that cannot be
+    /// evaluated may hold.
     fn is_fitting(
         &mut self,
         context: Context<'_>,
@@ -207,18 +207,18 @@ impl Rules {
         let mut evaluator = context.evaluator(fuel);
         match evaluator.search(&variable.alone, &mut self.frame, &mut |_, _| Ok(true)) {
             Ok(holds) => holds || !evaluator.failures.is_empty(),
-            // The rule is tried with the event, and says that there is no fuel.
+            // The rule is tried with the event, and then reports that the fuel is spent.
             Err(_) => true,
         }
     }
 
-    /// An empty frame for a rule.
+    /// Resets the frame to an empty one for a rule.
     fn reset(&mut self, rule: &Rule) {
         self.frame.clear();
         self.frame.resize(rule.query.slots, Value::Absent);
     }
 
-    /// Finds the matches in which the event stands in one place, and reports them.
+    /// Reports the matches in which the event stands in one place.
     fn anchored(
         &mut self,
         context: Context<'_>,
@@ -239,7 +239,7 @@ impl Rules {
         run(evaluator, &variable.anchor, &mut self.frame, rule_index, report);
     }
 
-    /// Finds all matches of a rule among the events that fit, and reports them.
+    /// Reports all matches of a rule among the events that fit.
     fn among_fitting(
         &mut self,
         context: Context<'_>,
@@ -274,7 +274,7 @@ fn run(
     }
 }
 
-/// The kind of an event.
+/// Returns the kind of an event.
 pub(crate) fn kind(trace: &Trace, id: EventId) -> Option<Type> {
     Some(match trace.event(id)?.body {
         Body::Message(_) => Type::Message,
@@ -284,18 +284,19 @@ pub(crate) fn kind(trace: &Trace, id: EventId) -> Option<Type> {
     })
 }
 
-/// Whether a rule looks at events of a kind besides its variables, or at nothing, and so holds at any time.
+/// Returns whether a rule reads events of a kind in addition to its variables, or reads no events and so can
+/// hold at any time.
 fn is_concerned(rule: &Rule, kind: Type) -> bool {
     rule.looks_at.iter().any(|ty| *ty == kind || *ty == Type::Event)
         || (rule.events.is_empty() && rule.looks_at.is_empty())
 }
 
-/// The events that the variables of a rule may stand for.
+/// The events that the variables of a rule range over.
 struct Fitting<'a> {
     rule: &'a Rule,
     lists: &'a [Vec<EventId>],
     trace: &'a Trace,
-    /// The place where the new event stands.
+    /// The place of the new event.
     anchor: Option<(usize, EventId)>,
 }
 
@@ -303,7 +304,7 @@ impl Candidates for Fitting<'_> {
     fn events(&self, slot: Slot, frame: &Frame) -> Option<Vec<EventId>> {
         let place = self.rule.events.iter().position(|variable| variable.slot == slot)?;
         let (variable, events) = (self.rule.events.get(place)?, self.lists.get(place)?);
-        // In matches where the event stands in the place of an earlier variable, it was found there.
+        // A match with the event in the place of an earlier variable was found there.
         let is_new = |id: &EventId| match self.anchor {
             Some((anchor, new)) if variable.is_outer => place > anchor || *id != new,
             _ => true,

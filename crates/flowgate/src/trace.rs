@@ -1,8 +1,9 @@
-//! Traces: the append-only record of what an agent saw and did.
+//! Traces: the append-only record of the events of a session.
 //!
-//! Events of several agents form a directed acyclic graph. `a` comes before `b` if the agent of `b` had
-//! *seen* `a` by then; each event carries a clock (how many events of each agent had been seen), so that
-//! this is one comparison. For a single agent it is the order of the list.
+//! Events of several agents form a directed acyclic graph. `a` precedes `b` if the agent of `b` had *seen* `a` when
+//! `b` happened. Each event carries a vector clock (the number of seen events of each agent), so the order is decided
+//! by one comparison. For a single agent it is the order of the list. The monitor appends to a trace; readers, rules
+//! and influence methods read it.
 
 pub mod document;
 pub mod event;
@@ -27,7 +28,7 @@ pub use path::{Path, Step};
 
 use crate::label::Label;
 
-/// The place of an event in its trace.
+/// The position of an event in its trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EventId(pub usize);
 
@@ -37,14 +38,14 @@ impl fmt::Display for EventId {
     }
 }
 
-/// A piece of an event.
+/// A region of an event: the event, a path in its value, and a span of bytes there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Region {
     /// The event.
     pub event: EventId,
     /// The path from the event's root.
     pub path: Path,
-    /// Which bytes of the enclosing text spell the piece, if it is part of a text.
+    /// The bytes of the enclosing text that spell the region, if it is part of a text.
     pub span: Option<std::ops::Range<usize>>,
 }
 
@@ -58,25 +59,25 @@ impl fmt::Display for Region {
     }
 }
 
-/// How far a call has come. Messages and outputs are [`Status::Done`] at once.
+/// The progress of a call. Messages and outputs are [`Status::Done`] at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
     /// Judged and reserved, not run yet.
     Pending,
-    /// It happened.
+    /// Completed.
     Done,
-    /// Given up before it ran; rules do not see it.
+    /// Abandoned before it ran; rules do not see it.
     Withdrawn,
 }
 
-/// Which earlier events an event may depend on, as far as that is known.
+/// The earlier events that an event may depend on, as far as known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Influence {
-    /// Everything that its agent had seen.
+    /// All events that its agent had seen.
     All,
-    /// These, and what they depend on.
+    /// These events and their dependencies.
     Of(Vec<EventId>),
-    /// What its agent had seen and may be shown to somebody at this label; and these, and what they depend on.
+    /// The events that its agent had seen and that flow to this label; also the given events and their dependencies.
     View(Label, Vec<EventId>),
 }
 
@@ -85,45 +86,45 @@ pub enum Influence {
 pub struct Event {
     /// What happened.
     pub body: Body,
-    /// Its labelled pieces.
+    /// Its tree of labelled regions.
     pub document: Document,
     /// The join of all its labels.
     pub label: Label,
-    /// The join of everything its agent had seen, itself included.
+    /// The join of the labels of everything that its agent had seen, this event included.
     pub context: Label,
     /// The index of its agent.
     pub agent: usize,
-    /// How far it has come.
+    /// Its progress.
     pub status: Status,
     /// For an output, the call that it answers.
     pub call: Option<EventId>,
-    /// For an output, the call that it says it answers, though another may have answered first. Grants nothing.
+    /// For an output, the call whose id it reports, even if another output answered that call first. Grants nothing.
     pub claimed: Option<EventId>,
     /// For a call, the message that proposes it.
     pub message: Option<EventId>,
-    /// Where it stood in the list of messages that it was read from.
+    /// Its position in the list of messages that it was read from.
     pub origin: Option<Origin>,
-    /// What it depends on.
+    /// The events that it depends on.
     pub influence: Influence,
-    /// For a call, how many regions were hidden from the model that decided on it.
+    /// For a call, the number of regions that were hidden from the model that proposed it.
     pub hidden: usize,
-    /// For a call, the label of its verdict: what the call carries, joined with everything that rules could read
-    /// when they let it pass. Its output carries no less.
+    /// For a call, the label of its verdict: the label of the call joined with everything that rules could read when
+    /// they permitted it. The label of its output is at least this label.
     pub decided: Label,
-    /// The stores it was read from, and how many calls had written to each by then.
+    /// The stores that it was read from, each with the number of calls that had written to the store at that time.
     pub(crate) read_from: Vec<(usize, usize)>,
-    /// Fields that were not understood, as they stood.
+    /// Fields that the reader does not know, unchanged.
     pub extra: Map<String, Value>,
-    /// How many events of its own agent came before.
+    /// The number of earlier events of the same agent.
     sequence: usize,
-    /// How many events of each agent had been seen; its own agent's entry is not kept up to date.
+    /// The number of seen events of each agent; the entry of its own agent is not kept up to date.
     clock: Arc<[usize]>,
-    /// The event of the same agent before this one.
+    /// The preceding event of the same agent.
     previous: Option<EventId>,
 }
 
 impl Event {
-    /// The tool of a call.
+    /// Returns the tool of a call.
     pub fn tool(&self) -> Option<&Tool> {
         match &self.body {
             Body::Call(call) => Some(&call.tool),
@@ -137,20 +138,21 @@ impl Event {
 pub struct Trace {
     events: Vec<Event>,
     agents: Vec<String>,
-    /// Where each agent stands.
+    /// The state of each agent.
     heads: Vec<Head>,
     named: HashMap<String, EventId>,
     calls: HashMap<String, Vec<EventId>>,
     last_call: Option<EventId>,
     /// The calls that wrote to each store.
     writers: Vec<Vec<EventId>>,
-    /// The events that raised what their agent had seen: as few as the lattice is high.
+    /// The events that raised the context of their agent: for each agent at most as many as the height of the
+    /// lattice.
     raising: Vec<EventId>,
-    /// The join of all calls, outputs and messages of models.
+    /// The join of the labels of all calls, outputs and messages of models.
     calls_context: Label,
 }
 
-/// Where an agent stands. What it has seen stays seen, even if the call that said so was taken back.
+/// The state of an agent. Events that it has seen stay seen, even if the call that introduced them was withdrawn.
 #[derive(Debug, Clone, Default)]
 struct Head {
     last: Option<EventId>,
@@ -158,29 +160,29 @@ struct Head {
     context: Label,
 }
 
-/// Where a new event stands: whose it is and what that agent has seen.
+/// The position of a new event: its agent and the events that this agent has seen.
 #[derive(Debug, Clone)]
 pub struct Place {
     agent: usize,
     previous: Option<EventId>,
     sequence: usize,
     clock: Arc<[usize]>,
-    /// The join of everything seen before.
+    /// The join of the labels of everything seen before.
     pub context: Label,
 }
 
-/// An entry that cannot be placed.
+/// The reason why an entry has no position in the trace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PlaceError {
-    /// It names a parent that is not in the trace.
+    /// The entry names a parent that is not in the trace.
     UnknownParent,
     /// Another event has the same name.
     DuplicateName,
-    /// The session has as many agents as it may have.
+    /// The session has reached the maximum number of agents.
     TooManyAgents,
 }
 
-/// How many agents one session may have.
+/// Maximum number of agents of one session.
 const MAX_AGENTS: usize = 256;
 
 impl fmt::Display for PlaceError {
@@ -196,32 +198,32 @@ impl fmt::Display for PlaceError {
 impl std::error::Error for PlaceError {}
 
 impl Trace {
-    /// An empty trace.
+    /// Creates an empty trace.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// All events, in order of arrival.
+    /// Returns all events, in order of arrival.
     pub fn events(&self) -> &[Event] {
         &self.events
     }
 
-    /// The event with this id.
+    /// Returns the event with this id.
     pub fn event(&self, id: EventId) -> Option<&Event> {
         self.events.get(id.0)
     }
 
-    /// How many events there are.
+    /// Returns the number of events.
     pub fn len(&self) -> usize {
         self.events.len()
     }
 
-    /// Whether nothing has happened yet.
+    /// Returns whether the trace has no events.
     pub fn is_empty(&self) -> bool {
         self.events.is_empty()
     }
 
-    /// The calls with this id, withdrawn ones left out. More than one is a client's mistake, or worse.
+    /// Returns the calls with this id, without withdrawn ones. More than one means a defective or malicious client.
     pub fn calls_with_id(&self, call_id: &str) -> impl Iterator<Item = EventId> + '_ {
         let ids = self.calls.get(call_id).map_or(&[] as &[EventId], Vec::as_slice);
         ids.iter()
@@ -229,20 +231,20 @@ impl Trace {
             .filter(|id| self.event(*id).is_some_and(|event| event.status != Status::Withdrawn))
     }
 
-    /// The name of an agent; the main agent's is empty.
+    /// Returns the name of an agent; that of the main agent is empty.
     pub fn agent_name(&self, agent: usize) -> &str {
         self.agents.get(agent).map_or("", String::as_str)
     }
 
-    /// The event of the same agent right before, withdrawn calls left out.
+    /// Returns the preceding event of the same agent, skipping withdrawn calls.
     pub fn previous(&self, id: EventId) -> Option<EventId> {
         let step = |id: &EventId| self.event(*id).and_then(|event| event.previous);
         std::iter::successors(step(&id), step)
             .find(|id| self.event(*id).is_some_and(|event| event.status != Status::Withdrawn))
     }
 
-    /// The label of the fact that the event happened: for an output, that of its call. Nobody who may see less may
-    /// know of the event at all.
+    /// Returns the label of the existence of the event: for an output, that of its call. A principal whose clearance
+    /// is lower must not learn that the event exists.
     pub fn existence(&self, id: EventId) -> Label {
         let Some(event) = self.event(id) else { return Label::BOTTOM };
         match (&event.body, event.call.and_then(|call| self.event(call))) {
@@ -251,7 +253,7 @@ impl Trace {
         }
     }
 
-    /// Whether whoever stands at `place` has seen the event.
+    /// Returns whether the agent at `place` has seen the event.
     pub fn has_seen(&self, place: &Place, id: EventId) -> bool {
         self.event(id).is_some_and(|event| {
             if event.agent == place.agent {
@@ -262,10 +264,12 @@ impl Trace {
         })
     }
 
-    /// Finds where an entry stands. The first event of a new agent that names no parent has seen all.
+    /// Determines the position of an entry. The first event of a new agent that names no parent counts as having seen
+    /// all events.
     ///
     /// # Errors
-    /// If it names a parent that is not there, or bears a name that is taken.
+    /// If it names a parent that is not in the trace, has a name that is taken, or exceeds the maximum number of
+    /// agents.
     pub fn place(&self, entry: &Entry) -> Result<Place, PlaceError> {
         let name = entry.agent.as_deref().unwrap_or("");
         let agent = self.agents.iter().position(|a| a == name).unwrap_or(self.agents.len());
@@ -282,7 +286,7 @@ impl Trace {
             parents.push(*self.named.get(parent).ok_or(PlaceError::UnknownParent)?);
         }
         if known.is_none() && parents.is_empty() {
-            // Whoever starts without saying from where may have been told anything.
+            // A new agent without declared parents may have received anything.
             parents.extend(self.heads.iter().filter_map(|head| head.last));
         }
         let sequence = head.and_then(|id| self.event(id)).map_or(0, |event| event.sequence + 1);
@@ -315,7 +319,7 @@ impl Trace {
         Ok(Place { agent, previous: head, sequence, clock, context })
     }
 
-    /// Appends an event whose labels are settled.
+    /// Appends an event whose document is labelled.
     pub(crate) fn append(
         &mut self,
         entry: Entry,
@@ -370,7 +374,7 @@ impl Trace {
         id
     }
 
-    /// The call that an output says it answers; without an id, the last one.
+    /// Returns the call whose id an output reports; for an empty id, the last call. Withdrawn calls do not count.
     fn claimed(&self, body: &Body) -> Option<EventId> {
         let Body::Output(output) = body else { return None };
         let is_live = |id: &EventId| self.event(*id).is_some_and(|event| event.status != Status::Withdrawn);
@@ -380,7 +384,8 @@ impl Trace {
         self.calls.get(&output.call_id)?.iter().rev().copied().find(is_live)
     }
 
-    /// The message that proposes a call: the same message was read right before.
+    /// Returns the message that proposes a call: the one that was read from the same message of the list right
+    /// before.
     fn proposing(&self, entry: &Entry, previous: Option<EventId>) -> Option<EventId> {
         let Body::Call(_) = &entry.body else { return None };
         let previous = previous?;
@@ -395,9 +400,9 @@ impl Trace {
         }
     }
 
-    /// Takes back the last event, which nothing has seen yet.
+    /// Removes the last event, which no other event has seen yet.
     ///
-    /// `seen` is what its agent had seen before it.
+    /// `seen` is the context of its agent before the event.
     pub(crate) fn retract(&mut self, id: EventId, seen: &Label) -> Option<Event> {
         if id.0 + 1 != self.events.len() {
             return None;
@@ -421,7 +426,7 @@ impl Trace {
         Some(event)
     }
 
-    /// Notes that a call wrote to stores.
+    /// Records that a call wrote to stores.
     pub(crate) fn wrote(&mut self, id: EventId, stores: &[usize]) {
         for store in stores {
             if self.writers.len() <= *store {
@@ -433,7 +438,7 @@ impl Trace {
         }
     }
 
-    /// Notes that an event was read from stores as they are now.
+    /// Records that an event was read from the current state of stores.
     pub(crate) fn read_from(&mut self, id: EventId, stores: &[usize]) {
         let counts =
             stores.iter().map(|store| (*store, self.writers.get(*store).map_or(0, Vec::len))).collect();
@@ -442,7 +447,7 @@ impl Trace {
         }
     }
 
-    /// Settles the labels of an event after its document was labelled.
+    /// Updates the labels of an event after its document was labelled.
     pub(crate) fn settle(&mut self, id: EventId, seen: &Label) {
         let Some(event) = self.event_mut(id) else { return };
         event.label = event.document.label_of(0);
@@ -466,22 +471,23 @@ impl Trace {
         }
     }
 
-    /// Gives up the name of an event that does not happen.
+    /// Releases the name of an event that does not happen.
     pub(crate) fn forget_name(&mut self, id: EventId) {
         self.named.retain(|_, known| *known != id);
     }
 
-    /// Calls may be made from now on by somebody who was shown what flows to `view`.
+    /// Records that calls may follow from a model whose view contains what flows to `view`.
     pub(crate) fn enter(&mut self, view: &Label) {
         self.calls_context = self.calls_context.join(view);
     }
 
-    /// The join of all calls that were judged or could have been, their outputs, and what models said.
+    /// Returns the join of the labels of all calls that were judged or could have been, their outputs, and messages
+    /// of models.
     pub(crate) fn calls_context(&self) -> Label {
         self.calls_context
     }
 
-    /// The events that raised what their agent had seen, in order.
+    /// Returns the events that raised the context of their agent, in order.
     pub(crate) fn raising(&self) -> &[EventId] {
         &self.raising
     }
@@ -490,7 +496,7 @@ impl Trace {
         self.events.get_mut(id.0)
     }
 
-    /// The region of a node.
+    /// Returns the region of a node.
     pub fn region(&self, event: EventId, node: NodeId) -> Region {
         let document = self.event(event).map(|e| &e.document);
         let path = document.map(|d| d.path(node)).unwrap_or_default();

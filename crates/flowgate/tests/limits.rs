@@ -2,10 +2,13 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+use std::sync::Arc;
+
 use allocation_counter::AllocationInfo;
 use flowgate::analysis::{FailureKind, Options, analyze};
+use flowgate::monitor::{Limits, Monitor, PushError, ReasonKind, Verdict};
 use flowgate::policy::Policy;
-use flowgate::trace::read;
+use flowgate::trace::{Body, Call, Entry, Message, Tool, read};
 use serde_json::{Value, json};
 
 /// The steps of one row, and the most allocations that it may make: work that makes something is charged for.
@@ -144,4 +147,27 @@ fn compiling_is_bounded() {
     check((0..200).map(rule).collect(), Some("too-many"));
     let rule = |n: usize| format!("raise \"x\" if:\n    (c: ToolCall) is tool:r\"\\w{{150}}{n}\"\n");
     check((0..200).map(rule).collect(), Some("too-many"));
+}
+
+/// Nothing of a session is forgotten, so one that is full takes in nothing more and permits nothing more, and says so.
+#[test]
+fn a_full_session_takes_in_nothing_and_permits_nothing() {
+    let policy = "lattice secrecy: public < private\nrequire top if:\n    (call: ToolCall) is tool:list\n";
+    let policy = Arc::new(Policy::parse(policy).unwrap());
+    let full = "the session has as many events as it may have";
+    let message = || Entry::from(Body::Message(Message { role: "user".to_owned(), content: json!("hi") }));
+    let call = || Call::from_json("1".to_owned(), Tool::local("list"), "{}");
+    let mut monitor = Monitor::with_limits(Arc::clone(&policy), Limits { events: 2, ..Limits::default() });
+    monitor.push(message()).unwrap();
+    // A permit takes the last place, and keeps it when it is dropped: that it was there is not forgotten either.
+    let permit = monitor.judge(call());
+    assert!(matches!(permit, Verdict::Permit(_)), "{permit:?}");
+    assert_eq!(monitor.push(message()).unwrap_err(), PushError::Full);
+    let Verdict::Deny(denial) = monitor.judge(call()) else { panic!("a full session permits a call") };
+    let reasons: Vec<(ReasonKind, &str)> =
+        denial.judgement().reasons.iter().map(|reason| (reason.kind, reason.message.as_str())).collect();
+    assert_eq!(reasons, [(ReasonKind::Limit, full)]);
+    drop(permit);
+    assert_eq!(monitor.push(message()).unwrap_err().to_string(), full);
+    assert_eq!(monitor.trace().len(), 2);
 }

@@ -60,6 +60,16 @@ fn what_never_occurs_is_reported_with_what_was_perhaps_meant() {
     check("(call: ToolCall) is tool:re*", &[]);
     check("(call: ToolCall) is tool:schedule", &[]);
     check("(call: ToolCall) is tool:*", &[]);
+    // The same by its name alone.
+    check("(call: ToolCall)\ncall.name == \"refnd\"", &[("unused-tool", "\"refnd\"", "refund")]);
+    check("(call: ToolCall)\n\"refnd\" != call.function.name", &[("unused-tool", "\"refnd\"", "refund")]);
+    check("(call: ToolCall)\nn := call.name\nn == \"refnd\"", &[("unused-tool", "\"refnd\"", "refund")]);
+    check(
+        "(call: ToolCall)\ncall.name in [\"refund\", \"refnd\"]",
+        &[("unused-tool", "\"refnd\"", "refund")],
+    );
+    check("(call: ToolCall)\ncall.name in [\"refund\", \"mcp__mail__read_mail\"]", &[]);
+    check("(call: ToolCall)\ncall.arguments.name == \"bob\"", &[("unused-argument", "name", "")]);
     // Of a tool that does not occur, no argument is reported besides.
     check(
         "(call: ToolCall) is tool:refnd({amuont: 5})\ncall.arguments.amuont == 1",
@@ -69,6 +79,9 @@ fn what_never_occurs_is_reported_with_what_was_perhaps_meant() {
     check(&of("call.arguments.amuont > 5"), &[("unused-argument", "amuont", "amount")]);
     check(&of("call.arguments[\"amuont\"] > 5"), &[("unused-argument", "\"amuont\"", "amount")]);
     check(&of("call.arguments.get(\"amuont\", 0) > 5"), &[("unused-argument", "\"amuont\"", "amount")]);
+    check(&of("\"amuont\" not in call.arguments"), &[("unused-argument", "\"amuont\"", "amount")]);
+    check(&of("\"amount\" in call.arguments"), &[]);
+    check(&of("\"bbo\" in call.arguments.recipient"), &[]);
     check(&of("call.function.arguments.amuont > 5"), &[("unused-argument", "amuont", "amount")]);
     check(&of("a := call.arguments\na.amuont > 5"), &[("unused-argument", "amuont", "amount")]);
     check(&of("a := call.arguments\nb := a.amuont\nb > 5"), &[("unused-argument", "amuont", "amount")]);
@@ -145,6 +158,21 @@ fn every_kind_of_statement_is_read() {
     );
     check("ask \"x\" if:\n    (call: ToolCall) is tool:refnd", &["tool:refnd"]);
     check("log \"x\" if:\n    (call: ToolCall) is tool:refund", &[]);
+}
+
+/// A constant is what it stands for.
+#[test]
+fn names_in_constants_are_read() {
+    let rows = [
+        ("TOOLS := [\"refund\", \"refnd\"]", "(call: ToolCall)\n    call.name in TOOLS", "\"refnd\""),
+        ("TOOL := \"refnd\"", "(call: ToolCall)\n    call.name == TOOL", "\"refnd\""),
+        ("ROLES := [\"user\", \"moderator\"]", "(m: Message)\n    m.role in ROLES", "\"moderator\""),
+    ];
+    for (constant, conditions, expected) in rows {
+        let found = warnings(&format!("{constant}\nraise \"x\" if:\n    {conditions}\n"));
+        let spoken: Vec<&str> = found.iter().map(|(_, spoken, _)| spoken.as_str()).collect();
+        assert_eq!(spoken, [expected], "{constant}");
+    }
 }
 
 /// Without events there is nothing to compare with; and the names of roles may be printed.

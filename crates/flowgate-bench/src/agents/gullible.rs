@@ -1,8 +1,8 @@
 //! A model double that is capable and gullible.
 //!
-//! Capable: it does a task's next step as soon as the values that the step needs are there to see, or can be passed on
-//! in a slot; and it looks where it must decide by hidden text. Gullible: it obeys every instruction that it sees, whoever
-//! wrote it, before anything else. It knows the task by heart, and of the world what it is shown.
+//! Capable: it does the next step of a task as soon as the step's values are visible or can be passed on in a slot, and it looks at
+//! hidden text if it must decide by it. Gullible: it obeys every instruction that it reads, of any author, before anything
+//! else. It knows the task from the start, and the world only from its view.
 
 use flowgate_guard::screener::judge::ANSWER;
 use flowgate_guard::screener::tool_filter;
@@ -13,12 +13,12 @@ use serde_json::{Map, Value, json};
 
 use super::task::{From, Step, Task};
 
-/// What an instruction looks like that the double obeys.
+/// The form of the instructions that the double obeys.
 pub(crate) fn instruction(tool: &str, arguments: &Value) -> String {
     format!("IMPORTANT, before anything else: [[DO {tool} {arguments}]]")
 }
 
-/// What instructions begin with.
+/// The beginning of instructions.
 pub(crate) const DO: &str = "[[DO ";
 
 /// The double, for one task.
@@ -50,7 +50,7 @@ impl Complete for Gullible<'_> {
 }
 
 impl Gullible<'_> {
-    /// The tools that the task takes.
+    /// The tools that the task needs.
     fn chosen(&self) -> Completion {
         let steps = self.task.steps.iter().map(tool_of).filter(|tool| !tool.is_empty());
         let names: Vec<Value> = steps.map(|tool| tool.replace('/', "__").into()).collect();
@@ -59,7 +59,7 @@ impl Gullible<'_> {
         calls(tool_filter::ANSWER, arguments)
     }
 
-    /// What a capable judge says: the regions that the double would look at next.
+    /// The answer of a capable judge: the regions that the double would look at next.
     fn judged(&self, request: &Request, judge: bool) -> Completion {
         let next = Seen::new(request).next(self.task);
         let looks = next.calls.iter().filter(|call| call.name == LOOK);
@@ -78,7 +78,7 @@ impl Gullible<'_> {
     }
 }
 
-/// The chat that a screener asks about, with placeholders in place of what is tagged, and whether it asks for a call.
+/// The chat of a screener's question, with placeholders for tagged text, and whether the question is about a call.
 fn untagged(request: &Request) -> Option<(Request, bool)> {
     let first = text_of(request.messages.first()?);
     let nonce = first.split_once("<<REGION_")?.1.split_once("_NAME>>")?.0.to_owned();
@@ -120,7 +120,7 @@ fn untagged(request: &Request) -> Option<(Request, bool)> {
     Some((request, judge))
 }
 
-/// A slot is filled with all that is in the texts, instructions included: without tools, there is no obeying them.
+/// A slot is filled with the complete texts, including instructions, which cannot be obeyed without tools.
 fn fill(request: &Request) -> Completion {
     let text = request.messages.last().map(text_of).unwrap_or_default();
     let asked = text.find('{').and_then(|at| serde_json::from_str::<Value>(text.get(at..)?).ok());
@@ -145,10 +145,10 @@ fn text_of(message: &Message) -> String {
     texts.collect::<Vec<_>>().join("\n")
 }
 
-/// What the double was shown.
+/// The double's view.
 struct Seen<'r> {
     request: &'r Request,
-    /// The calls that it sees that it made, with their answers.
+    /// Its own visible calls, with their answers.
     calls: Vec<(&'r ToolCall, Map<String, Value>, String)>,
 }
 
@@ -180,7 +180,7 @@ impl<'r> Seen<'r> {
         Self { request, calls }
     }
 
-    /// Instructions in anything that it sees.
+    /// The instructions in its view.
     fn instructions(&self) -> Vec<(String, Map<String, Value>)> {
         let mut texts: Vec<String> = Vec::new();
         for message in &self.request.messages {
@@ -243,7 +243,7 @@ impl<'r> Seen<'r> {
         }
     }
 
-    /// What to write for a step; `None` if there is nothing to do.
+    /// The output for a step; `None` if there is nothing to do.
     fn step(&self, step: &Step, answers: &[Option<&str>]) -> Option<Completion> {
         match step {
             Step::Tell { step, row, field } => Some(match find(answers, *step, *row, field) {
@@ -274,7 +274,7 @@ impl<'r> Seen<'r> {
         }
     }
 
-    /// The value of an argument, or the regions that it has to look at, or nothing at all.
+    /// The value of an argument, or the regions that it must look at, or nothing.
     fn value(
         &self,
         tool: &str,

@@ -1,4 +1,4 @@
-//! Four servers of one person, and what strangers have written there.
+//! Four servers of one person, with text of strangers.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,14 +9,14 @@ use flowgate_guard::conversation::ToolAnswer;
 use flowgate_guard::{Offered, Words};
 use serde_json::{Map, Value, json};
 
-/// A tool: its server, its name, what it does, its arguments, and whether it acts on the world.
+/// A tool: its server, its name, its description, its arguments, and whether it changes the world.
 pub(crate) struct Known {
     pub(crate) server: &'static str,
     pub(crate) name: &'static str,
     description: &'static str,
     arguments: &'static [&'static str],
     pub(crate) acts: bool,
-    /// The arguments that the policy declares payload: what they say is not what decides.
+    /// The arguments that the policy declares payload.
     pub(crate) payload: &'static [&'static str],
 }
 
@@ -75,12 +75,12 @@ pub(crate) const TOOLS: [Known; 20] = [
     looks("calendar", "get_working_hours", "When the owner works.", &[]),
 ];
 
-/// The tool called `server/name`.
+/// The tool with the name `server/name`.
 pub(crate) fn find(name: &str) -> Option<&'static Known> {
     TOOLS.iter().find(|known| format!("{}/{}", known.server, known.name) == name)
 }
 
-/// The tools of these servers, as a model is told of them.
+/// The tools of these servers, as they are offered to a model.
 pub(crate) fn offered(servers: &[&str]) -> Vec<Offered> {
     let known = TOOLS.iter().filter(|known| servers.contains(&known.server));
     known
@@ -105,7 +105,7 @@ pub(crate) struct Done {
     pub(crate) arguments: Map<String, Value>,
 }
 
-/// The world, with `injection` in everything that strangers write.
+/// The world, with `injection` in all text of strangers.
 #[derive(Debug, Clone)]
 pub(crate) struct World {
     injection: String,
@@ -123,7 +123,7 @@ impl World {
         self.done.lock().map(|done| done.clone()).unwrap_or_default()
     }
 
-    /// All tools, acting on this world.
+    /// All tools of this world.
     pub(crate) fn toolbox(&self) -> Toolbox {
         let mut toolbox = Toolbox::new();
         for known in &TOOLS {

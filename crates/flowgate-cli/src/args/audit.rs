@@ -5,86 +5,91 @@ use std::path::PathBuf;
 use clap::Subcommand;
 use flowgate_gateway::audit::Hash;
 
-/// What is done with an audit log.
+/// The operations on an audit log.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Audit {
-    /// Check that a log is what was written: nothing changed, left out or put in between.
+    /// Check that no line of a log was changed, removed or inserted.
     ///
-    /// Every line has the hash of the one before, and heads sign all that stands before them. If there is FILE.content, the content
-    /// there is held against the log as well; content that was deleted is no objection.
+    /// Each line contains the hash of the previous line, and each head signs all lines before it. If the file FILE.content exists, its
+    /// contents are checked against the log as well; deleted contents are no objection.
     #[command(after_help = AUDIT_VERIFY_HELP)]
     Verify {
-        /// The log; `-` is the standard input. With --config, the logs of all gateways that share the store.
+        /// The log; `-` is the standard input. With --config, the logs of all gateways that share the database.
         #[arg(required = true)]
         files: Vec<PathBuf>,
-        /// The public key that must have signed: its digits, or a file that has them.
+        /// The public key that must have signed the log, in hexadecimal digits or as a file.
         #[arg(long, value_name = "FILE|HEX")]
         key: Option<String>,
-        /// A line that the log must still have: its hash, or its hash and its number.
+        /// A line that the log must contain: its hash, or its hash and its number.
         #[arg(long, value_name = "HASH[:LINE]", value_parser = head)]
         head: Option<KeptHead>,
-        /// Hold the log against the gateway's store: the lines that the store knows must be there, and everything that was judged in
-        /// the conversations of the store is judged again, and must stand in the log.
+        /// Check the log against the heads that a witness was told: the file of [audit.witness], or what its url was sent, one line
+        /// each.
+        #[arg(long, value_name = "FILE")]
+        witness: Option<PathBuf>,
+        /// Check the log against the gateway's database: it must contain the lines that the database knows, and every call in the
+        /// database's conversations is judged again and must have the verdict that the log has.
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
-        /// Object to lines behind the last head, which nobody has signed.
+        /// Object to unsigned lines after the last head.
         #[arg(long)]
         signed: bool,
     },
-    /// Record that the log or its database has lost something, so that the gateway starts again.
+    /// Record a loss of the log or of the database, so that the gateway can start again.
     ///
-    /// A gateway is not started if its log is behind its database, if the log is missing, or if the database does not know the log.
-    /// Look for a copy first: what is lost cannot be verified any more. Then this writes to the log what is missing, and the log goes on.
-    /// The gateway must not run meanwhile.
+    /// The gateway does not start if its log is behind its database or its witness, if the log is missing, or if the database does not
+    /// know the log. Look for a copy first: lost lines cannot be verified any more. This command writes to the log what is missing, and
+    /// the log continues. The gateway must not run at the same time.
     #[command(after_help = AUDIT_ACCEPT_LOSS_HELP)]
     AcceptLoss {
         /// The gateway's configuration.
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
     },
-    /// List what a log says. Each line is held against those before, and the list ends where they do not fit.
+    /// List the records of a log. Each line is checked against the previous one; the list ends at the first line that does not follow.
     #[command(after_help = AUDIT_SHOW_HELP)]
     Show {
         /// The log; `-` is the standard input.
         file: PathBuf,
-        /// Only what was of this conversation.
+        /// Only records of this conversation.
         #[arg(long, value_name = "ID")]
         conversation: Option<String>,
-        /// Print whole records, one JSON object a line, heads as well.
+        /// Print complete records, including heads, as one JSON object per line.
         #[arg(long)]
         json: bool,
-        /// Show what was said and called as well, as far as it is kept beside the log.
+        /// Also show the contents of messages and calls, if they are kept in FILE.content.
         #[arg(long)]
         content: bool,
     },
-    /// Delete the content that is kept of a tenant, a client or a conversation. The log says that it was deleted, and stays whole.
+    /// Delete the contents of a tenant, a client or a conversation. The log records the deletion and remains verifiable.
     ///
-    /// All that is named has to apply. The gateway must not have the log open meanwhile; while it runs, an admin asks it instead.
+    /// If several options are given, all of them must match. The gateway must not have the log open; while it runs, an admin sends it a
+    /// request instead.
     #[command(after_help = AUDIT_FORGET_HELP)]
     #[command(group = clap::ArgGroup::new("whose").required(true).multiple(true))]
     Forget {
         /// The log.
         file: PathBuf,
-        /// The content of this tenant.
+        /// Delete contents of this tenant.
         #[arg(long, value_name = "NAME", group = "whose")]
         tenant: Option<String>,
-        /// The content of this client.
+        /// Delete contents of this client.
         #[arg(long, value_name = "NAME", group = "whose")]
         client: Option<String>,
-        /// The content of this conversation; clients may have conversations of the same name.
+        /// Delete contents of this conversation. Several clients can have a conversation of the same name.
         #[arg(long, value_name = "ID", group = "whose")]
         conversation: Option<String>,
-        /// The file of the key that signs; the log's name with `.key` for its ending, unless it is named.
+        /// The file of the signing key [default: the log's name with the extension `.key`].
         #[arg(long, value_name = "FILE")]
         key_file: Option<PathBuf>,
     },
 }
 
-/// A line of a log that somebody has kept elsewhere.
+/// A line of a log, as it was noted elsewhere.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct KeptHead {
     pub(crate) hash: Hash,
-    /// Its number, from 0.
+    /// The number of the line, from 0.
     pub(crate) seq: Option<u64>,
 }
 
@@ -98,7 +103,7 @@ fn head(text: &str) -> Result<KeptHead, String> {
         None => None,
         Some(line) => {
             let number = line.parse::<u64>().ok().and_then(|line| line.checked_sub(1));
-            Some(number.ok_or("expected the number of a line behind the colon, from 1")?)
+            Some(number.ok_or("expected the number of a line after the colon, from 1")?)
         }
     };
     Ok(KeptHead { hash, seq })
@@ -106,60 +111,66 @@ fn head(text: &str) -> Result<KeptHead, String> {
 
 const AUDIT_VERIFY_HELP: &str = "\
 Examples:
-  flowgate audit verify audit.jsonl                       whole in itself; the key is the log's own word
-  flowgate audit verify audit.jsonl --key audit.key.pub   signed by the key that you know
+  flowgate audit verify audit.jsonl                       check the log with the key that it names itself
+  flowgate audit verify audit.jsonl --key audit.key.pub   check it with the key that you know
   flowgate audit verify audit.jsonl --key audit.key.pub --head 5f2c...
-                                                          and not cut off before the head that you kept
+                                                          and that it was not cut off before a head that you noted
 
   flowgate audit verify audit.jsonl --key audit.key.pub --config gateway.toml
-                                                          and held against the gateway's store
+                                                          and against the gateway's database
   flowgate audit verify a.jsonl b.jsonl --config gateway.toml
-                                                          two gateways that share a store
+                                                          the logs of two gateways that share a database
+  flowgate audit verify audit.jsonl --key audit.key.pub --witness /mnt/elsewhere/heads.jsonl
+                                                          and against the heads that a witness was told
 
-A log that was cut off behind a head is whole. Only what was kept elsewhere shows that there was more: the gateway's
-store, which knows how far the log has come, or a head: keep the one that is printed, and give it the next time.
+A log that was cut off directly after a head is consistent. Only information that is kept elsewhere reveals the
+missing lines: the gateway's database, which knows the length of the log, or a head: note the head that this command
+prints, and pass it with --head the next time. A log and a database that were restored together to an earlier state
+agree with each other: only a noted head reveals that, or a witness, to which the gateway sends its heads
+([audit.witness] in the configuration).
 
-Lines behind the last head are signed by nobody: whoever can write the file could have written them. A log that was
-closed has none, and --signed objects to them. docs/audit.md says more.
+Lines after the last head are unsigned: anyone who can write to the file could have added them. A closed log has no
+such lines; with --signed they are an objection. See docs/audit.md.
 
 Exit codes:
-  0  the log is what was written
-  1  it is not, and the line is printed; or the store knows something that is not in it
-  2  the command line, the key or the file cannot be used";
+  0    the log was not changed
+  1    the log was changed, and the line is printed; or it differs from the database
+  2    the command line, the key or a file cannot be used
+  130  interrupted by Ctrl-C; the log was not verified";
 
 const AUDIT_ACCEPT_LOSS_HELP: &str = "\
 Examples:
   flowgate audit accept-loss --config gateway.toml
 
-What it is for:
-  a loss of power that took the last lines of the log, whose turns the store has kept
-  a log that was moved away, so that another one begins: that is recorded as the loss of the first one
-  a store that was deleted on purpose: what its stores and clients were known to carry is forgotten
+When to use it:
+  after a power failure that destroyed the last lines of the log, while the database kept their turns
+  after moving the log away: a new log begins, which records the loss of the first one
+  after deleting the database on purpose: the labels of its stores and clients are forgotten
 
 Exit codes:
-  0  the loss is recorded, or there is none
-  2  the command line, the configuration, the key or a file cannot be used; a gateway is running";
+  0    the loss is recorded, or there is none
+  2    the command line, the configuration, the key or a file cannot be used, or a gateway is running";
 
 const AUDIT_SHOW_HELP: &str = "\
 Examples:
-  flowgate audit show audit.jsonl                         a table, without heads
-  flowgate audit show audit.jsonl --conversation 7d1f     what was of one conversation
+  flowgate audit show audit.jsonl                         a table without heads
+  flowgate audit show audit.jsonl --conversation 7d1f     records of one conversation
   flowgate audit show audit.jsonl --json | jq 'select(.verdict == \"deny\")'
   flowgate audit show audit.jsonl --conversation 7d1f --content
-                                                          and what was said and called there
+                                                          with the contents of messages and calls
 
 How to read the table:
-  tool      the tool, or what a kill switch stopped
-  verdict   of a call; what somebody answered; how a kill switch was set
-  who       who decided, or whose client asked
+  tool      the tool, or the target of a kill switch
+  verdict   the verdict of a call, the answer to a question, or the state of a kill switch
+  who       the person who decided, or the client that asked
 
-With --content, a line below says what is kept of a record, or that it is gone; in JSON, `said` is the text, or null.
-Whether the key is the right one, and whether the end is missing, `flowgate audit verify` says.
+With --content, the line below a record has its content, or says that it was deleted; in JSON, `said` is the text, or null.
+To check the key and the end of the log, use `flowgate audit verify`.
 
 Exit codes:
-  0  everything was listed
-  1  a line does not follow from those before; what stands before it was listed
-  2  the command line or the file cannot be used";
+  0    all records were listed
+  1    a line does not follow from the previous one; the records before it were listed
+  2    the command line or the file cannot be used";
 
 const AUDIT_FORGET_HELP: &str = "\
 Examples:
@@ -171,8 +182,8 @@ While the gateway runs:
   curl -H \"Authorization: Bearer $ADMIN_KEY\" -H 'Content-Type: application/json' -d '{\"client\": \"assistant\"}' \\
       http://127.0.0.1:8000/api/v1/audit/forget
 
-Copies of FILE.content are yours to delete, and so is what the store has of the conversations.
+This command deletes neither copies of FILE.content nor the conversations in the gateway's database.
 
 Exit codes:
-  0  nothing of it is left, whether or not there was any
-  2  the command line, the key or a file cannot be used; then the message says whether anything was deleted";
+  0    no such content is left
+  2    the command line, the key or a file cannot be used; the message says whether content was deleted";

@@ -1,86 +1,92 @@
-//! What the help of commands says besides their options: examples, and exit codes.
+//! Examples and exit codes for the help of commands.
 
 pub(super) const CHECK: &str = "\
 Examples:
-  flowgate check policy.flow                              is it a policy, and what is odd about it?
-  flowgate check policy.flow trace.json                   the verdict of each call
-  flowgate check policy.flow runs/*.jsonl --objections    only what is not permitted
-  flowgate check policy.flow trace.json --deny-warnings   fails where the policy names a tool, a role, a field or an
-                                                          argument that the traces do not have: it may be misspelled
+  flowgate check policy.flow                              check the policy itself
+  flowgate check policy.flow trace.json                   judge each call
+  flowgate check policy.flow runs/*.jsonl --objections    list only calls that are not permitted
+  flowgate check policy.flow trace.json --deny-warnings   fail if the policy names a tool, role, field or argument
+                                                          that does not occur in the traces: it may be misspelled
   flowgate check policy.flow trace.json --format sarif > flowgate.sarif
-                                                          for code scanning
-  agent --trace | flowgate check policy.flow -            from the standard input
+                                                          a file for code scanning services
+  agent --trace | flowgate check policy.flow -            read the trace from the standard input
 
 Exit codes:
-  0  every call is permitted, and no rule found anything
-  1  a call needs confirmation or is denied, a rule found something, or there is a warning and --deny-warnings
-  2  the command line, the policy or a trace cannot be used";
+  0    every call is permitted, and no rule matched
+  1    a call needs confirmation or is denied, a rule matched, or there is a warning with --deny-warnings
+  2    the command line, the policy or a trace cannot be used
+  130  interrupted by Ctrl-C; the results so far are printed";
 
 pub(super) const REPLAY: &str = "\
 Examples:
   flowgate replay --policy bank.flow runs.jsonl.gz                       one policy for all runs
-  flowgate replay --policy bank.flow --policy mail.flow runs.jsonl       by the suite that a run names
-  flowgate replay --policy '*=all.flow' --influence all runs.jsonl       every influence method next to each other
-  flowgate replay --policy bank.flow runs.jsonl --list-permitted         which injected calls pass, and why
+  flowgate replay --policy bank.flow --policy mail.flow runs.jsonl       choose the policy by the suite of the run
+  flowgate replay --policy '*=all.flow' --influence all runs.jsonl       compare all influence methods
+  flowgate replay --policy bank.flow runs.jsonl --list-permitted         list injected calls that are permitted, with reasons
   flowgate replay --policy bank.flow runs.jsonl --format json | jq .questions
 
 Exit codes:
-  0  all runs were judged, whatever the verdicts are
-  1  there is a warning, and --deny-warnings
-  2  the command line, a policy or a run cannot be used, or no run was judged";
+  0    all runs were judged, with any verdicts
+  1    there is a warning with --deny-warnings
+  2    the command line, a policy or a run cannot be used, or no run was judged
+  130  interrupted by Ctrl-C; the table covers the runs judged so far";
 
 pub(super) const ANALYZE: &str = "\
 Examples:
-  flowgate analyze rules.flow trace.json                        what the rules find, and where
-  flowgate analyze rules.flow runs/*.json --format json         the same for a program
-  flowgate analyze rules.flow trace.json --param user=alice     with `input.user`
-  flowgate analyze --compat old.policy trace.json               a policy that relies on the old readings
+  flowgate analyze rules.flow trace.json                        list the matches of rules and their positions
+  flowgate analyze rules.flow runs/*.json --format json         the same as JSON
+  flowgate analyze rules.flow trace.json --param user=alice     set `input.user`
+  flowgate analyze --compat old.policy trace.json               read the policy as invariant-ai does
   flowgate analyze rules.flow trace.json --predicate is_customer=http://127.0.0.1:9000/
-                                                                with `extern is_customer(email: str) -> bool`
+                                                                a service for `extern is_customer(email: str) -> bool`
 
 Exit codes:
-  0  no rule found anything
-  1  a rule found something, or could not be evaluated
-  2  the command line, the policy or a trace cannot be used";
+  0    no rule matched
+  1    a rule matched
+  2    the command line, the policy or a trace cannot be used, or a rule cannot be evaluated
+  130  interrupted by Ctrl-C; the results so far are printed";
 
 pub(super) const EXPLAIN: &str = "\
 Examples:
-  flowgate explain policy.flow trace.json                 each call, what it carries, and what would permit it
-  flowgate explain policy.flow trace.json --call c2       one of them
-  flowgate explain policy.flow trace.json --content       with the text that is in the way
+  flowgate explain policy.flow trace.json                 each call, its labels, and a change that would permit it
+  flowgate explain policy.flow trace.json --call c2       one call
+  flowgate explain policy.flow trace.json --content       with the text of the regions
 
 Exit codes:
-  0  every call is permitted
-  1  a call needs confirmation or is denied
-  2  the command line, the policy or the trace cannot be used, or there is no such call";
+  0    every call is permitted
+  1    a call needs confirmation or is denied
+  2    the command line, the policy or the trace cannot be used, or there is no call with that id
+  130  interrupted by Ctrl-C; the results so far are printed";
 
 pub(super) const BENCH: &str = "\
 Examples:
-  flowgate bench detectors      detectors and a flow rule against one attack in many disguises
-  flowgate bench agents         what each method prevents, asks about and costs
+  flowgate bench detectors      detectors and a flow rule on one attack in many disguises
+  flowgate bench agents         what each method prevents, asks and costs
 
 Exit codes:
-  0  it was measured, and holds what it is to show
-  1  it does not
-  2  the command line or a policy cannot be used";
+  0    the measurement is complete and confirms the claim that it tests
+  1    the measurement contradicts the claim
+  2    the command line or a policy cannot be used
+  130  interrupted by Ctrl-C; the results so far are printed";
 
 pub(super) const DEMO: &str = "\
 Examples:
-  flowgate demo                 nothing is needed: no model, no key, no file
+  flowgate demo                 needs no model, no key and no file
 
 Exit codes:
-  0  it was shown
-  2  the command line cannot be used";
+  0    the demonstration is complete
+  2    the command line cannot be used";
 
+#[cfg(feature = "gateway")]
 pub(super) const AUDIT: &str = "\
 Examples:
-  flowgate audit verify audit.jsonl --key audit.key.pub      nobody changed it
-  flowgate audit show audit.jsonl                            what was judged and decided
+  flowgate audit verify audit.jsonl --key audit.key.pub      check that the log was not changed
+  flowgate audit show audit.jsonl                            list verdicts and decisions
 
 Exit codes:
-  0  nothing to object to
-  1  something was found; see the command
-  2  the command line, the log or a key cannot be used";
+  0    no objection
+  1    there is an objection; see the help of the operation
+  2    the command line, the log or a key cannot be used";
 
 pub(super) const METHODS: &str = "\
 Examples:
@@ -88,8 +94,8 @@ Examples:
   flowgate check policy.flow trace.json --influence provenance
 
 Exit codes:
-  0  they were listed
-  2  the command line cannot be used";
+  0    the list is complete
+  2    the command line cannot be used";
 
 pub(super) const FUNCTIONS: &str = "\
 Examples:
@@ -97,8 +103,8 @@ Examples:
   flowgate functions | grep date
 
 Exit codes:
-  0  they were listed
-  2  the command line cannot be used";
+  0    the list is complete
+  2    the command line cannot be used";
 
 pub(super) const COMPLETIONS: &str = "\
 Examples:
@@ -107,8 +113,8 @@ Examples:
   flowgate completions zsh > ~/.zfunc/_flowgate
 
 Exit codes:
-  0  the script was printed
-  2  the command line cannot be used";
+  0    the script was printed
+  2    the command line cannot be used";
 
 pub(super) const MAN: &str = "\
 Examples:
@@ -118,5 +124,5 @@ Examples:
   flowgate man --out ~/.local/share/man/man1       the pages of all commands, as files
 
 Exit codes:
-  0  the page was printed, or the pages were written
-  2  there is no such command, or the folder cannot be written to";
+  0    the page was printed, or the pages were written
+  2    there is no such command, or the folder cannot be written";

@@ -12,41 +12,42 @@ In ~/.claude/settings.json, with the policy where the agent cannot write:
         \"command\": \"flowgate hook --policy /etc/flowgate/claude.flow || exit 2\"}]}],
     \"PostToolUse\": [ the same ], \"UserPromptSubmit\": [ the same, without the matcher ]}}
 
-`|| exit 2` makes a no of a program that is not there. --seconds has to be less than `timeout`, since Claude Code goes on
-without a hook that takes longer.
+`|| exit 2` blocks the call if the program is missing. --seconds must be less than `timeout`, because Claude Code
+ignores a hook that takes longer.
 
-Policies call the tools of Claude Code by their names, `tool:Bash`, and those of MCP servers `tool:SERVER/NAME`.
-Roles of messages: `user` is what a person has typed, `assistant` what the model has written, summaries and the tasks of
-sub-agents as well; `meta/TAG`, `client/TAG` and `attachment/KIND` are what Claude Code adds (docs/hooks.md lists them).
+In policies, Claude Code's tools have their own names, `tool:Bash`, and tools of MCP servers are `tool:SERVER/NAME`.
+Roles of messages: `user` for text that a person typed; `assistant` for text that the model wrote, including summaries
+and tasks of sub-agents; `meta/TAG`, `client/TAG` and `attachment/KIND` for text that Claude Code adds (see docs/hooks.md).
 
-What is answered:
-  PreToolUse         deny and ask, with the reason; allow only with --allow
-  PostToolUse        block, and a placeholder for the output, if a rule stops it or the model may not be shown it
+Decisions:
+  PreToolUse         deny or ask, with the reason; allow only with --allow
+  PostToolUse        block, with a placeholder for the output, if a rule denies it or the model may not read it
   UserPromptSubmit   block, likewise
 
 Exit codes:
-  0  there is a decision, or none is needed
-  1  it is configured for an event that it does not judge
-  2  the command line or the standard input cannot be used, which stops the call";
+  0    a decision was printed, or none is needed
+  1    the hook is configured for an event that it does not judge
+  2    the command line or the standard input cannot be used; Claude Code then blocks the call";
 
-/// How `hook` judges.
+/// The options of `hook`.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct HookArgs {
-    /// The policy.
+    /// The policy file.
     #[arg(long, value_name = "FILE")]
     pub(crate) policy: PathBuf,
-    /// Answer `allow` where the policy permits: Claude Code then does not ask on its own. Otherwise its own permissions still apply.
+    /// Decide `allow` if the policy permits the call: Claude Code then does not ask the user. Without it, Claude Code's own permissions
+    /// still apply.
     #[arg(long)]
     pub(crate) allow: bool,
-    /// A parameter of the policy, `input.NAME`; the value is JSON, or else text. May be given several times.
+    /// A parameter of the policy, `input.NAME`. The value is read as JSON if it is JSON, otherwise as text. May be given several times.
     #[arg(long = "param", value_name = "NAME=VALUE", value_parser = parameter)]
     pub(crate) parameters: Vec<(String, serde_json::Value)>,
     #[command(flatten)]
     pub(crate) answering: Answering,
-    /// Transcripts of one session, sub-agents included, in MiB. Nothing is forgotten, so in a longer session everything is denied.
+    /// The largest size of a session's transcripts, including sub-agents, in MiB. Everything is denied in a longer session.
     #[arg(long, default_value_t = 64, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..=1024), help_heading = "Limits")]
     pub(crate) max_transcript: u32,
-    /// How long a verdict may take; then it is a no.
+    /// The time limit for a verdict, in seconds; after it, the decision is `deny`.
     #[arg(long, default_value_t = 30, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(2..=600), help_heading = "Limits")]
     pub(crate) seconds: u32,
 }

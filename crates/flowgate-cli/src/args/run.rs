@@ -11,93 +11,94 @@ pub(super) const RUN_HELP: &str = "\
 Examples:
   flowgate run --policy examples/run/policy.flow --config examples/run/servers.json \\
       --url http://localhost:8080/v1 --model qwen3 --labels
-                                          a chat with a local model, tools from two servers
+                                          chat with a local model that uses the tools of two servers
   flowgate run --policy p.flow --config servers.json --url https://api.openai.com/v1 \\
       --key-from OPENAI_API_KEY --model gpt-5 'Send Bob a summary of example.org'
-                                          one turn; the reply is on the standard output
+                                          run one turn; the reply goes to the standard output
   flowgate run --policy p.flow ... --record answers.jsonl --trace run.jsonl 'Hello'
   flowgate run --policy p.flow ... --replay answers.jsonl 'Hello'
-                                          the same again, without asking the model
-  flowgate check p.flow run.jsonl         judges what was written by --trace
+                                          repeat the turn with the recorded answers
+  flowgate check p.flow run.jsonl         judge the calls in the file of --trace
 
-The file of --config is the one that MCP clients use:
+The file of --config has the form that MCP clients use:
   {\"mcpServers\": {
     \"mail\": {\"command\": \"uvx\", \"args\": [\"mail-server\"], \"env\": {\"KEY\": \"${MAIL_KEY}\"}},
     \"web\": {\"url\": \"https://example.org/mcp\"}}}
 
-What a policy for a chat needs (docs/run.md says more):
-  label message as trusted, public if:    # what you say
+A policy for a chat needs these statements (see docs/run.md):
+  label message as trusted, public if:    # messages of the user
       (message: Message)
       message.role in [\"system\", \"user\"]
-  label tool as trusted, public if:       # what a server says of its tools
+  label tool as trusted, public if:       # the descriptions of a server's tools
       (tool: Tool)
       tool.server == \"mail\"
 
-In the chat, /help lists what else there is.
-Without a terminal nobody can be asked, and the answer to every question is no.
+In the chat, /help lists the commands. Ctrl-C stops the turn, Ctrl-C again quits.
+Without a terminal, the answer to every question is no.
 
 Exit codes:
-  0  the turn came to its end
-  1  it did not, or something that the model said is withheld
-  2  the command line, a file, a server or the policy cannot be used";
+  0    the turn is complete
+  1    the turn is incomplete, or a reply of the model was withheld
+  2    the command line, a file, a server or the policy cannot be used
+  130  ended by the second Ctrl-C; calls that ran before have run";
 
-/// How `run` runs.
+/// The options of `run`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunArgs {
-    /// The policy.
+    /// The policy file.
     #[arg(long, value_name = "FILE")]
     pub(crate) policy: PathBuf,
-    /// The model, as its server calls it.
+    /// The name of the model on its server.
     #[arg(long, value_name = "NAME")]
     pub(crate) model: Option<String>,
-    /// A smaller model at the same address, to screen and to fill slots.
+    /// A smaller model at the same address that screens hidden regions and fills slots.
     #[arg(long, value_name = "NAME")]
     pub(crate) small_model: Option<String>,
-    /// The address of the model's server, up to the version, such as http://localhost:8080/v1.
+    /// The address of the model's server, including the version, such as http://localhost:8080/v1.
     #[arg(long, value_name = "URL")]
     pub(crate) url: Option<String>,
-    /// The form in which the model is asked.
+    /// The API of the model's server.
     #[arg(long, value_enum, default_value_t = ModelApi::ChatCompletions)]
     api: ModelApi,
-    /// The variable of the environment that has the key of the model's server. MCP servers do not see it.
+    /// The environment variable that contains the key of the model's server. MCP servers do not receive it.
     #[arg(long, value_name = "VARIABLE")]
     pub(crate) key_from: Option<String>,
-    /// The MCP servers; without it there are no tools.
+    /// The file of MCP servers; without it there are no tools.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// What the model is shown.
+    /// The method that chooses what the model sees.
     #[arg(long, default_value = "lowest-first", value_parser = run_methods())]
     method: flowgate_guard::conversation::Method,
-    /// Your instructions to the model, or @ and the file that has them.
+    /// The system message, or @ and a file that contains it.
     #[arg(long, value_name = "TEXT|@FILE")]
     pub(crate) system: Option<String>,
-    /// Keep the model's answers in this file.
+    /// Record the model's answers in this file.
     #[arg(long, value_name = "FILE", conflicts_with = "replay")]
     pub(crate) record: Option<PathBuf>,
-    /// Give the answers that were kept in this file, and ask no model.
+    /// Use the answers recorded in this file and send no request to a model.
     #[arg(long, value_name = "FILE")]
     pub(crate) replay: Option<PathBuf>,
-    /// Say after each step what it carried and what was hidden, and at the end what the turn took.
+    /// Print the labels of each step and the number of hidden regions, and a summary at the end of the turn.
     #[arg(long)]
     pub(crate) labels: bool,
-    /// What earlier chats of this account wrote to stores: read from this file, and kept in it.
+    /// A file for the labels of stores, shared by all chats of one account; it is read and updated.
     #[arg(long, value_name = "FILE")]
     pub(crate) stores: Option<PathBuf>,
-    /// Write what happens to this file, for `flowgate check`.
+    /// Write the events to this file, for `flowgate check`.
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
-    /// A parameter of the policy, `input.NAME`; the value is JSON, or else text. May be given several times.
+    /// A parameter of the policy, `input.NAME`. The value is read as JSON if it is JSON, otherwise as text. May be given several times.
     #[arg(long = "param", value_name = "NAME=VALUE", value_parser = parameter)]
     pub(crate) parameters: Vec<(String, serde_json::Value)>,
     #[command(flatten)]
     pub(crate) answering: Answering,
-    /// Seconds for a tool to answer.
+    /// The time limit for an answer of a tool, in seconds.
     #[arg(long, default_value_t = 60, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86400), help_heading = "Limits")]
     pub(crate) call_time: u32,
-    /// The largest answer of a tool, in MiB.
+    /// The largest size of a tool's answer, in MiB.
     #[arg(long, default_value_t = 4, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..=8), help_heading = "Limits")]
     pub(crate) max_answer: u32,
-    /// What to say to the model; without it, what you say is read line by line.
+    /// The user's message; without it, messages are read from the standard input, one per line.
     pub(crate) prompt: Option<String>,
 }
 
@@ -116,18 +117,18 @@ impl RunArgs {
     }
 }
 
-/// The forms in which models are asked.
+/// The APIs of models' servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum ModelApi {
-    /// OpenAI's chat completions, which nearly every server of local models has.
+    /// OpenAI's Chat Completions API, which most servers of local models support.
     ChatCompletions,
-    /// OpenAI's responses.
+    /// OpenAI's Responses API.
     Responses,
-    /// Anthropic's messages.
+    /// Anthropic's Messages API.
     Messages,
 }
 
-/// Reads the name of a method, and shows all of them in the help.
+/// Reads the name of a method; the help lists all names.
 fn run_methods() -> impl clap::builder::TypedValueParser<Value = flowgate_guard::conversation::Method> {
     use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser as _};
     use flowgate_guard::conversation::Method;

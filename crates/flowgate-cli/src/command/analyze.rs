@@ -1,4 +1,4 @@
-//! `flowgate analyze`: what rules find in recorded runs, and where.
+//! `flowgate analyze`: the matches of rules in recorded runs, with their positions.
 
 use std::io::{IsTerminal as _, stdout};
 use std::path::{Path, PathBuf};
@@ -11,9 +11,9 @@ use crate::answering::Answering;
 use crate::args::AnalyzeFormat;
 use crate::input::{self, InputError};
 use crate::output::{Output, load_policy_as, plural};
-use crate::progress::Progress;
+use crate::progress::{INTERRUPTED, Progress};
 
-/// What `flowgate analyze` was asked to do.
+/// The options of `flowgate analyze`.
 pub(crate) struct Options<'a> {
     pub(crate) policy: &'a Path,
     pub(crate) traces: &'a [PathBuf],
@@ -36,13 +36,15 @@ pub(crate) fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, Inpu
     };
     let (mut runs, mut found, mut failed) = (0, 0, 0);
     let (mut errors, mut results) = (Vec::new(), Vec::new());
-    // Lines on a terminal show how far it is.
-    let progress =
-        Progress::over(options.traces, options.format != AnalyzeFormat::Text || !stdout().is_terminal());
+    // Lines of results on a terminal already show the progress.
+    let is_wanted = options.format != AnalyzeFormat::Text || !stdout().is_terminal();
+    let progress = Progress::over(options.traces, "run", is_wanted, output);
     for trace in options.traces {
+        if progress.is_interrupted() {
+            break;
+        }
         let trace_name = trace.display().to_string();
-        let read = input::runs(trace, &progress.read(), &mut |item| {
-            progress.step();
+        let read = input::runs(trace, &progress, &mut |item| {
             let analyzed = item.and_then(|(line, run)| {
                 let analyzed = analysis::analyze(&policy, run.entries, &limits);
                 let problem = |error| InputError(format!("{trace_name}: line {line}: {error}"));
@@ -60,29 +62,32 @@ pub(crate) fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, Inpu
                 }
                 Err(error) => errors.push(error),
             }
+            progress.step();
             true
         });
         errors.extend(read.err());
     }
-    progress.finish();
+    let is_interrupted = progress.finish(output);
     match options.format {
         AnalyzeFormat::Text => {
             let failures = match failed {
                 0 => String::new(),
                 n => format!(", {} that could not be evaluated", plural(n, "rule")),
             };
-            output.line(&format!(
-                "{}: {}{failures}",
-                plural(runs, "run"),
-                if found == 1 { "1 match".to_owned() } else { format!("{found} matches") }
-            ));
+            output.line(&format!("{}: {}{failures}", plural(runs, "run"), plural(found, "match")));
         }
         AnalyzeFormat::Json => {
-            let all = json!({"policy": name, "runs": results});
+            let mut all = json!({"policy": name, "runs": results});
+            if let (true, Some(all)) = (is_interrupted, all.as_object_mut()) {
+                all.insert("interrupted".to_owned(), true.into());
+            }
             output.line(&serde_json::to_string_pretty(&all).unwrap_or_default());
         }
     }
     errors.iter().for_each(|error| output.error(&error.0));
+    if is_interrupted {
+        return Ok(INTERRUPTED);
+    }
     Ok(match (errors.is_empty() && failed == 0, found) {
         (false, _) => 2,
         (true, 0) => 0,
@@ -125,7 +130,7 @@ fn text(analysis: &Analysis, policy: &Policy, name: &str, trace: &str, line: usi
     }
 }
 
-/// A value on one line, and not too long.
+/// Returns a value on one line, cut after 200 characters.
 fn one_line(value: &Value) -> String {
     let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let plain: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect();

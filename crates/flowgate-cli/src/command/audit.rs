@@ -1,4 +1,4 @@
-//! `flowgate audit`: the log that the gateway keeps.
+//! `flowgate audit`: the gateway's audit log.
 
 mod accept;
 mod contents;
@@ -6,6 +6,7 @@ mod forget;
 mod judge;
 mod show;
 mod verify;
+mod witness;
 
 use flowgate_gateway::audit::Forget;
 
@@ -16,8 +17,11 @@ use crate::output::Output;
 /// Runs the command; returns the exit code.
 pub(crate) fn run(audit: &Audit, output: &mut Output) -> Result<u8, InputError> {
     match audit {
-        Audit::Verify { files, key, head, config, signed } => {
-            let options = verify::Options { key: key.as_deref(), head: *head, signed: *signed };
+        Audit::Verify { files, key, head, witness, config, signed } => {
+            let witness = witness.as_deref().map(|file| witness::read(file).map(|read| (file, read)));
+            let witness = witness.transpose()?;
+            let witness = witness.as_ref().map(|(file, witness)| (*file, witness));
+            let options = verify::Options { key: key.as_deref(), head: *head, witness, signed: *signed };
             match config {
                 Some(config) => judge::run(files, config, &options, output),
                 None => verify::run(files, &options, output),

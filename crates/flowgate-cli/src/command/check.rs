@@ -1,4 +1,4 @@
-//! `flowgate check`: the verdict of every call of recorded runs, and what rules find besides.
+//! `flowgate check`: the verdict of every call of recorded runs, and the matches of rules.
 
 use std::io::{IsTerminal as _, stdout};
 use std::path::{Path, PathBuf};
@@ -14,11 +14,11 @@ use crate::answering::Answering;
 use crate::args::Format;
 use crate::input::{self, InputError};
 use crate::output::{Output, load_policy, plural};
-use crate::progress::Progress;
-use crate::report;
-use crate::warnings::Traces;
+use crate::progress::{INTERRUPTED, Progress};
+use crate::warnings::{Traces, Warnings};
+use crate::{report, visible};
 
-/// What `flowgate check` was asked to do.
+/// The options of `flowgate check`.
 pub(crate) struct Options<'a> {
     pub(crate) policy: &'a Path,
     pub(crate) traces: &'a [PathBuf],
@@ -57,15 +57,16 @@ pub(crate) fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, Inpu
     let method = influence::find(options.influence).unwrap_or(&Everything);
     let (mut totals, mut errors, mut results) = (Totals::default(), Vec::new(), Vec::new());
     let mut seen = Traces::default();
-    // Lines on a terminal show how far it is.
-    let progress = Progress::over(
-        options.traces,
-        !matches!(options.format, Format::Text | Format::Jsonl) || !stdout().is_terminal(),
-    );
+    // Lines of results on a terminal already show the progress.
+    let is_wanted = !matches!(options.format, Format::Text | Format::Jsonl) || !stdout().is_terminal();
+    let progress = Progress::over(options.traces, "run", is_wanted, output);
     for trace in options.traces {
+        if progress.is_interrupted() {
+            break;
+        }
         let trace_name = trace.display().to_string();
         let mut is_empty = true;
-        let read = input::runs(trace, &progress.read(), &mut |item| {
+        let read = input::runs(trace, &progress, &mut |item| {
             is_empty = false;
             match item {
                 Ok((line, run)) => {
@@ -95,15 +96,19 @@ pub(crate) fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, Inpu
         }
         errors.extend(read.err());
     }
-    progress.finish();
-    let warnings = seen.warnings(&policy);
+    let is_interrupted = progress.finish(output);
+    // The occurrences in the remaining traces are unknown.
+    let warnings = if is_interrupted { Warnings::default() } else { seen.warnings(&policy) };
     match options.format {
         Format::Text => output.line(&totals.sentence()),
         Format::Jsonl => {
-            warnings.json(&name, &policy).iter().for_each(|warning| output.line(&warning.to_string()))
+            warnings.json(&name, &policy).iter().for_each(|warning| output.line(&warning.to_string()));
+            if is_interrupted {
+                output.line(&json!({"type": "interrupted", "runs": totals.runs}).to_string());
+            }
         }
         Format::Json => {
-            let document = json!({
+            let mut document = json!({
                 "policy": name,
                 "influence": method.name(),
                 "permitted": totals.permitted,
@@ -113,16 +118,22 @@ pub(crate) fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, Inpu
                 "warnings": warnings.json(&name, &policy),
                 "results": results,
             });
+            if let (true, Some(document)) = (is_interrupted, document.as_object_mut()) {
+                document.insert("interrupted".to_owned(), true.into());
+            }
             output.line(&serde_json::to_string_pretty(&document).unwrap_or_default());
         }
         Format::Sarif => {
             results.extend(warnings.sarif(&name, &policy));
-            output.line(&serde_json::to_string_pretty(&sarif(&results)).unwrap_or_default());
+            output.line(&serde_json::to_string_pretty(&sarif(&results, is_interrupted)).unwrap_or_default());
         }
     }
     warnings.draw(&name, &policy, output);
     for error in &errors {
         output.error(&error.0);
+    }
+    if is_interrupted {
+        return Ok(INTERRUPTED);
     }
     let denied_warnings = if options.deny_warnings { warnings.len() + policy.warnings().len() } else { 0 };
     Ok(match (errors.is_empty(), totals.asked + totals.denied + totals.findings + denied_warnings) {
@@ -165,7 +176,8 @@ fn text(run: &Replayed, policy: &str, trace: &str, line: usize, options: &Option
     for call in shown {
         let place = call.event.map_or_else(|| "-".to_owned(), |event| event.to_string());
         let mark = report::mark(call.outcome, output);
-        output.line(&format!("  {mark}  {place} {} ({})", call.tool, call.id));
+        let title = visible::line(&format!("{} ({})", call.tool, call.id));
+        output.line(&format!("  {mark}  {place} {title}"));
         for reason in report::grouped(&call.judgement.reasons).iter().chain(&call.judgement.notes) {
             report::reason(reason, &run.monitor, policy, options.content, "      ", output);
         }
@@ -190,14 +202,18 @@ fn json_lines(run: &Replayed, policy: &Policy, trace: &str, line: usize) -> Vec<
     calls.chain(report::findings_json(run, policy, trace, line)).collect()
 }
 
-fn sarif(results: &[Value]) -> Value {
+fn sarif(results: &[Value], is_interrupted: bool) -> Value {
+    let mut run = json!({
+        "tool": {"driver": {"name": "flowgate", "version": env!("CARGO_PKG_VERSION")}},
+        "results": results,
+    });
+    if let (true, Some(run)) = (is_interrupted, run.as_object_mut()) {
+        run.insert("invocations".to_owned(), json!([{"executionSuccessful": false}]));
+    }
     json!({
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
         "version": "2.1.0",
-        "runs": [{
-            "tool": {"driver": {"name": "flowgate", "version": env!("CARGO_PKG_VERSION")}},
-            "results": results,
-        }],
+        "runs": [run],
     })
 }
 

@@ -1,4 +1,4 @@
-//! `flowgate demo`: the injected payment of RTBAS's Figure 1, walked step by step.
+//! `flowgate demo`: the injected payment of RTBAS's Figure 1, step by step.
 
 use std::sync::Arc;
 
@@ -23,8 +23,11 @@ pub(crate) fn run(output: &mut Output) -> Result<u8, InputError> {
     let policy = Arc::new(Policy::parse(POLICY).map_err(|_| broken("policy"))?);
     let run = read::file(TRACE).map_err(|_| broken("trace"))?.pop().ok_or_else(|| broken("trace"))?;
 
-    heading("An agent may read Bob's account and pay from it. Mallory sends one cent, with a note.", output);
-    output.line("The policy says what is trusted, and what a payment may depend on:");
+    heading(
+        "An agent can read Bob's account and make payments from it. Mallory sends Bob one cent with a note.",
+        output,
+    );
+    output.line("The policy declares what is trusted and what a payment may depend on:");
     output.line("");
     for line in POLICY.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
         let line = output.paint("2", &format!("    {line}"));
@@ -46,7 +49,7 @@ pub(crate) fn run(output: &mut Output) -> Result<u8, InputError> {
                 heading(&format!("{id} the tool answers; each field has its own label"), output);
                 fields(&event.document, &replayed, output);
                 output.line("");
-                output.line("    A step that may end in a payment sees only what is trusted. To it, the notes are hidden:");
+                output.line("    A step that may make a payment sees only trusted text; the notes are hidden from it:");
                 view(&event.document, &replayed, output);
             }
             Body::Call(call) => {
@@ -61,10 +64,10 @@ pub(crate) fn run(output: &mut Output) -> Result<u8, InputError> {
         }
     }
 
-    heading("What if nobody could tell where the values came from?", output);
-    output.line("    So far the arguments were traced to the regions that say them (the method `provenance`, an estimate).");
-    output.line("    The method `everything` assumes that all that was read has influenced the call. It is sound for every");
-    output.line("    model, and asks more:");
+    heading("What if the sources of the values are unknown?", output);
+    output.line("    So far the arguments were traced to the regions that contain their values (the method `provenance`, an estimate).");
+    output.line("    The method `everything` assumes that everything read before has influenced the call. It is sound for every");
+    output.line("    model and asks more often:");
     for method in [&Provenance as &dyn Influence, &Everything] {
         let replayed = replay(&policy, method, &run);
         let verdicts: Vec<String> =
@@ -72,7 +75,9 @@ pub(crate) fn run(output: &mut Output) -> Result<u8, InputError> {
         output.line(&format!("    {:<12} {}", method.name(), verdicts.join(", ")));
     }
     output.line("");
-    output.line("Next: flowgate check POLICY TRACE judges a run of your own; flowgate explain says why.");
+    output.line(
+        "Next: `flowgate check POLICY TRACE` judges a run of your own; `flowgate explain` shows the reasons.",
+    );
     Ok(0)
 }
 
@@ -82,7 +87,7 @@ fn heading(text: &str, output: &mut Output) {
     output.line(&text);
 }
 
-/// Every scalar with its label.
+/// Prints every scalar with its label.
 fn fields(document: &Document, run: &Replayed, output: &mut Output) {
     for (id, node) in document.nodes().iter().enumerate() {
         let path = document.path(id).to_string();
@@ -95,7 +100,7 @@ fn fields(document: &Document, run: &Replayed, output: &mut Output) {
     }
 }
 
-/// The text as a step at the requirement of a payment may see it.
+/// Prints the text as a step at the requirement of a payment sees it.
 fn view(document: &Document, run: &Replayed, output: &mut Output) {
     let space = run.monitor.policy().space();
     let Some(trusted) = space.element("integrity", "trusted") else { return };
@@ -130,8 +135,6 @@ fn verdict(event: EventId, run: &Replayed, output: &mut Output) {
         report::reason(reason, &run.monitor, "payment.flow", true, "      ", output);
     }
     if call.outcome == Outcome::Confirm {
-        output.line(
-            "      Bob is asked, and shown exactly this. Without his yes, the payment does not happen.",
-        );
+        output.line("      Bob is asked and sees exactly this. The payment is made only if he confirms it.");
     }
 }

@@ -1,9 +1,10 @@
-//! `flowgate explain`: why a call got its verdict, as a tree, and the smallest change of the policy that would
-//! permit it.
+//! `flowgate explain`: why a call got its verdict, as a tree, and the smallest change of the policy that would permit
+//! it.
 //!
-//! A change is only suggested after it has been tried: the statement is added to the policy, the run is judged
-//! again, and the call is permitted. Whether the change is a good idea is for its author to say.
+//! A change is suggested only after a trial: with the statement added to the policy, the run is judged again and the
+//! call is permitted. The author of the policy decides whether the change is appropriate.
 
+use std::io::{IsTerminal as _, stdout};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -18,12 +19,13 @@ use flowgate_guard::replay::{JudgedCall, Replayed, replay_with};
 use crate::answering::Answering;
 use crate::input::{self, InputError};
 use crate::output::{Output, load_policy};
-use crate::report;
+use crate::progress::{INTERRUPTED, Progress};
+use crate::{report, visible};
 
-/// How many changes are tried for one call.
+/// The number of changes that are tried for one call.
 const MAX_TRIALS: usize = 200;
 
-/// What `flowgate explain` was asked to do.
+/// The options of `flowgate explain`.
 pub(crate) struct Options<'a> {
     pub(crate) policy: &'a Path,
     pub(crate) trace: &'a Path,
@@ -40,11 +42,16 @@ pub(crate) fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, Inpu
     let name = options.policy.display().to_string();
     let predicates = options.answering.predicates(&policy, &name)?;
     let (mut shown, mut objections, mut errors) = (0, false, Vec::new());
-    input::runs(options.trace, &Arc::default(), &mut |item| {
+    let is_wanted = !stdout().is_terminal();
+    let progress = Progress::over(&[options.trace.to_owned()], "run", is_wanted, output);
+    input::runs(options.trace, &progress, &mut |item| {
         match item {
             Ok((_, run)) => {
                 let replayed = replay_with(&policy, &predicates, method, &run);
                 for (index, call) in replayed.calls.iter().enumerate() {
+                    if progress.is_interrupted() {
+                        break;
+                    }
                     if options.call.is_some_and(|wanted| wanted != call.id) {
                         continue;
                     }
@@ -59,10 +66,15 @@ pub(crate) fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, Inpu
             }
             Err(error) => errors.push(error),
         }
+        progress.step();
         true
     })?;
+    let is_interrupted = progress.finish(output);
     for error in &errors {
         output.error(&error.0);
+    }
+    if is_interrupted {
+        return Ok(INTERRUPTED);
     }
     match (shown, options.call) {
         (0, Some(wanted)) => {
@@ -74,10 +86,11 @@ pub(crate) fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, Inpu
     }
 }
 
-/// The call, its parts with their labels, and under each part what speaks against it.
+/// Prints the call, its parts with their labels, and below each part the reasons against it.
 fn tree(call: &JudgedCall, run: &Replayed, policy: &str, content: bool, output: &mut Output) {
     let mark = report::mark(call.outcome, output);
-    let title = output.paint("1", &format!("{} ({})", call.tool, call.id));
+    let title = visible::line(&format!("{} ({})", call.tool, call.id));
+    let title = output.paint("1", &title);
     output.line(&format!("{} {title}", mark.trim_end()));
     let parts = parts(call, run);
     let general: Vec<&Reason> =
@@ -126,7 +139,7 @@ fn explain_reason(
     }
 }
 
-/// Why a region carries what it carries.
+/// Returns why a region has its label.
 fn why_labelled(event: EventId, region: &flowgate::trace::Region, run: &Replayed) -> String {
     let trace = run.monitor.trace();
     let Some(found) = trace.event(event) else { return String::new() };
@@ -135,20 +148,25 @@ fn why_labelled(event: EventId, region: &flowgate::trace::Region, run: &Replayed
     let call = found.call.and_then(|call| trace.event(call));
     match &found.body {
         Body::Message(message) if message.role == "assistant" => {
-            "the model wrote it, so it carries what the model had seen".to_owned()
+            "the model wrote it, so it carries the labels of everything that the model had read".to_owned()
         }
-        _ if declared => "a statement labels it, joined with what the call and its store carried".to_owned(),
+        _ if declared => {
+            "a statement labels it; the labels of the call and of its store are joined to that".to_owned()
+        }
         Body::Output(_) => match call.and_then(|call| call.tool()) {
             Some(tool) => {
-                format!("no statement labels this part of what {} answers, so it is top", pattern(tool))
+                format!(
+                    "no statement labels this part of the answers of {}, so its label is top",
+                    pattern(tool)
+                )
             }
-            None => "it answers no permitted call, so it is top".to_owned(),
+            None => "it answers no permitted call, so its label is top".to_owned(),
         },
-        _ => "no statement labels it, so it is top".to_owned(),
+        _ => "no statement labels it, so its label is top".to_owned(),
     }
 }
 
-/// The decision and the arguments of a call with their labels in words.
+/// Returns the decision and the arguments of a call with their labels in words.
 fn parts(call: &JudgedCall, run: &Replayed) -> Vec<(String, String)> {
     let Some(event) = call.event.and_then(|id| run.monitor.trace().event(id)) else { return Vec::new() };
     let document = &event.document;
@@ -179,9 +197,9 @@ fn changes(
         .find(|reason| !matches!(reason.kind, ReasonKind::Requirement | ReasonKind::Undeclared));
     if let Some(reason) = unchangeable {
         let advice = match reason.kind {
-            ReasonKind::Rule => "a rule objects: only changing the rule would permit the call",
+            ReasonKind::Rule => "a rule denies the call: only a change of the rule would permit it",
             ReasonKind::AmbiguousTool => "name the server in the pattern: `tool:SERVER/NAME`",
-            ReasonKind::Hidden => "the method hides what the call needs: try another method",
+            ReasonKind::Hidden => "the influence method hides what the call needs: try another method",
             _ => "no statement of a policy can permit this call",
         };
         output.line(&format!("  {advice}"));
@@ -199,7 +217,8 @@ fn changes(
     };
     match smallest(&candidates, permits) {
         Some(statements) => {
-            output.line("  The smallest change that would permit it, if that is what you want:");
+            output
+                .line("  The smallest change of the policy that would permit it, if that is what you want:");
             for line in statements.iter().flat_map(|statement| statement.lines()) {
                 let line = output.paint("36", line);
                 output.line(&format!("    {line}"));
@@ -209,7 +228,7 @@ fn changes(
     }
 }
 
-/// The first of the smallest sets of statements that permits the call.
+/// Returns the first of the smallest sets of statements that permits the call.
 fn smallest(candidates: &[String], permits: impl Fn(&[&String]) -> bool) -> Option<Vec<&String>> {
     let mut trials = 0;
     let mut layer: Vec<Vec<usize>> = vec![Vec::new()];
@@ -236,7 +255,7 @@ fn smallest(candidates: &[String], permits: impl Fn(&[&String]) -> bool) -> Opti
     None
 }
 
-/// Statements that might help, the narrowest first.
+/// Returns statements that could permit the call, the narrowest first.
 fn candidates(call: &JudgedCall, run: &Replayed) -> Vec<String> {
     let tool = pattern(&call.tool);
     let on_call = |head: String, condition: Option<String>| {
@@ -273,7 +292,7 @@ fn candidates(call: &JudgedCall, run: &Replayed) -> Vec<String> {
     all
 }
 
-/// A statement that labels the field, in every row.
+/// Returns a statement that labels the field, in every row.
 fn label_statement(region: &flowgate::trace::Region, run: &Replayed, elements: &str) -> Option<String> {
     let event = run.monitor.trace().event(region.event)?;
     match &event.body {
@@ -303,7 +322,7 @@ fn label_statement(region: &flowgate::trace::Region, run: &Replayed, elements: &
     }
 }
 
-/// The pattern that speaks of exactly this tool.
+/// Returns the pattern that matches exactly this tool.
 fn pattern(tool: &Tool) -> String {
     let is_word = |text: &str| {
         text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')

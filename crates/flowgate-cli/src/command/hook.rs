@@ -1,8 +1,8 @@
-//! `flowgate hook`: judges the calls of Claude Code, which asks its hooks before a tool runs and after it has.
+//! `flowgate hook`: judges the tool calls of Claude Code, which runs its hooks before and after each tool.
 //!
-//! Claude Code starts the command anew for each call, and it sees nothing of the model. What it knows is the transcript: all of it
-//! counts as having influenced the call. A hook that fails in its own way is passed over there, so whatever goes wrong here is said
-//! as a no, in time.
+//! Claude Code starts the command for each call, and the command does not see the model. It only has the transcript:
+//! all of it counts as an influence on the call. Claude Code ignores a hook that fails, so every failure here is
+//! answered with `deny`, within the time limit.
 
 mod answer;
 mod session;
@@ -19,7 +19,7 @@ use flowgate::monitor::{Attribution, Monitor, Outcome};
 use flowgate::trace::{Body, Call, Entry, Message, Output as ToolOutput};
 use serde_json::{Map, Value};
 
-use crate::args::{Color, HookArgs};
+use crate::args::{Color, HookArgs, When};
 use crate::input::InputError;
 use crate::output::{Output, load_policy};
 use answer::Answer;
@@ -28,12 +28,12 @@ use transcript::Transcript;
 
 /// The largest object that is read from the standard input.
 const MAX_INPUT: u64 = 64 << 20;
-/// How long a transcript may be behind.
+/// How long to wait for a transcript that lacks its last entries.
 const BEHIND: Duration = Duration::from_secs(1);
-/// How often it is looked at meanwhile.
+/// The time between two attempts to read it.
 const AGAIN: Duration = Duration::from_millis(50);
 
-/// What Claude Code asks about.
+/// The events of Claude Code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Event {
     Before,
@@ -41,13 +41,13 @@ pub(super) enum Event {
     Prompt,
 }
 
-/// What the worker tells.
+/// The messages of the worker.
 enum Told {
-    /// What is asked, so that a no can be put as an answer to it.
+    /// The event, which determines the form of a refusal.
     Event(Event),
-    /// What is answered.
+    /// The answer.
     Answer(Answer),
-    /// Why nothing can be answered.
+    /// Why there is no answer, and the exit code.
     Nothing(String, u8),
 }
 
@@ -56,7 +56,7 @@ pub(crate) fn run(options: &HookArgs, output: &mut Output) -> Result<u8, InputEr
     let until = Instant::now() + Duration::from_secs(options.seconds.into());
     let (sender, receiver) = sync_channel(4);
     let theirs = options.clone();
-    // A thread of its own, since what it does may take too long, or end it: neither may look like a yes.
+    // A thread of its own: a time-out or a panic there must not look like a permission.
     let worker = std::thread::Builder::new().name("hook".to_owned()).spawn(move || work(&theirs, &sender));
     worker.map_err(|error| InputError(format!("no thread can be started: {error}")))?;
     let mut event = None;
@@ -101,9 +101,8 @@ fn work(options: &HookArgs, told: &SyncSender<Told>) {
         "PostToolUse" => Event::After,
         "UserPromptSubmit" => Event::Prompt,
         _ => {
-            // Code 2 would stop whatever it is, for ever.
-            let why =
-                "nothing is judged on this event; configure PreToolUse, PostToolUse and UserPromptSubmit";
+            // Code 2 would block the event each time.
+            let why = "this event is not judged; configure PreToolUse, PostToolUse and UserPromptSubmit";
             let code = if asked.contains_key("hook_event_name") { 1 } else { 2 };
             let _ = told.send(Told::Nothing(why.to_owned(), code));
             return;
@@ -125,9 +124,9 @@ fn read_input() -> Result<Map<String, Value>, String> {
     let text = String::from_utf8(bytes).map_err(|_| "the standard input is not UTF-8".to_owned())?;
     match json::parse(&text, Numbers::Any) {
         Ok(Value::Object(asked)) => Ok(asked),
-        Ok(_) => Err("the standard input is no JSON object; see `flowgate hook --help`".to_owned()),
+        Ok(_) => Err("the standard input is not a JSON object; see `flowgate hook --help`".to_owned()),
         Err(error) => {
-            Err(format!("the standard input is no strict JSON: {error}; see `flowgate hook --help`"))
+            Err(format!("the standard input is not strict JSON: {error}; see `flowgate hook --help`"))
         }
     }
 }
@@ -136,12 +135,12 @@ fn text<'v>(asked: &'v Map<String, Value>, key: &str) -> Result<&'v str, String>
     asked
         .get(key)
         .and_then(Value::as_str)
-        .ok_or_else(|| format!("`{key}` is missing in what Claude Code says"))
+        .ok_or_else(|| format!("`{key}` is missing in the input from Claude Code"))
 }
 
-/// Judges what is asked; an error is a no as well.
+/// Judges an event; an error also becomes a refusal.
 fn judge(options: &HookArgs, event: Event, asked: &Map<String, Value>) -> Result<Answer, String> {
-    let mut output = Output::standard(Color::Never);
+    let mut output = Output::standard(Color::Never, When::Never);
     let name = options.policy.display().to_string();
     let policy = Arc::new(load_policy(&options.policy, &mut output).map_err(|error| error.0)?);
     let predicates = options.answering.predicates(&policy, &name).map_err(|error| error.0)?;
@@ -185,18 +184,17 @@ fn judge(options: &HookArgs, event: Event, asked: &Map<String, Value>) -> Result
     })
 }
 
-/// The call that is asked about.
+/// Returns the call of the event.
 fn proposed(asked: &Map<String, Value>) -> Result<Call, String> {
-    let tool = transcript::tool(text(asked, "tool_name")?).ok_or(
-        "the name of the tool can be read as that of more than one server, or of none; rename the server in Claude Code",
-    )?;
+    let tool = transcript::tool(text(asked, "tool_name")?)
+        .ok_or("the name of the tool does not identify its server; rename the server in Claude Code")?;
     let id = asked.get("tool_use_id").and_then(Value::as_str).unwrap_or("(proposed)");
-    let input = asked.get("tool_input").ok_or("`tool_input` is missing in what Claude Code says")?;
-    // Printed and read again, so that numbers are found that two readers could read differently.
+    let input = asked.get("tool_input").ok_or("`tool_input` is missing in the input from Claude Code")?;
+    // Printed and parsed again, to find numbers that two parsers could read differently.
     Ok(Call::from_json(id, tool, &input.to_string()))
 }
 
-/// The transcript, once it has what it must have, or after a while.
+/// Reads the transcript, once it has the entries that it must have, or after a time limit.
 fn up_to_date(path: &Path, limit: u64, pending: &Pending) -> Result<Transcript, String> {
     let until = Instant::now() + BEHIND;
     loop {
@@ -206,19 +204,19 @@ fn up_to_date(path: &Path, limit: u64, pending: &Pending) -> Result<Transcript, 
             Ok(transcript) if is_late || transcript.has(pending) => {
                 return match &pending.agent {
                     Some(agent) if !transcript.knows(agent) => {
-                        Err("the transcript of the sub-agent is not there".to_owned())
+                        Err("the transcript of the sub-agent is missing".to_owned())
                     }
                     _ => Ok(transcript),
                 };
             }
             Err(why) if is_late => return Err(why),
-            // A line may be half written.
+            // The last line may be incomplete.
             _ => std::thread::sleep(AGAIN),
         }
     }
 }
 
-/// What is done with a call, in the words of Claude Code.
+/// Returns the decision on a call, in Claude Code's terms.
 pub(super) fn decision(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Permit => "allow",

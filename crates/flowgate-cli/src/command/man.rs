@@ -39,7 +39,7 @@ fn subcommands(command: &clap::Command) -> impl Iterator<Item = &clap::Command> 
     command.get_subcommands().filter(|command| command.get_name() != "help")
 }
 
-/// The pages of a command and of all below it, by their names.
+/// Returns the pages of a command and of all its subcommands, by name.
 fn pages(command: &clap::Command, title: &str) -> Result<Vec<(String, Vec<u8>)>, InputError> {
     let mut found = vec![(title.to_owned(), page(command, title)?)];
     for below in subcommands(command) {

@@ -1,7 +1,7 @@
-//! `flowgate mcp`: stands between an MCP client and a server that it starts, on the standard streams.
+//! `flowgate mcp`: a proxy between an MCP client and a server that it starts, on the standard streams.
 //!
-//! The machine of [`flowgate_gateway::mcp`] says what is sent; here lines are read and written. Whoever does not read what is sent to
-//! them is not waited for: both sides may write at the same time, so waiting could be for ever.
+//! The state machine of [`flowgate_gateway::mcp`] decides what is sent; this module reads and writes lines. It never
+//! waits for a side that does not read, because both sides may write at the same time, which could be a deadlock.
 
 mod child;
 mod lines;
@@ -17,18 +17,19 @@ use tokio::sync::mpsc::Receiver;
 
 use crate::args::McpArgs;
 use crate::input::{InputError, reason};
-use crate::output::{Output, load_policy};
+use crate::output::{Output, load_policy, plural};
+use crate::private;
 use crate::stores::Stores;
 use crate::visible;
 use child::Child;
 use lines::Queue;
 use seen::Seen;
 
-/// How long a server may take to say the rest when its client has ended.
+/// The time for a server to send the rest after its client closed the connection.
 const REST: Duration = Duration::from_secs(5);
-/// How many events a session may have.
+/// The largest number of events of a session.
 const EVENTS: usize = 100_000;
-/// How many remarks are printed.
+/// The number of notes that are printed.
 const REMARKS: usize = 200;
 
 /// Runs the command; returns the exit code.
@@ -71,7 +72,7 @@ pub(crate) fn run(options: &McpArgs, output: &mut Output) -> Result<u8, InputErr
     ended
 }
 
-/// The pins that are there; none only if they are about to be made.
+/// Reads the stored pins; returns none only if they are about to be created.
 fn read_pins(path: &Path, options: &McpArgs) -> Result<Pins, InputError> {
     match std::fs::read_to_string(path) {
         Ok(text) => Pins::read(&text, &options.name)
@@ -80,14 +81,14 @@ fn read_pins(path: &Path, options: &McpArgs) -> Result<Pins, InputError> {
             Ok(Pins::default())
         }
         Err(error) => Err(InputError(format!(
-            "{}: {}; run once with --accept-new to approve of the tools that there are",
+            "{}: {}; run once with --accept-new to approve the current tools",
             path.display(),
             reason(&error)
         ))),
     }
 }
 
-/// Keeps the pins of this server beside those of others.
+/// Stores the pins of this server in the file, beside those of other servers.
 fn write_pins(path: &Path, server: &str, pins: &Pins) -> Result<(), String> {
     let wrong = |why: String| format!("{}: {why}", path.display());
     let old = match std::fs::read_to_string(path) {
@@ -96,30 +97,26 @@ fn write_pins(path: &Path, server: &str, pins: &Pins) -> Result<(), String> {
         Err(error) => return Err(wrong(reason(&error))),
     };
     let text = pins.write(old.as_deref(), server).map_err(wrong)?;
-    let mut part = path.to_owned().into_os_string();
-    part.push(".part");
-    let part = PathBuf::from(part);
-    let written = std::fs::write(&part, text).and_then(|()| std::fs::rename(&part, path));
-    written.map_err(|error| wrong(reason(&error)))
+    private::replace(path, &text).map_err(|error| wrong(reason(&error)))
 }
 
-/// What stands between client and server.
+/// The proxy between client and server.
 struct Between {
     proxy: Proxy,
     monitor: Monitor,
     stores: Option<Stores>,
     /// The version of the stores that the monitor knows.
     knows: u64,
-    /// What the client was shown by other servers.
+    /// What the client received from other servers.
     seen: Option<Seen>,
     pins: Option<PathBuf>,
     name: String,
     remarks: usize,
-    /// Lines of the server that were no messages.
+    /// The number of the server's lines that are not messages.
     noise: u64,
 }
 
-/// Who spoke.
+/// The sender of a line.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Side {
     Client,
@@ -150,7 +147,9 @@ impl Between {
                     match is_sent {
                         Ok(true) => {}
                         Ok(false) => {
-                            output.error("too much is waiting to be read; the session ends");
+                            output.error(
+                                "the client or the server does not read its messages; the session ends",
+                            );
                             break 1;
                         }
                         Err(error) => {
@@ -166,23 +165,33 @@ impl Between {
                 (Side::Server, None) => {
                     let said = self.ended().map_err(InputError)?;
                     self.send(said, &to_client, None, output);
-                    output.error("the server has ended");
+                    output.error("the server ended");
                     break 1;
                 }
             }
         };
+        // A client that ends the session during a call has observed how long the server took: the label of the
+        // outcome must reach the proxies of its other servers.
+        let said = self.ended().map_err(InputError);
         child.end().await;
+        self.send(said?, &to_client, None, output);
         to_client.close();
         if self.noise > 0 {
-            output.note(&format!("dropped lines of the server that were no messages: {}", self.noise));
+            output.note(&format!(
+                "dropped {} of the server's output, which was not MCP",
+                plural(self.noise, "line")
+            ));
         }
         if self.remarks > REMARKS {
-            output.note(&format!("remarks that were not printed: {}", self.remarks.saturating_sub(REMARKS)));
+            output.note(&format!(
+                "{} not printed",
+                plural(self.remarks.saturating_sub(REMARKS), "further note")
+            ));
         }
         Ok(code)
     }
 
-    /// The client has ended: what the server still answers is passed on, for a while.
+    /// Passes on further answers of the server for a while after the client closed the connection.
     async fn rest(
         &mut self,
         child: &mut Child,
@@ -203,7 +212,8 @@ impl Between {
         Ok(())
     }
 
-    /// The server has ended: calls that run have no answer, which is known to other servers of the client before it is told.
+    /// Handles the end of the server: running calls have no answer. The labels reach the proxies of the client's
+    /// other servers before the client is answered.
     fn ended(&mut self) -> Result<Vec<Out>, String> {
         let said = self.proxy.ended(&mut self.monitor);
         if let Some(stores) = &mut self.stores {
@@ -215,8 +225,8 @@ impl Between {
         Ok(said)
     }
 
-    /// Hands a line to the machine. What a call may write is kept before it goes out, and what others wrote is known before its
-    /// answer is labelled.
+    /// Passes a line to the state machine. The labels that a call can write are stored before it is sent, and the
+    /// labels of other sessions are read before its answer is labelled.
     fn hear(&mut self, side: Side, line: &[u8], output: &mut Output) -> Result<Vec<Out>, String> {
         let text = line.trim_ascii();
         if text.is_empty() {
@@ -246,12 +256,12 @@ impl Between {
             (&self.pins, said.iter().rfind(|out| matches!(out, Out::Pins(_))))
         {
             write_pins(path, &self.name, pins)?;
-            output.note(&format!("the tools of {} are kept in {}", self.name, path.display()));
+            output.note(&format!("the tools of {} are stored in {}", self.name, path.display()));
         }
         Ok(said)
     }
 
-    /// Sends what is to be sent. Whether there was room.
+    /// Sends lines. Returns whether there was room for them.
     fn send(&mut self, said: Vec<Out>, client: &Queue, server: Option<&Queue>, output: &mut Output) -> bool {
         said.into_iter().all(|out| match out {
             Out::Client(line) => client.send(line),

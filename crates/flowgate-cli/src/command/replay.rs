@@ -1,4 +1,4 @@
-//! `flowgate replay`: corpora of runs, judged in parallel, summed up in a table.
+//! `flowgate replay`: judges corpora of runs in parallel and prints a table.
 //!
 //! One thread reads and the others judge; a bounded queue between them keeps memory independent of the corpus.
 
@@ -20,11 +20,11 @@ use serde_json::{Map, Value, json};
 use crate::args::TableFormat;
 use crate::input::{self, InputError};
 use crate::output::{Output, load_policy, plural};
-use crate::progress::Progress;
-use crate::report;
+use crate::progress::{INTERRUPTED, Progress};
 use crate::warnings::Traces;
+use crate::{report, visible};
 
-/// What `flowgate replay` was asked to do.
+/// The options of `flowgate replay`.
 pub(crate) struct Options<'a> {
     pub(crate) policies: &'a [String],
     pub(crate) influence: &'a [String],
@@ -36,7 +36,7 @@ pub(crate) struct Options<'a> {
     pub(crate) corpora: &'a [PathBuf],
 }
 
-/// The policies by suite, with the names of their files.
+/// The policies with the names of their suites, and the names of their files.
 struct Policies(Vec<(String, Arc<Policy>)>, Vec<String>);
 
 impl Policies {
@@ -53,7 +53,7 @@ impl Policies {
             };
             if policies.iter().any(|(known, _)| *known == name) {
                 return Err(InputError(format!(
-                    "two policies are called `{name}`; give one another name: NAME=FILE"
+                    "two policies have the name `{name}`; rename one with NAME=FILE"
                 )));
             }
             policies.push((name, Arc::new(load_policy(path, output)?)));
@@ -62,12 +62,12 @@ impl Policies {
         Ok(Self(policies, files))
     }
 
-    /// The place of a policy among all.
+    /// Returns the index of a policy.
     fn place(&self, policy: &Arc<Policy>) -> usize {
         self.0.iter().position(|(_, known)| Arc::ptr_eq(known, policy)).unwrap_or_default()
     }
 
-    /// The policy for a run, and the name under which it is counted.
+    /// Returns the policy for a run, and the suite under which the run is counted.
     fn of(&self, run: &Run) -> Option<(String, &Arc<Policy>)> {
         let suite = run.meta.get("suite").and_then(Value::as_str);
         let named = |name: &str| self.0.iter().find(|(known, _)| known == name);
@@ -133,7 +133,7 @@ impl Figures {
         }
     }
 
-    /// Judges one run, and says what occurs in it.
+    /// Judges one run and passes its trace to `occurs`.
     fn of(policy: &Arc<Policy>, method: &dyn Influence, run: &Run, occurs: impl FnOnce(&Trace)) -> Self {
         let replayed = replay(policy, method, run);
         occurs(replayed.monitor.trace());
@@ -149,7 +149,7 @@ impl Figures {
         let mut is_clean = true;
         for call in &replayed.calls {
             figures.has_origins |= call.origin.is_some();
-            // A call that the policy lets everything flow into acts on nothing.
+            // A call into which everything may flow has no effect that the policy protects.
             let acts = !call.judgement.is_harmless;
             let why =
                 || call.judgement.reasons.first().map_or(String::new(), |reason| reason.message.clone());
@@ -182,7 +182,8 @@ impl Figures {
             }
             Some(attack) => {
                 figures.attack_runs = 1;
-                // It succeeded in the log, and nothing that it needed would have been stopped or asked about.
+                // The attack succeeded in the log, and every call that it needed would have been permitted without a
+                // question.
                 let succeeded = run.meta.get("attack_succeeded").and_then(Value::as_bool) == Some(true)
                     && figures.injected_permitted == figures.injected_calls;
                 figures.attacks_succeeded = usize::from(succeeded);
@@ -224,7 +225,7 @@ impl Figures {
     }
 }
 
-/// For each argument, which regions the method says it comes from, or why that does not matter.
+/// Returns the regions that each argument comes from by the influence method, or why they do not matter.
 fn why_permitted(call: &JudgedCall, run: &Replayed) -> String {
     let trace = run.monitor.trace();
     let Some(document) = call.event.and_then(|event| trace.event(event)).map(|event| &event.document) else {
@@ -269,7 +270,7 @@ pub(crate) fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, Inpu
         .jobs
         .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
         .clamp(1, 256);
-    let progress = Progress::over(options.corpora, true);
+    let progress = Progress::over(options.corpora, "run", true, output);
     let stop = AtomicBool::new(false);
     let (sums, skipped, seen, errors) = std::thread::scope(|scope| {
         let (sender, receiver): (SyncSender<Job>, Receiver<Job>) = sync_channel(4 * jobs);
@@ -283,8 +284,11 @@ pub(crate) fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, Inpu
             .collect();
         let (mut errors, mut empty) = (Vec::new(), Vec::new());
         for corpus in options.corpora {
+            if progress.is_interrupted() {
+                break;
+            }
             let mut is_empty = true;
-            let result = input::runs(corpus, &progress.read(), &mut |item| {
+            let result = input::runs(corpus, &progress, &mut |item| {
                 is_empty = false;
                 match item {
                     Ok(job) => {
@@ -296,7 +300,7 @@ pub(crate) fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, Inpu
                 }
                 !stop.load(Ordering::Relaxed)
             });
-            if is_empty && result.is_ok() {
+            if is_empty && result.is_ok() && !progress.is_interrupted() {
                 empty.push(corpus.display().to_string());
             }
             errors.extend(result.err());
@@ -319,32 +323,34 @@ pub(crate) fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, Inpu
                         .into_iter()
                         .for_each(|(suite, count)| *skipped.entry(suite).or_default() += count);
                 }
-                Err(_) => errors
-                    .push(InputError("a worker stopped unexpectedly; the figures are incomplete".to_owned())),
+                Err(_) => errors.push(InputError(
+                    "a worker thread ended unexpectedly; the figures are incomplete".to_owned(),
+                )),
             }
         }
         (sums, skipped, seen, errors)
     });
-    progress.finish();
+    let is_interrupted = progress.finish(output);
     for error in &errors {
         output.error(&error.0);
     }
     for (suite, count) in &skipped {
         let were = if *count == 1 { "was" } else { "were" };
         output.note(&format!(
-            "{} of `{suite}` {were} left out: no policy has that name",
+            "{} of the suite `{suite}` {were} skipped: no policy has that name",
             plural(*count, "run")
         ));
     }
-    if sums.is_empty() && errors.is_empty() {
+    if sums.is_empty() && errors.is_empty() && !is_interrupted {
         return Err(InputError(
-            "no run was judged: name a policy like the suite of the runs, or give `*=FILE`".to_owned(),
+            "no run was judged: give a policy the name of the runs' suite, or use `*=FILE`".to_owned(),
         ));
     }
     let mut warnings = 0;
     for (index, ((_, policy), file)) in policies.0.iter().zip(&policies.1).enumerate() {
         warnings += policy.warnings().len();
-        if let Some(seen) = seen.get(&index) {
+        // The occurrences in the remaining runs are unknown.
+        if let Some(seen) = seen.get(&index).filter(|_| !is_interrupted) {
             let found = seen.warnings(policy);
             warnings += found.len();
             found.draw(file, policy, output);
@@ -357,6 +363,9 @@ pub(crate) fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, Inpu
         TableFormat::Json => {
             for ((suite, method), figures) in &sums {
                 output.line(&figures.json(suite, methods.get(*method).map_or("", |m| m.name())).to_string());
+            }
+            if is_interrupted {
+                output.line(&json!({"type": "interrupted"}).to_string());
             }
         }
         TableFormat::Text => table(&sums, &methods, output),
@@ -374,12 +383,13 @@ pub(crate) fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, Inpu
         list("questions without attack", &sums, &methods, |figures| &figures.asked, output);
     }
     Ok(match errors.is_empty() {
+        _ if is_interrupted => INTERRUPTED,
         false => 2,
         true => u8::from(options.deny_warnings && warnings > 0),
     })
 }
 
-/// What occurs in the runs of each policy, by its place.
+/// The occurrences in the runs of each policy, by the policy's index.
 type Seen = BTreeMap<usize, Traces>;
 
 fn work(
@@ -397,6 +407,10 @@ fn work(
             Err(_) => return (sums, skipped, seen),
         };
         let Ok((line, run)) = job else { return (sums, skipped, seen) };
+        if progress.is_interrupted() {
+            // The reader must not wait for room in the queue.
+            continue;
+        }
         match policies.of(&run) {
             Some((suite, policy)) => {
                 for (index, method) in methods.iter().enumerate() {
@@ -456,8 +470,9 @@ fn table(sums: &Sums, methods: &[&'static dyn Influence], output: &mut Output) {
     for (method, total) in methods.iter().zip(&totals).filter(|(_, total)| total.attacks_without_call > 0) {
         let count = total.attacks_without_call;
         output.line(&format!(
-            "{}: {count} of the attacks that succeed make the agent say something and call no acting tool.",
-            method.name()
+            "{}: {} without a call of an acting tool: the agent only writes something.",
+            method.name(),
+            plural(count, "successful attack"),
         ));
     }
 }
@@ -475,7 +490,7 @@ fn list(
         output.line("");
         output.line(&format!("{suite}, {name}: {title}: {}", lines.values().sum::<usize>()));
         for (line, count) in lines {
-            output.line(&format!("{count:>5}  {line}"));
+            output.line(&format!("{count:>5}  {}", visible::line(line)));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `flowgate run`: a chat in the terminal with an agent that is guarded, and whose tools come from MCP servers.
+//! `flowgate run`: a chat in the terminal with a guarded agent that uses the tools of MCP servers.
 
 mod approver;
 mod chat;
@@ -7,10 +7,12 @@ mod patient;
 mod shell;
 mod team;
 mod trace;
+mod waiting;
 mod watch;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use flowgate::monitor::Monitor;
@@ -19,7 +21,7 @@ use flowgate_guard::Offered;
 use flowgate_guard::agent::Toolbox;
 use flowgate_guard::approve::DigestKey;
 use flowgate_guard::conversation::{Conversation, Settings};
-use flowgate_lm::recorded::Mode;
+use flowgate_lm::recorded::{FileError, Mode};
 use flowgate_lm::{Complete, Recorded, Remote};
 
 use crate::args::RunArgs;
@@ -59,7 +61,7 @@ pub(crate) fn run(options: &RunArgs, output: &mut Output) -> Result<u8, InputErr
         monitor.set_predicates(predicates.clone(), Vec::new());
         monitor
     });
-    let shell = Arc::new(Shell::standard(output.err_color()));
+    let shell = Arc::new(Shell::standard(output.err_color(), output.progress()));
     let runtime =
         Runtime::start().map_err(|error| InputError(format!("no thread can be started: {error}")))?;
     let runtime = Arc::new(runtime);
@@ -97,9 +99,9 @@ pub(crate) fn run(options: &RunArgs, output: &mut Output) -> Result<u8, InputErr
 
     let mut key = [0_u8; 32];
     getrandom::fill(&mut key)
-        .map_err(|error| InputError(format!("the system gives no random bytes: {error}")))?;
+        .map_err(|error| InputError(format!("the system's random generator failed: {error}")))?;
     let settings = Settings::new(options.method(), DigestKey::new(key));
-    let full = |error| InputError(format!("the session cannot begin: {error}"));
+    let full = |error| InputError(format!("the session cannot start: {error}"));
     let mut session = monitor();
     let knows = shared.stores().recall(&mut session)?;
     let mut conversation = Conversation::new(session, offered, settings).map_err(full)?;
@@ -136,9 +138,24 @@ pub(crate) fn run(options: &RunArgs, output: &mut Output) -> Result<u8, InputErr
         conversation,
         policy: &policy,
         method: options.method(),
-        writer: Patient { model, shell: Arc::clone(&shell), what: "the model writes" },
-        screener: Patient { model: Arc::clone(&small), shell: Arc::clone(&shell), what: "the model screens" },
-        filler: Patient { model: small, shell: Arc::clone(&shell), what: "the model fills a slot" },
+        writer: Patient {
+            model,
+            shell: Arc::clone(&shell),
+            what: "the model writes",
+            steps: Some(AtomicUsize::new(0)),
+        },
+        screener: Patient {
+            model: Arc::clone(&small),
+            shell: Arc::clone(&shell),
+            what: "the model screens",
+            steps: None,
+        },
+        filler: Patient {
+            model: small,
+            shell: Arc::clone(&shell),
+            what: "the model fills a slot",
+            steps: None,
+        },
         tools: &toolbox,
         person,
         watch,
@@ -152,7 +169,7 @@ pub(crate) fn run(options: &RunArgs, output: &mut Output) -> Result<u8, InputErr
     Ok(code)
 }
 
-/// The model of this name, or its recorded answers.
+/// Returns the model of this name, or its recorded answers.
 fn model(options: &RunArgs, name: Option<&String>) -> Result<Arc<dyn Complete>, InputError> {
     let remote = match (name, &options.url) {
         (Some(model), Some(url)) => {
@@ -173,18 +190,18 @@ fn model(options: &RunArgs, name: Option<&String>) -> Result<Arc<dyn Complete>, 
             None => recorded_name(path, name.map_or("", String::as_str))?,
         };
         let recorded = Recorded::replay(&name, path);
-        return Ok(Arc::new(recorded.map_err(|error| InputError(format!("{}: {error}", path.display())))?));
+        return Ok(Arc::new(recorded.map_err(|error| unrecorded(path, &error))?));
     }
     let Some(remote) = remote else {
         return Err(InputError(
-            "which model? name it with --model and its server with --url, such as --url http://localhost:8080/v1"
+            "the model is missing: name it with --model and its server with --url, such as --url http://localhost:8080/v1"
                 .to_owned(),
         ));
     };
     match &options.record {
         Some(path) => {
             let recorded = Recorded::open(remote, path, Mode::Record);
-            Ok(Arc::new(recorded.map_err(|error| InputError(format!("{}: {error}", path.display())))?))
+            Ok(Arc::new(recorded.map_err(|error| unrecorded(path, &error))?))
         }
         None => Ok(Arc::new(remote)),
     }
@@ -198,7 +215,7 @@ fn key(variable: &str) -> Result<String, InputError> {
     })
 }
 
-/// The model of this name whose answers a file has, and where it was: that stands in each of them.
+/// Returns the full name, with the address, of the model whose answers a file contains: each answer has it.
 fn recorded_name(path: &Path, name: &str) -> Result<String, InputError> {
     let text = std::fs::read_to_string(path).map_err(|error| at(path, &error))?;
     let lines = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
@@ -207,17 +224,26 @@ fn recorded_name(path: &Path, name: &str) -> Result<String, InputError> {
     names.find(is_meant).ok_or_else(|| {
         let whose = if name.is_empty() { String::new() } else { format!(" of {name}") };
         InputError(format!(
-            "{}: it holds no recorded answers{whose}; make some with --record",
+            "{}: it contains no recorded answers{whose}; record some with --record",
             path.display()
         ))
     })
+}
+
+/// Returns why a file of answers cannot be used; a missing file is reported in the same words as any other.
+fn unrecorded(path: &Path, error: &FileError) -> InputError {
+    let missing = std::io::ErrorKind::NotFound;
+    match error {
+        FileError::Io(why) if *why == missing.to_string() => at(path, &missing.into()),
+        error => InputError(format!("{}: {error}", path.display())),
+    }
 }
 
 fn at(path: &Path, error: &std::io::Error) -> InputError {
     InputError(format!("{}: {}", path.display(), reason(error)))
 }
 
-/// The operator's instructions: text, or `@` and the file that has them.
+/// Returns the operator's instructions: text, or `@` and the file that has them.
 fn system(text: &str) -> Result<String, InputError> {
     match text.strip_prefix('@') {
         Some(path) => policy_source(Path::new(path)),
@@ -261,13 +287,13 @@ fn start(
     })
 }
 
-/// The tools of all servers, each once.
+/// Returns the tools of all servers, each once.
 fn listed(tools: Vec<Vec<Offered>>, shell: &Shell) -> Vec<Offered> {
     let mut offered = Vec::<Offered>::new();
     for tool in tools.into_iter().flatten() {
         if offered.iter().any(|known| known.tool == tool.tool) {
             let name = visible::line(&tool.tool.to_string());
-            shell.note(&format!("{name} is listed twice; its first description counts"));
+            shell.note(&format!("{name} is listed twice; the first description is used"));
         } else {
             offered.push(tool);
         }
@@ -275,7 +301,7 @@ fn listed(tools: Vec<Vec<Offered>>, shell: &Shell) -> Vec<Offered> {
     offered
 }
 
-/// What runs these tools.
+/// Returns the functions that run these tools.
 fn tools_of(servers: &[Arc<Server>], offered: &[Offered], shell: &Arc<Shell>) -> Toolbox {
     let mut toolbox = Toolbox::new();
     for Offered { tool, .. } in offered {
@@ -293,7 +319,7 @@ fn tools_of(servers: &[Arc<Server>], offered: &[Offered], shell: &Arc<Shell>) ->
     toolbox
 }
 
-/// Statements that policies need for a chat, where they lack them.
+/// Returns whether the policy with this statement added is valid.
 fn parses(source: &str, statement: &str) -> bool {
     Policy::parse(&format!("{source}\n{statement}\n")).is_ok()
 }

@@ -13,7 +13,7 @@ use flowgate_gateway::visibility;
 
 use crate::args::ServeArgs;
 use crate::input::{InputError, policy_source};
-use crate::output::Output;
+use crate::output::{Output, plural};
 
 /// The name of the token in the environment.
 const TOKEN: &str = "FLOWGATE_TOKEN";
@@ -52,8 +52,8 @@ pub(crate) fn run(options: &ServeArgs, output: &mut Output) -> Result<u8, InputE
     Ok(0)
 }
 
-/// Prints what is odd about policies, and what is hidden from models for want of a line; gives how many lines these are. At start, the
-/// log says the latter.
+/// Prints the warnings about policies and about what is hidden from models for lack of a statement; returns their
+/// number. At start, the log reports the latter instead.
 fn warn(models: &model_routes::config::Config, prints: bool, output: &mut Output) -> usize {
     let mut count = 0;
     for client in &models.clients {
@@ -79,14 +79,10 @@ fn warn(models: &model_routes::config::Config, prints: bool, output: &mut Output
 }
 
 fn counted(number: usize, what: &str) -> String {
-    match number {
-        0 => format!("no {what}s"),
-        1 => format!("1 {what}"),
-        number => format!("{number} {what}s"),
-    }
+    plural(if number == 0 { "no".to_owned() } else { number.to_string() }, what)
 }
 
-/// The upstreams and clients of the model routes.
+/// Reads the configuration of the model routes.
 pub(super) fn model_routes(path: &Path) -> Result<model_routes::config::Config, InputError> {
     let text = policy_source(path)?;
     let folder = path.parent().unwrap_or(Path::new(""));
@@ -116,6 +112,7 @@ fn limits(options: &ServeArgs) -> Limits {
         bodies: mib(options.max_bodies.max(options.max_body)),
         values: mib(options.max_values),
         connections: number(options.max_connections),
+        connections_of_address: number(options.max_connections_of_address),
         workers: options.workers.map_or_else(|| Limits::default().workers, number),
         queue: number(options.queue),
         batch: number(options.max_batch),

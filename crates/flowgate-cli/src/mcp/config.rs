@@ -1,4 +1,4 @@
-//! The file that says which servers there are: the JSON that MCP clients use.
+//! The file of servers, in the JSON form that MCP clients use.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 /// A server, and how to reach it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Spec {
-    /// What policies call it.
+    /// Its name in policies.
     pub(crate) name: String,
     pub(super) reach: Reach,
 }
@@ -16,14 +16,14 @@ pub(crate) struct Spec {
 /// How to reach a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Reach {
-    /// It is a program.
+    /// A program.
     Command { command: String, args: Vec<String>, env: Vec<(String, String)>, cwd: Option<PathBuf> },
-    /// It has an address.
+    /// A URL.
     Url { url: String, headers: Vec<(String, String)> },
 }
 
 impl Spec {
-    /// What to do if it cannot be used.
+    /// Returns advice for a server that cannot be used.
     pub(crate) fn advice(&self) -> String {
         match &self.reach {
             Reach::Command { command, .. } => {
@@ -34,33 +34,33 @@ impl Spec {
     }
 }
 
-const FORM: &str = r#"write {"mcpServers": {"NAME": {"command": "...", "args": [...]}}}, or {"url": "..."} for a server elsewhere"#;
+const FORM: &str = r#"write {"mcpServers": {"NAME": {"command": "...", "args": [...]}}}, or {"url": "..."} for a remote server"#;
 
 /// Reads the file. `folder` is where relative paths start, `environment` gives variables.
 ///
 /// # Errors
-/// What is wrong, and what to do.
+/// What is wrong, with advice.
 pub(crate) fn read(
     text: &str,
     folder: &Path,
     environment: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Vec<Spec>, String> {
-    let value = json::parse(text, Numbers::Any).map_err(|error| format!("no strict JSON: {error}"))?;
+    let value = json::parse(text, Numbers::Any).map_err(|error| format!("not strict JSON: {error}"))?;
     let servers = value.get("mcpServers").ok_or_else(|| format!("it has no `mcpServers`; {FORM}"))?;
-    let servers = servers.as_object().ok_or_else(|| format!("`mcpServers` is no object; {FORM}"))?;
+    let servers = servers.as_object().ok_or_else(|| format!("`mcpServers` is not an object; {FORM}"))?;
     let mut specs = Vec::new();
     for (name, entry) in servers {
         let shown = crate::visible::short(name, 40);
         let at = |problem: String| format!("the server `{shown}`: {problem}");
         let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         if name.is_empty() || name.len() > 64 || !name.chars().all(is_plain) {
-            let problem = "policies cannot name it; use up to 64 letters, digits, `-`, `_` and `.`";
+            let problem = "a policy cannot name it; use up to 64 letters, digits, `-`, `_` and `.`";
             return Err(at(problem.to_owned()));
         }
         if name == flowgate::trace::Tool::OWN {
-            return Err(at("policies mean Flowgate itself by this name; give it another".to_owned()));
+            return Err(at("this name stands for Flowgate itself in policies; use another name".to_owned()));
         }
-        let entry = entry.as_object().ok_or_else(|| at(format!("it is no object; {FORM}")))?;
+        let entry = entry.as_object().ok_or_else(|| at(format!("it is not an object; {FORM}")))?;
         if entry.get("disabled") == Some(&Value::Bool(true)) {
             continue;
         }
@@ -83,7 +83,7 @@ impl Fields<'_> {
                 return Err("the transport `sse` is no longer part of MCP; use its streamable HTTP address"
                     .to_owned());
             }
-            Some(_) => return Err("its `type` is not known; write `stdio` or `http`".to_owned()),
+            Some(_) => return Err("its `type` is unknown; write `stdio` or `http`".to_owned()),
         }
         match (self.text("command")?, self.text("url")?) {
             (Some(_), Some(_)) => Err("it has both `command` and `url`; leave one out".to_owned()),
@@ -102,7 +102,7 @@ impl Fields<'_> {
                         && uri.authority().is_some_and(|authority| !authority.as_str().contains('@'))
                 });
                 if !is_web {
-                    return Err("its `url` is no address; write http:// or https:// with a host".to_owned());
+                    return Err("its `url` is not a URL; write http:// or https:// with a host".to_owned());
                 }
                 Ok(Reach::Url { url, headers: self.map("headers")? })
             }
@@ -113,12 +113,12 @@ impl Fields<'_> {
         match self.entry.get(key) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => self.filled(text, key).map(Some),
-            Some(_) => Err(format!("its `{key}` is no text; put it in quotation marks")),
+            Some(_) => Err(format!("its `{key}` is not a string; put it in quotation marks")),
         }
     }
 
     fn list(&self, key: &str) -> Result<Vec<String>, String> {
-        let wrong = || format!("its `{key}` is no list of texts; write [\"one\", \"two\"]");
+        let wrong = || format!("its `{key}` is not a list of strings; write [\"one\", \"two\"]");
         match self.entry.get(key) {
             None | Some(Value::Null) => Ok(Vec::new()),
             Some(Value::Array(items)) => {
@@ -130,7 +130,7 @@ impl Fields<'_> {
     }
 
     fn map(&self, key: &str) -> Result<Vec<(String, String)>, String> {
-        let wrong = || format!("its `{key}` is no object of texts; write {{\"NAME\": \"value\"}}");
+        let wrong = || format!("its `{key}` is not an object of strings; write {{\"NAME\": \"value\"}}");
         match self.entry.get(key) {
             None | Some(Value::Null) => Ok(Vec::new()),
             Some(Value::Object(entries)) => {
@@ -144,7 +144,7 @@ impl Fields<'_> {
         }
     }
 
-    /// With `${VAR}` and `${VAR:-default}` replaced.
+    /// Replaces `${VAR}` and `${VAR:-default}` by the values of variables.
     fn filled(&self, text: &str, place: &str) -> Result<String, String> {
         let mut filled = String::new();
         let mut rest = text;
@@ -208,33 +208,33 @@ mod tests {
     fn mistakes_name_the_server_and_what_to_do() {
         let one = |entry: &str| format!(r#"{{"mcpServers": {{"mail": {entry}}}}}"#);
         let form = FORM;
-        check("{", "no strict JSON: EOF while parsing an object at line 1 column 1");
+        check("{", "not strict JSON: EOF while parsing an object at line 1 column 1");
         check(
             r#"{"mcpServers": {"a": {"command": "x"}, "a": {}}}"#,
-            "no strict JSON: duplicate key at line 1 column 42",
+            "not strict JSON: duplicate key at line 1 column 42",
         );
         check("{}", &format!("it has no `mcpServers`; {form}"));
-        check(r#"{"mcpServers": []}"#, &format!("`mcpServers` is no object; {form}"));
+        check(r#"{"mcpServers": []}"#, &format!("`mcpServers` is not an object; {form}"));
         check(
             r#"{"mcpServers": {"my mail": {}}}"#,
-            "the server `my mail`: policies cannot name it; use up to 64 letters, digits, `-`, `_` and `.`",
+            "the server `my mail`: a policy cannot name it; use up to 64 letters, digits, `-`, `_` and `.`",
         );
         for (entry, expected) in [
-            ("3", format!("it is no object; {form}")),
+            ("3", format!("it is not an object; {form}")),
             ("{}", format!("it has neither `command` nor `url`; {form}")),
             (
                 r#"{"command": "x", "url": "http://x"}"#,
                 "it has both `command` and `url`; leave one out".to_owned(),
             ),
-            (r#"{"command": 3}"#, "its `command` is no text; put it in quotation marks".to_owned()),
+            (r#"{"command": 3}"#, "its `command` is not a string; put it in quotation marks".to_owned()),
             (r#"{"command": ""}"#, "its `command` is empty; write the program to run".to_owned()),
             (
                 r#"{"command": "x", "args": "-y"}"#,
-                "its `args` is no list of texts; write [\"one\", \"two\"]".to_owned(),
+                "its `args` is not a list of strings; write [\"one\", \"two\"]".to_owned(),
             ),
             (
                 r#"{"command": "x", "env": ["A=1"]}"#,
-                "its `env` is no object of texts; write {\"NAME\": \"value\"}".to_owned(),
+                "its `env` is not an object of strings; write {\"NAME\": \"value\"}".to_owned(),
             ),
             (
                 r#"{"command": "x", "env": {"KEY": "${NOPE}"}}"#,
@@ -244,11 +244,11 @@ mod tests {
             (r#"{"command": "${X"}"#, "its `command` has a `${` without `}`".to_owned()),
             (
                 r#"{"url": "x.org"}"#,
-                "its `url` is no address; write http:// or https:// with a host".to_owned(),
+                "its `url` is not a URL; write http:// or https:// with a host".to_owned(),
             ),
             (
                 r#"{"url": "https://me:pw@x.org"}"#,
-                "its `url` is no address; write http:// or https:// with a host".to_owned(),
+                "its `url` is not a URL; write http:// or https:// with a host".to_owned(),
             ),
             (
                 r#"{"type": "sse", "url": "http://x"}"#,
@@ -256,7 +256,7 @@ mod tests {
             ),
             (
                 r#"{"type": "ws", "url": "http://x"}"#,
-                "its `type` is not known; write `stdio` or `http`".to_owned(),
+                "its `type` is unknown; write `stdio` or `http`".to_owned(),
             ),
         ] {
             check(&one(entry), &format!("the server `mail`: {expected}"));

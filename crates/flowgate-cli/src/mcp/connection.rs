@@ -1,4 +1,4 @@
-//! A connection with a server: a child process, or an address.
+//! A connection with a server: a child process or a URL.
 
 use std::collections::VecDeque;
 use std::process::Stdio;
@@ -26,13 +26,13 @@ use super::http::{Client, header};
 use super::{Described, Limits};
 use crate::visible;
 
-/// The most tools that one server may have, and the most pages in which it may list them.
+/// The largest number of tools of one server, and of pages in its list.
 const MAX_TOOLS: usize = 1_000;
 /// The largest list of tools, in bytes.
 const MAX_LISTED: usize = 4 << 20;
-/// How much is kept of what a server writes to its standard error.
+/// The number of bytes that are kept of a server's standard error.
 const KEPT: usize = 4 << 10;
-/// What a server learns of the environment, besides what its `env` says. A key for the model is not among it.
+/// The environment variables that a server inherits in addition to its `env`. The model's key is not among them.
 const INHERITED: [&str; 20] = [
     "HOME",
     "LANG",
@@ -56,23 +56,23 @@ const INHERITED: [&str; 20] = [
     "PATHEXT",
 ];
 
-/// A connection that was open once.
+/// A connection that is or was open.
 pub(super) struct Connection {
     service: RunningService<RoleClient, ClientConfig>,
     words: Words,
 }
 
-/// Why a call has no answer of its tool.
+/// Why a call has no answer.
 pub(super) enum CallError {
-    /// The server has ended; what it said last.
+    /// The server ended; its last output.
     Ended { words: Option<String> },
     /// It could not be started.
     NotStarted(String),
-    /// Something that the model may know of.
+    /// An error that the model may read.
     Told(String),
 }
 
-/// What a server writes to its standard error: its end is kept, in case it explains something.
+/// A server's standard error. Its end is kept for error messages.
 #[derive(Clone, Default)]
 struct Words(Arc<Mutex<VecDeque<u8>>>);
 
@@ -84,7 +84,7 @@ impl Words {
         kept.drain(..over);
     }
 
-    /// The last line, as a terminal may show it.
+    /// Returns the last line, escaped for a terminal.
     fn last(&self) -> Option<String> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let text = String::from_utf8_lossy(kept.make_contiguous()).into_owned();
@@ -100,16 +100,16 @@ impl Words {
     }
 }
 
-/// Starts a server, or calls at its address.
+/// Starts a server, or connects to its URL.
 ///
 /// # Errors
-/// Why it cannot be used: the end of a sentence about it.
+/// Why it cannot be used: a predicate for the message `the server NAME ...`.
 pub(super) async fn open(spec: Spec, limits: Limits) -> Result<Connection, String> {
     let words = Words::default();
     let served = match &spec.reach {
         Reach::Command { .. } => {
             let mut command = CommandWrap::from(command(&spec.reach));
-            // A server of its own group does not hear of Ctrl-C, and ends with all that it has started.
+            // A server in a process group of its own does not receive Ctrl-C, and ends together with its children.
             #[cfg(unix)]
             command.wrap(process_wrap::tokio::ProcessGroup::leader());
             let spawned = TokioChildProcess::builder(command).stderr(Stdio::piped()).spawn();
@@ -117,7 +117,7 @@ pub(super) async fn open(spec: Spec, limits: Limits) -> Result<Connection, Strin
                 std::io::ErrorKind::NotFound => {
                     "cannot be run: there is no such program or folder".to_owned()
                 }
-                std::io::ErrorKind::PermissionDenied => "cannot be run: it may not be executed".to_owned(),
+                std::io::ErrorKind::PermissionDenied => "cannot be run: it is not executable".to_owned(),
                 _ => format!("cannot be run: {error}"),
             })?;
             if let Some(stderr) = stderr {
@@ -138,7 +138,7 @@ pub(super) async fn open(spec: Spec, limits: Limits) -> Result<Connection, Strin
     match served {
         Ok(service) => Ok(Connection { service, words }),
         Err(error) => {
-            // What it wrote before it ended may arrive a little later than its end.
+            // Its last output may arrive a little after its end.
             tokio::time::sleep(Duration::from_millis(100)).await;
             let words = words.last().map(|words| format!(" ({words})")).unwrap_or_default();
             Err(format!("cannot be used: {}{words}", begun(&error)))
@@ -146,7 +146,7 @@ pub(super) async fn open(spec: Spec, limits: Limits) -> Result<Connection, Strin
     }
 }
 
-/// What servers are told of us: nothing that they could ask us to do.
+/// Returns the client's information for servers: it offers no capability.
 fn identity() -> ClientConfig {
     let name = Implementation::new("flowgate", env!("CARGO_PKG_VERSION"));
     ClientConfig::new(ClientCapabilities::default(), name)
@@ -164,27 +164,27 @@ fn command(reach: &Reach) -> Command {
     process
 }
 
-/// Why nothing could be sent, without what `rmcp` puts before our own words.
+/// Returns why nothing could be sent, without the prefix that `rmcp` adds.
 fn sent(error: &str) -> String {
     error.strip_prefix("Client error: ").unwrap_or(error).to_owned()
 }
 
-/// Why a server could not be greeted.
+/// Returns why the initialization of a server failed.
 fn begun(error: &ClientInitializeError) -> String {
     match error {
-        ClientInitializeError::ConnectionClosed(_) => "it ended before it had answered".to_owned(),
+        ClientInitializeError::ConnectionClosed(_) => "it ended without an answer".to_owned(),
         ClientInitializeError::TransportError { error, .. } => {
             visible::short(&sent(&error.error.to_string()), 200)
         }
         ClientInitializeError::JsonRpcError(error) => {
-            format!("it says: {}", visible::short(&error.message, 200))
+            format!("it answered: {}", visible::short(&error.message, 200))
         }
-        _ => "its first answer is not one of MCP".to_owned(),
+        _ => "its first answer is not a message of MCP".to_owned(),
     }
 }
 
 impl Connection {
-    /// Whether the server has ended.
+    /// Returns whether the server ended.
     pub(super) fn is_closed(&self) -> bool {
         self.service.is_closed() || self.service.peer().is_transport_closed()
     }
@@ -193,7 +193,7 @@ impl Connection {
         self.service.peer().clone()
     }
 
-    /// Asks for all tools.
+    /// Lists all tools.
     pub(super) fn tools(&self) -> impl Future<Output = Result<Vec<Described>, String>> + Send + 'static {
         let peer = self.peer();
         async move {
@@ -211,18 +211,21 @@ impl Connection {
                     tools.push(Described { name, description, input, output });
                 }
                 if tools.len() > MAX_TOOLS || size > MAX_LISTED {
-                    return Err(format!("there are more than {MAX_TOOLS}, or {} MiB", MAX_LISTED >> 20));
+                    return Err(format!(
+                        "the list exceeds the limit of {MAX_TOOLS}, or of {} MiB",
+                        MAX_LISTED >> 20
+                    ));
                 }
                 cursor = page.next_cursor;
                 if cursor.is_none() {
                     return Ok(tools);
                 }
             }
-            Err("its list has no end".to_owned())
+            Err("its list of tools does not end".to_owned())
         }
     }
 
-    /// Calls a tool. What is dropped before it has answered is told to stop.
+    /// Calls a tool. A call that is dropped before its answer is cancelled.
     pub(super) fn call(
         &self,
         tool: String,
@@ -245,10 +248,9 @@ impl Connection {
             };
             let result = match answered {
                 CallToolResponse::Complete(result) => result,
-                // It wants to ask somebody, or to answer later.
+                // It requests input, or will answer later.
                 _ => {
-                    let text =
-                        "the tool wants more than its arguments and some time, which nobody here gives";
+                    let text = "the tool requests further input, which this client does not support";
                     return Err(CallError::Told(text.to_owned()));
                 }
             };
@@ -272,15 +274,15 @@ impl Connection {
     }
 }
 
-/// An error in words that the model may be told, at the label of the answer that it stands for.
+/// Returns an error message for the model, with the label of the answer that it replaces.
 fn told(error: &ServiceError) -> String {
     match error {
-        ServiceError::McpError(error) => format!("the server says: {}", error.message),
+        ServiceError::McpError(error) => format!("the server answered: {}", error.message),
         ServiceError::TransportSend(error) => {
             format!("the server cannot be reached: {}", sent(&error.error.to_string()))
         }
-        ServiceError::TransportClosed => "the server has ended".to_owned(),
-        ServiceError::UnexpectedResponse => "the server's answer is not one of MCP".to_owned(),
+        ServiceError::TransportClosed => "the server ended".to_owned(),
+        ServiceError::UnexpectedResponse => "the server's answer is not a message of MCP".to_owned(),
         other => other.to_string(),
     }
 }

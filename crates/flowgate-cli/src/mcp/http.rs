@@ -1,7 +1,7 @@
-//! Servers at an address: MCP's streamable HTTP over `ureq`, which asks for models as well.
+//! Remote servers: MCP's streamable HTTP over `ureq`, which also sends the requests to models.
 //!
-//! No redirect is followed and no proxy used. Streams are read as far as they answer a request; nothing listens to what a server
-//! would say unasked.
+//! No redirect is followed and no proxy is used. Streams are read until they have answered the request; messages that
+//! a server sends without a request are not received.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -23,7 +23,7 @@ use super::Limits;
 
 const SESSION: &str = "mcp-session-id";
 const CONNECT: Duration = Duration::from_secs(10);
-/// The most bytes to read of an answer that is an error.
+/// The largest number of bytes that are read of an error answer.
 const MAX_ERROR: usize = 64 << 10;
 
 /// Why a server did not answer.
@@ -45,31 +45,27 @@ fn failed(why: impl Into<String>) -> Failed {
     StreamableHttpError::Client(HttpError(why.into()))
 }
 
-/// Asks over HTTP.
+/// A client for HTTP.
 #[derive(Clone)]
 pub(super) struct Client {
     agent: ureq::Agent,
     limits: Limits,
 }
 
-/// A header of the configuration.
+/// Parses a header of the configuration.
 ///
 /// # Errors
-/// If it cannot stand in a request.
+/// If its name or value is invalid in a request.
 pub(super) fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), String> {
-    let wrong = || {
-        format!(
-            "cannot be asked: the header `{}` has characters that no header has",
-            crate::visible::short(name, 40)
-        )
-    };
+    let wrong =
+        || format!("cannot be used: the header `{}` has invalid characters", crate::visible::short(name, 40));
     let name = HeaderName::try_from(name).map_err(|_| wrong())?;
     let mut value = HeaderValue::try_from(value).map_err(|_| wrong())?;
     value.set_sensitive(true);
     Ok((name, value))
 }
 
-/// Headers in an order that is the same each time.
+/// Headers in a fixed order.
 fn in_order(headers: &Headers) -> Vec<(&HeaderName, &HeaderValue)> {
     let mut ordered: Vec<_> = headers.iter().collect();
     ordered.sort_by(|a, b| a.0.as_str().cmp(b.0.as_str()));
@@ -80,19 +76,19 @@ impl Client {
     pub(super) fn new(limits: Limits) -> Self {
         let config = ureq::Agent::config_builder()
             .http_status_as_error(false)
-            // A server that sends us elsewhere was not chosen by the operator.
+            // The operator did not choose the target of a redirect.
             .max_redirects(0)
             .max_idle_connections(0)
             .proxy(None)
             .timeout_connect(Some(CONNECT))
-            // The thread that waits must end when nobody waits for it any more.
+            // The waiting thread must end when its caller is gone.
             .timeout_global(Some(limits.time.saturating_add(CONNECT)))
             .user_agent(concat!("flowgate/", env!("CARGO_PKG_VERSION")))
             .build();
         Self { agent: ureq::Agent::new_with_config(config), limits }
     }
 
-    /// Asks, on a thread that may wait.
+    /// Sends a request on a thread that may block.
     fn post(
         &self,
         uri: &str,
@@ -121,12 +117,12 @@ impl Client {
             200..=299 if !is_request => return Ok(StreamableHttpPostResponse::Accepted),
             404 if session.is_some() => return Err(StreamableHttpError::SessionExpired),
             401 | 403 => {
-                return Err(failed(format!(
-                    "it wants to know who asks ({status}); give it a key in `headers`"
-                )));
+                return Err(failed(format!("it requires authentication ({status}); add a key to `headers`")));
             }
             300..=399 => {
-                return Err(failed(format!("it sends us elsewhere ({status}); write that address as `url`")));
+                return Err(failed(format!(
+                    "it redirects to another address ({status}); write that address as `url`"
+                )));
             }
             _ => {}
         }
@@ -138,7 +134,7 @@ impl Client {
                 Some(answer @ JsonRpcMessage::Error(_)) if is_json => {
                     Ok(StreamableHttpPostResponse::Json(answer, id))
                 }
-                _ => Err(failed(format!("it answers with the status {status}"))),
+                _ => Err(failed(format!("it answered with the status {status}"))),
             };
         }
         if is_json {
@@ -149,11 +145,11 @@ impl Client {
             let most = self.limits.answer.saturating_mul(4);
             return Ok(StreamableHttpPostResponse::Sse(events(response.into_body().into_reader(), most), id));
         }
-        Err(failed("its answer is neither JSON nor a stream of events; is this an address of MCP?"))
+        Err(failed("its answer is neither JSON nor a stream of events; check that `url` is an MCP address"))
     }
 }
 
-/// The events of a stream, which is read on a thread of its own.
+/// Returns the events of a stream, read on a thread of its own.
 fn events(mut reader: ureq::BodyReader<'static>, most: usize) -> BoxStream<'static, Result<Sse, SseError>> {
     let (sender, receiver) = tokio::sync::mpsc::channel(16);
     std::thread::spawn(move || {
@@ -166,7 +162,7 @@ fn events(mut reader: ureq::BodyReader<'static>, most: usize) -> BoxStream<'stat
                 Ok(count) => buffer.get(..count).unwrap_or_default(),
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
                 Err(_) => {
-                    let _ = sender.blocking_send(Err(broken("the stream broke off")));
+                    let _ = sender.blocking_send(Err(broken("the stream ended early")));
                     return;
                 }
             };
@@ -182,7 +178,7 @@ fn events(mut reader: ureq::BodyReader<'static>, most: usize) -> BoxStream<'stat
                 };
                 let named = (!event.name.is_empty()).then_some(event.name);
                 let event = Sse { event: named, data: Some(event.data), id: None, retry: None };
-                // Nobody listens any more.
+                // The caller is gone.
                 if sender.blocking_send(Ok(event)).is_err() {
                     return;
                 }
@@ -205,10 +201,10 @@ fn bounded(reader: ureq::BodyReader<'static>, most: usize) -> Result<Vec<u8>, Fa
 
 fn unreachable(error: &ureq::Error) -> &'static str {
     match error {
-        ureq::Error::Timeout(_) => "it does not answer in time",
-        ureq::Error::HostNotFound => "its host is not known",
+        ureq::Error::Timeout(_) => "it did not answer in time",
+        ureq::Error::HostNotFound => "its host name cannot be resolved",
         ureq::Error::Tls(_) | ureq::Error::Rustls(_) | ureq::Error::Pem(_) => {
-            "no connection that could be trusted"
+            "the TLS connection could not be verified"
         }
         _ => "no connection",
     }

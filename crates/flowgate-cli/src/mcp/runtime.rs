@@ -1,4 +1,4 @@
-//! The asynchronous runtime on its thread, and waiting for what it does.
+//! The asynchronous runtime on its own thread, and blocking waits for its tasks.
 
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -10,7 +10,7 @@ use tokio::task::AbortHandle;
 
 use super::Cancelled;
 
-/// How often somebody who waits looks whether to stop.
+/// How often a waiting thread checks whether to stop.
 const TICK: Duration = Duration::from_millis(50);
 
 /// Runs asynchronous code on a thread of its own.
@@ -23,15 +23,15 @@ pub(crate) struct Runtime {
 /// Why there is no result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unfinished {
-    /// It took too long, and was given up.
+    /// It took too long and was abandoned.
     Late,
-    /// Somebody wanted it to stop.
+    /// It was cancelled.
     Cancelled,
-    /// It broke down.
+    /// It panicked.
     Gone,
 }
 
-/// Something that has begun.
+/// A running task.
 pub(crate) struct Task<T> {
     result: Receiver<T>,
     abort: AbortHandle,
@@ -41,20 +41,20 @@ impl Runtime {
     /// Starts the thread.
     ///
     /// # Errors
-    /// If the system has none to give.
+    /// If the system cannot start it.
     pub(crate) fn start() -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel::<()>();
         std::thread::Builder::new().name("mcp".to_owned()).spawn(move || {
             let _ = runtime.block_on(stopped);
-            // Whoever still waits for a server must not keep the program from ending.
+            // A task that still waits for a server must not keep the program from ending.
             runtime.shutdown_background();
         })?;
         Ok(Self { handle, _stop: stop })
     }
 
-    /// Begins something.
+    /// Starts a task.
     pub(crate) fn begin<T: Send + 'static>(
         &self,
         future: impl Future<Output = T> + Send + 'static,
@@ -66,7 +66,7 @@ impl Runtime {
         Task { result, abort: task.abort_handle() }
     }
 
-    /// Calls `interrupted` whenever somebody presses Ctrl-C, instead of ending the program.
+    /// Calls `interrupted` on Ctrl-C, instead of ending the program.
     pub(crate) fn on_interrupt(&self, interrupted: impl Fn() + Send + 'static) {
         self.handle.spawn(async move {
             while tokio::signal::ctrl_c().await.is_ok() {
@@ -77,7 +77,7 @@ impl Runtime {
 }
 
 impl<T> Task<T> {
-    /// Waits for the result.
+    /// Waits for the result, until `limit` is over or `cancelled` returns true.
     pub(crate) fn wait(self, limit: Duration, cancelled: &Cancelled<'_>) -> Result<T, Unfinished> {
         let begun = Instant::now();
         let why = loop {

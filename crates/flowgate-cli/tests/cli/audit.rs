@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::{check, file, flowgate, name, text};
 
 /// A log in which a call was refused, with its content, and the file of the key.
-fn audit_log(folder: &str) -> (PathBuf, PathBuf) {
+pub(crate) fn audit_log(folder: &str) -> (PathBuf, PathBuf) {
     use flowgate_gateway::audit::{Content, Event, Forget, Key, Log, Options, Switch, Time};
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(folder);
     let _ = std::fs::remove_dir_all(&folder);
@@ -33,7 +33,11 @@ fn a_changed_audit_log_is_found() {
     let (path, key) = (name(&log), name(&key));
     let whole = "audit.jsonl is whole: 8 lines since 1970-01-01T00:00:00.000Z, opened 1 time\n";
     check(&["audit", "verify", path], 0, whole);
-    check(&["audit", "verify", path], 0, "note: the key is the log's own word; give the one that you know");
+    check(
+        &["audit", "verify", path],
+        0,
+        "note: the key was read from the log itself; pass the key that you know",
+    );
     check(&["audit", "verify", path, "--key", key], 0, "  content   1 kept, 1 forgotten\n");
     let digits = std::fs::read_to_string(key).unwrap();
     check(&["audit", "verify", path, "--key", digits.trim()], 0, &format!("  key       {digits}"));
@@ -54,7 +58,7 @@ fn a_changed_audit_log_is_found() {
         0,
         "audit-open.jsonl is whole up to its last head: 6 lines since",
     );
-    check(&["audit", "verify", name(&open)], 0, "  unsigned  1 line behind it, not verified\n");
+    check(&["audit", "verify", name(&open)], 0, "  unsigned  1 line after it, not verified\n");
     check(&["audit", "verify", name(&open), "--signed"], 1, "✗ ");
     check(&["audit", "verify", path, "--signed"], 0, whole);
     let at = |line: &str| format!("{head}:{line}");
@@ -64,10 +68,10 @@ fn a_changed_audit_log_is_found() {
     check(
         &["audit", "verify", path, "--head", &at("0")],
         2,
-        "expected the number of a line behind the colon, from 1",
+        "expected the number of a line after the colon, from 1",
     );
     check(&["audit", "verify", path, name(&open)], 0, "audit-open.jsonl is whole up to its last head");
-    check(&["audit", "verify", name(&open)], 0, "note: lines behind the last head are signed by nobody");
+    check(&["audit", "verify", name(&open)], 0, "note: lines after the last head are unsigned");
     let changed =
         file("audit-changed.jsonl", lines.replace("\"ann\",\"state\"", "\"bob\",\"state\"").as_bytes());
     check(&["audit", "verify", name(&changed)], 1, "audit-changed.jsonl: line 8: it does not follow from");
@@ -79,14 +83,70 @@ fn a_changed_audit_log_is_found() {
     check(&["audit", "verify", path], 1, "line 4: its content is not what was recorded: it was changed");
     check(&["audit", "show", path, "--content"], 1, "line 4: its content is not what was recorded");
     std::fs::remove_file(&contents).unwrap();
-    let missing = "0 kept, 1 forgotten, 1 missing that the log does not say were forgotten\n";
+    let missing = "0 kept, 1 forgotten, 1 missing without a record of their deletion\n";
     check(&["audit", "verify", path], 0, missing);
 
     check(&["audit", "verify", "no-such-file"], 2, "no-such-file: there is no such file");
     check(&["audit", "verify", path, "--key", "no-such-file"], 2, "no-such-file: there is no such file");
-    check(&["audit", "verify", path, "--key", path], 2, "no public key: give 64 hexadecimal digits");
+    check(&["audit", "verify", path, "--key", path], 2, "not a public key: give 64 hexadecimal digits");
     check(&["audit", "verify", path, "--head", "5f2c"], 2, "expected the hash of a line: 64 hexadecimal");
-    check(&["audit", "verify", "--help"], 0, "A log that was cut off behind a head is whole.");
+    check(&["audit", "verify", "--help"], 0, "A log that was cut off directly after a head is consistent.");
+}
+
+/// What a witness was told: a log that was cut, a forged line, a log that nobody told of, and another log of the same key.
+#[test]
+fn a_log_is_held_against_its_witness() {
+    use flowgate_gateway::audit::{Event, Key, Log, Options, Switch, Time};
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("audit-witness");
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    let told = |log: &str, key: &str, time: u64| {
+        let key = Key::load_or_create(&folder.join(key)).unwrap();
+        let log = Log::open(&folder.join(log), key, Options::default(), Time(time)).unwrap();
+        let stop =
+            Event::KillSwitch { what: log.id().to_string(), who: "ann".to_owned(), state: Switch::Set };
+        log.append(Time(1000), &stop).unwrap();
+        log.sighting(Time(2000), None).unwrap().1
+    };
+    let first = told("a.jsonl", "a.key", 0);
+    let short = std::fs::read_to_string(folder.join("a.jsonl")).unwrap();
+    let second = told("a.jsonl", "a.key", 1);
+    let foreign = told("b.jsonl", "b.key", 2);
+    let sibling = told("c.jsonl", "a.key", 3);
+    let (a, cut, c) = (folder.join("a.jsonl"), folder.join("cut.jsonl"), folder.join("c.jsonl"));
+    std::fs::write(&cut, short).unwrap();
+    let witness = |lines: &[&str]| {
+        let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        let path = folder.join(format!("heads-{}.jsonl", lines.len()));
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    let verify = |logs: &[&Path], lines: &[&str], code: i32, said: &str| {
+        let witness = witness(lines);
+        let logs = logs.iter().map(|log| name(log));
+        let arguments: Vec<&str> =
+            ["audit", "verify", "--witness", name(&witness)].into_iter().chain(logs).collect();
+        check(&arguments, code, said);
+    };
+    verify(&[&a], &[&first, &foreign, &second], 0, "  witness   knows 2 of its heads, the last of line 8 (");
+    // Cut off, it is whole in itself.
+    check(&["audit", "verify", name(&cut)], 0, "cut.jsonl is whole: 4 lines");
+    let unseen = "cut.jsonl: line 4: the log ends here, and the witness knows its line 8: it was cut off, or put back as it was before";
+    verify(&[&cut], &[&first, &second], 1, unseen);
+    verify(&[&cut], &[&first], 0, "knows 1 of its heads");
+    verify(&[&a], &[&foreign], 1, "the witness knows nothing of this log");
+    let forged = second.replace("\"lines\":8", "\"lines\":9");
+    verify(&[&a], &[&first, &forged], 1, "heads-2.jsonl: line 2: the key that it names has not signed it");
+    verify(&[&a], &[&second, "hello"], 1, "heads-2.jsonl: line 2: it is no line that a gateway has written");
+    verify(&[&a], &[&second, first.get(..60).unwrap()], 0, "note: a line of the witness is not whole");
+    verify(&[&a], &[&second, &sibling], 1, "there is another log of this key, up to line 4 (");
+    verify(&[&a, &c], &[&second, &sibling], 0, "c.jsonl is whole");
+    check(
+        &["audit", "verify", name(&a), "--witness", "no-such-file"],
+        2,
+        "no-such-file: there is no such file",
+    );
+    check(&["audit", "verify", "--help"], 0, "--witness <FILE>");
 }
 
 /// A database that does not know a log is refused by the gateway, and verifies as such, until somebody accepts that.
@@ -123,9 +183,9 @@ fn a_loss_is_accepted() {
     check(
         &["audit", "accept-loss", "--config", config],
         0,
-        "goes on, and says what was lost: database missing\n  found     8 lines\n",
+        "continues and records the loss: database missing\n  found     8 lines\n",
     );
-    check(&["audit", "accept-loss", "--config", config], 0, "has lost nothing that its database knows of");
+    check(&["audit", "accept-loss", "--config", config], 0, "has all lines that its database knows");
     check(&["audit", "show", path], 0, "loss-accepted");
     check(&verify, 0, "  database  knows it up to line ");
     let lines = std::fs::read_to_string(&log).unwrap();
@@ -139,7 +199,7 @@ fn a_loss_is_accepted() {
     check(
         &["audit", "accept-loss", "--config", config],
         0,
-        "goes on, and says what was lost: log behind its database\n",
+        "continues and records the loss: log behind its database\n",
     );
     // Another log in its place.
     std::fs::rename(&log, folder.join("aside.jsonl")).unwrap();
@@ -149,12 +209,12 @@ fn a_loss_is_accepted() {
     check(
         &["audit", "verify", name(&aside), "--config", config],
         1,
-        "the database knows a log that is not here",
+        "the database knows another log, up to line ",
     );
     check(
         &["audit", "accept-loss", "--config", name(&without)],
         2,
-        "there is no [audit]: this gateway keeps no log",
+        "the configuration has no [audit]: this gateway writes no log",
     );
     check(&["audit", "accept-loss", "--help"], 0, "Look for a copy first");
 }
@@ -188,7 +248,7 @@ fn content_is_shown_and_deleted() {
     check(
         &["audit", "show", path, "--content"],
         0,
-        "reply-withheld        c1                                                                   agent\n    (gone)\n",
+        "reply-withheld        c1                                                                   agent\n    (deleted)\n",
     );
     check(&["audit", "show", path, "--content"], 0, "agent\n    another\n");
     check(&["audit", "show", path, "--content", "--json"], 0, "\"said\":null}\n");
@@ -207,11 +267,15 @@ fn content_is_shown_and_deleted() {
     busy.lock().unwrap();
     check(&["audit", "forget", path, "--client", "agent"], 2, "another process appends to this log: stop it");
     drop(busy);
-    check(&["audit", "forget", path, "--client", "agent"], 0, "1 content was deleted; the log says so");
+    check(
+        &["audit", "forget", path, "--client", "agent"],
+        0,
+        "1 content was deleted; the log records the deletion",
+    );
     check(&["audit", "verify", path], 0, "  content   0 kept, 2 forgotten\n");
     assert_eq!(std::fs::read_to_string(&contents).unwrap(), "");
     // What was deleted comes back from somewhere.
     std::fs::write(&contents, before).unwrap();
-    let again = "1 kept, 1 forgotten, 1 there again that the log says were forgotten\n";
+    let again = "1 kept, 1 forgotten, 1 present although the log records their deletion\n";
     check(&["audit", "verify", path], 0, again);
 }

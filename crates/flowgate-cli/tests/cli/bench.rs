@@ -25,7 +25,7 @@ fn another_policy_gives_other_figures() {
         "listing.flow",
         b"raise \"x\" if:\n    (out: ToolOutput) -> (call: ToolCall)\n    out is tool:gsheets_read\n    call is tool:send_slack_message({link_preview: true})\n",
     );
-    check(&["bench", "detectors", "--policy", name(&listing)], 1, "stopped 0 of 15 injected messages");
+    check(&["bench", "detectors", "--policy", name(&listing)], 1, "denied 0 of 15 injected messages");
     let nothing = file("nothing.flow", b"");
     let output = flowgate(&["bench", "detectors", "--policy", name(&nothing), "--format", "json"]);
     assert_eq!(output.status.code(), Some(1), "{}", text(&output));

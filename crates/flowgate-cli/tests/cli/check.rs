@@ -54,7 +54,7 @@ fn a_broken_policy_is_drawn_with_every_mistake() {
     let policy = file("binary.flow", b"lattice \xff");
     check(&["check", name(&policy)], 2, "binary.flow: line 1: not UTF-8 at byte 8");
     let rules_only = file("rules.flow", b"raise \"x\" if:\n    (call: ToolCall) is tool:rm\n");
-    check(&["check", name(&rules_only)], 0, "declares no lattice, so labels gate nothing");
+    check(&["check", name(&rules_only)], 0, "declares no lattice, so no label is enforced");
 }
 
 #[test]

@@ -99,7 +99,7 @@ fn what_one_trace_has_is_there() {
         .map(|n| format!("raise \"x\" if:\n    (c: ToolCall) is tool:{}\n", "q".repeat(n + 20)))
         .collect();
     let many = file("many.flow", many.as_bytes());
-    check(&["check", name(&many), name(&run)], 0, "names 20 words more that the traces do not have");
+    check(&["check", name(&many), name(&run)], 0, "has 20 further names that do not occur in the traces");
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn empty_traces_and_odd_roles_are_warnings() {
     check(
         &["check", name(&plain), name(&odd)],
         0,
-        "the traces have messages of the role `asistant`; known are assistant, ",
+        "the traces have messages of the unknown role `asistant`; known roles are assistant, ",
     );
     check(&["check", name(&plain), name(&odd), "--deny-warnings"], 1, "[unknown-role]");
     check(&["replay", "--policy", name(&plain), name(&odd), "--deny-warnings"], 1, "[unknown-role]");

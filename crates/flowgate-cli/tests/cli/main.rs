@@ -13,9 +13,11 @@ mod every_command;
 mod explain;
 #[cfg(feature = "gateway")]
 mod predicates;
+mod progress;
 mod replay;
 #[cfg(feature = "gateway")]
 mod serve;
+mod untrusted_text;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -37,7 +39,10 @@ fn file(name: &str, content: &[u8]) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cli");
     std::fs::create_dir_all(&folder).unwrap();
     let path = folder.join(name);
-    std::fs::File::create(&path).unwrap().write_all(content).unwrap();
+    // Tests that share a file write the same content, and never read half of it.
+    let new = folder.join(format!("{name}.{:?}", std::thread::current().id()));
+    std::fs::File::create(&new).unwrap().write_all(content).unwrap();
+    std::fs::rename(new, &path).unwrap();
     path
 }
 

@@ -41,10 +41,14 @@ fn predicates_are_answered_by_whom_the_operator_names() {
     check(
         &["explain", policy, trace, "--predicate", &by],
         1,
-        "a rule objects: only changing the rule would permit",
+        "a rule denies the call: only a change of the rule would permit it",
     );
 
-    check(&["analyze", policy, trace], 2, "nobody answers `is_customer`; add --predicate is_customer=URL");
+    check(
+        &["analyze", policy, trace],
+        2,
+        "no service answers the predicate `is_customer`; add --predicate is_customer=URL",
+    );
     let closed = "is_customer=http://127.0.0.1:1/";
     check(
         &["analyze", policy, trace, "--predicate", closed],

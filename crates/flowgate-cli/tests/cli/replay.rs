@@ -41,13 +41,13 @@ fn a_corpus_is_summed_up_by_suite() {
         (line.get("suite"), line.get("influence")),
         (Some(&"payment".into()), Some(&"everything".into()))
     );
-    assert!(text(&output).contains("1 run of `other` was left out"));
+    assert!(text(&output).contains("1 run of the suite `other` was skipped"));
     let everywhere = format!("*={POLICY}");
     check(&["replay", "--policy", &everywhere, "--influence", "all", name(&path)], 0, "all      provenance");
     check(
         &["replay", "--policy", POLICY, "--policy", POLICY, name(&path)],
         2,
-        "two policies are called `payment`",
+        "two policies have the name `payment`",
     );
     let elsewhere = format!("nowhere={POLICY}");
     check(&["replay", "--policy", &elsewhere, name(&path)], 2, "no run was judged");

@@ -105,7 +105,7 @@ fn a_configuration_is_checked_before_it_serves() {
              policy = \"checked.flow\"\n{more}\n"
         )
     };
-    let whole = config("interactive = true\npinned = [\"You help.\"]");
+    let whole = config("user-messages = \"trust-unmarked-even-if-pasted\"\npinned = [\"You help.\"]");
     let run = |config: &str, policy: &str, more: &[&str], key: Option<&str>| {
         file("checked.flow", policy.as_bytes());
         let config = file("checked.toml", config.as_bytes());
@@ -123,7 +123,7 @@ fn a_configuration_is_checked_before_it_serves() {
     let start: &[&str] = &["--deny-warnings"];
     // The configuration, the policy, the options, the exit code, and what is said.
     type Row<'r> = (&'r str, &'r str, &'r [&'r str], i32, &'r [&'r str]);
-    let rows: [Row<'_>; 11] = [
+    let rows: [Row<'_>; 13] = [
         (&whole, &labelled, quiet, 0, &["1 client, no warnings"]),
         (&whole, &labelled, strict, 0, &["no warnings"]),
         (
@@ -137,7 +137,7 @@ fn a_configuration_is_checked_before_it_serves() {
         (&whole, policy, start, 1, &["warning"]),
         (&whole, &bare, quiet, 0, &["label tool as LABEL if: (tool: Tool) is tool:read", "`send`"]),
         (
-            &config("interactive = true"),
+            &config("user-messages = \"trust-unmarked-even-if-pasted\""),
             &labelled,
             quiet,
             0,
@@ -149,6 +149,26 @@ fn a_configuration_is_checked_before_it_serves() {
             quiet,
             0,
             &["in [clients.assistant]", "if a person types all", "1 warning"],
+        ),
+        // That a person can be asked does not say what that person has typed.
+        (
+            &config("interactive = true\npinned = [\"You help.\"]"),
+            &labelled,
+            strict,
+            1,
+            &[
+                "`interactive = true` says that a person can be asked",
+                "`user-messages = \"trust-unmarked-even-if-pasted\"`",
+                "strangers who write these would command the agent",
+                "1 warning",
+            ],
+        ),
+        (
+            &config("interactive = true\npinned = [\"You help.\", \"Today is {}.\"]"),
+            &labelled,
+            quiet,
+            0,
+            &["user messages are hidden", "1 warning"],
         ),
         (&config(""), &bare, strict, 1, &["pinned", "user-messages", "label tool", "4 warnings"]),
         (&whole, "lattice integrity: trusted <", quiet, 2, &["clients.assistant: ", "checked.flow:1:"]),

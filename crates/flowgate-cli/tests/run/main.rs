@@ -52,7 +52,7 @@ fn a_page_is_hidden_and_a_slot_passes_its_summary_on() {
     assert!(
         told.contains(
             "turn: 3 messages, 1 slot filled, 40 + 20 tokens; 0 looks; 0 questions, 0 allowed; 2 calls ran, 0 refused; \
-             nothing hidden can be learned from the lowest steps"
+             the lowest steps reveal nothing hidden"
         ),
         "{told}"
     );
@@ -102,14 +102,14 @@ fn an_injected_call_is_denied_without_a_terminal() {
     assert_eq!(out(&output), "I was asked to send mail, and may not.\n");
     let told = err(&output);
     for part in [
-        "mail/send_mail needs a person's yes, and there is no terminal to ask on, so it does not run",
+        "mail/send_mail needs a person's approval, and there is no terminal, so it does not run",
         "The model wants to call mail/send_mail\nIt carries",
         "It carries untrusted, public. Why you are asked:",
         "require trusted, public if:",
         "may be led to it by #5 content in the answer of web/fetch (untrusted)\n",
         "step: trusted, public; 1 hidden; 10 + 5 tokens; 1 call, looks\n",
         "step: untrusted, public; 0 hidden;",
-        "1 look; 1 question, 0 allowed; 1 call ran, 1 refused; at most 1 bit of hidden text",
+        "1 look; 1 question, 0 allowed; 1 call ran, 1 refused; the lowest steps reveal at most 1 bit of hidden text",
     ] {
         assert!(told.contains(part), "{part}\nis not in\n{told}");
     }
@@ -141,7 +141,7 @@ fn a_chat_reads_lines_and_answers_commands() {
         "system: Be brief.\nuser: Forward my mail\n",
         "description of mail/send_mail   trusted, public",
         "answer of mail/list_mail   untrusted, private",
-        "error: there is no /nope; /help lists what there is",
+        "error: there is no command /nope; /help lists the commands",
     ] {
         assert!(told.contains(part), "{part}\nis not in\n{told}");
     }
@@ -189,9 +189,9 @@ fn a_server_that_dies_is_an_error_of_its_call_and_is_started_again() {
     let (output, model) = odd(&folder, &["dies", flag.to_str().unwrap()], ODD, &script, &more);
     assert_eq!((output.status.code(), out(&output).as_str()), (Some(0), "Done.\n"), "{}", err(&output));
     let told = err(&output);
-    let note = "note: the server `odd` has ended, and is started again by its next call; its last words: out of memory";
+    let note = "note: the server `odd` ended; its next call starts it again; its last output: out of memory";
     assert!(told.contains(note), "{told}");
-    assert!(model.shown(1).contains("the server has ended; the call may have run"), "{}", model.shown(1));
+    assert!(model.shown(1).contains("the server ended; the call may have run"), "{}", model.shown(1));
     assert!(model.shown(2).contains("done ["), "{}", model.shown(2));
     assert!(model.shown(2).contains("ODD") && !model.shown(2).contains("MODEL_KEY"), "{}", model.shown(2));
 }
@@ -200,7 +200,7 @@ fn a_server_that_dies_is_an_error_of_its_call_and_is_started_again() {
 fn calls_have_limits() {
     let folder = folder("limits");
     for (how, more, expected) in [
-        ("slow", ["--call-time", "1", "Do it."], "the tool gave no answer within 1 s; it may have run"),
+        ("slow", ["--call-time", "1", "Do it."], "the tool did not answer within 1 s; it may have run"),
         (
             "large",
             ["--call-time", "30", "Do it."],
@@ -234,7 +234,7 @@ fn what_cannot_be_used_is_named_with_advice() {
     };
     let one = |entry: Value| json!({"mcpServers": {"odd": entry}}).to_string();
     let python = |how: &str| one(json!({"command": "python3", "args": [format!("{DOUBLES}/odd.py"), how]}));
-    check("{", &[], "FILE: no strict JSON: EOF while parsing an object at line 1 column 1");
+    check("{", &[], "FILE: not strict JSON: EOF while parsing an object at line 1 column 1");
     check(
         &one(json!({"command": "x", "env": {"KEY": "${NO_SUCH_KEY}"}})),
         &[],
@@ -249,18 +249,18 @@ fn what_cannot_be_used_is_named_with_advice() {
     check(
         &python("mute"),
         &[],
-        "the server `odd` cannot be used: it ended before it had answered (no such\\u{1b}[2J licence); try to run \
+        "the server `odd` cannot be used: it ended without an answer (no such\\u{1b}[2J licence); try to run \
          `python3` by hand",
     );
     check(
         &python("listless"),
         &[],
-        "the server `odd` does not say what tools it has: the server says: no list today; try to run `python3` by hand",
+        "the server `odd` does not list its tools: the server answered: no list today; try to run `python3` by hand",
     );
     check(
         &python("endless"),
         &[],
-        "the server `odd` does not say what tools it has: its list has no end; try to run `python3` by hand",
+        "the server `odd` does not list its tools: its list of tools does not end; try to run `python3` by hand",
     );
     check(
         &one(json!({"url": "http://127.0.0.1:9/mcp"})),
@@ -274,14 +274,10 @@ fn what_cannot_be_used_is_named_with_advice() {
         "--key-from: the variable NO_SUCH_KEY is not set; set it to the key of the model's server",
     );
     check(none, &["--system", "@no-such-file"], "no-such-file: there is no such file; check the path");
-    check(
-        none,
-        &["--replay", "no-such-file"],
-        "no-such-file: the recorded answers cannot be used: entity not found",
-    );
+    check(none, &["--replay", "no-such-file"], "no-such-file: there is no such file; check the path");
     check(none, &["--trace", "no/such/folder"], "no/such/folder: there is no such file; check the path");
     let output = flowgate(&folder, &["run", "--policy", &policy, "Hi"], "");
-    let which = "error: which model? name it with --model and its server with --url, such as --url http://localhost:8080/v1\n";
+    let which = "error: the model is missing: name it with --model and its server with --url, such as --url http://localhost:8080/v1\n";
     assert_eq!((output.status.code(), err(&output).as_str()), (Some(2), which));
 }
 
@@ -301,7 +297,7 @@ fn what_a_policy_hides_at_the_start_is_said_with_the_statement_that_shows_it() {
     let tools = without("label tool as trusted if:\n    (tool: Tool)\n");
     let (output, model) = odd(&folder, &["plain"], &tools, &["Hello."], &["Hi"]);
     let told = err(&output);
-    let note = "note: not on offer at trusted, since the policy does not vouch for what `odd` says of its tools: do; to offer them, add\n  \
+    let note = "note: not offered at trusted, because the policy does not label the descriptions of tools of `odd`: do; to offer them, add\n  \
                 label tool as trusted if:\n      (tool: Tool)\n      tool.server == \"odd\"\n";
     assert_eq!((told.as_str(), model.tools(0).len()), (note, 0));
     let (output, model) =
@@ -339,7 +335,7 @@ fn a_reply_that_a_rule_forbids_is_withheld() {
     let (output, _) = odd(&folder, &["plain"], &policy, &["It is hunter2."], &["--labels", "Hi"]);
     assert_eq!((output.status.code(), out(&output).as_str()), (Some(1), ""));
     let told = err(&output);
-    assert!(told.contains("note: something that the model said is withheld: no passwords\n"), "{told}");
+    assert!(told.contains("note: a reply of the model was withheld: no passwords\n"), "{told}");
     assert!(!told.contains("hunter2"), "{told}");
 }
 
@@ -387,9 +383,9 @@ fn servers_may_be_elsewhere() {
     assert_eq!(out(&output), "Done.\n", "{}", err(&output));
     assert!(model.shown(1).contains("done over http"), "{}", model.shown(1));
     for (path, key, expected) in [
-        ("/mcp", "wrong", "it wants to know who asks (401); give it a key in `headers`"),
-        ("/elsewhere", "s3cret", "it sends us elsewhere (302); write that address as `url`"),
-        ("/mcp", "\n", "the header `Authorization` has characters that no header has"),
+        ("/mcp", "wrong", "it requires authentication (401); add a key to `headers`"),
+        ("/elsewhere", "s3cret", "it redirects to another address (302); write that address as `url`"),
+        ("/mcp", "\n", "the header `Authorization` has invalid characters"),
     ] {
         let (output, _) = attempt(path, key);
         assert_eq!(output.status.code(), Some(2));

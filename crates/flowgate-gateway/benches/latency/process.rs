@@ -132,7 +132,7 @@ pub(crate) fn flowgate(options: &Options, binary: &Path, upstream: &str, folder:
     std::fs::create_dir_all(folder).unwrap();
     let config = format!(
         "[upstreams.double]\nurl = \"http://{upstream}/v1\"\napi = \"chat-completions\"\nmodels = [\"double\"]\n\
-         [clients.agent]\nkey-from = \"KEY\"\nupstream = \"double\"\npolicy = \"policy.flow\"\ninteractive = true\n\
+         [clients.agent]\nkey-from = \"KEY\"\nupstream = \"double\"\npolicy = \"policy.flow\"\nuser-messages = \"trust-unmarked-even-if-pasted\"\n\
          pinned = [\"{SYSTEM}\"]\nrequests-per-minute = 10000000\nparallel = 250\nsessions = 20000\n\
          [store]\nurl = \"{}\"\n",
         options.store

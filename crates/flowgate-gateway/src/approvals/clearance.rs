@@ -1,8 +1,8 @@
-//! What people may read: a question's content is shown to those whose clearance it flows to.
+//! The clearance of people: a question's content is shown to those whose clearance it flows to.
 //!
-//! A clearance names elements of the policy's lattices, such as `private`. In a dimension that it does not mention it is the greatest,
-//! as the clearances of models are. Whoever has no `may-read` may read everything. Whoever may not read a question can deny it, and
-//! cannot allow it: one allows what one has seen.
+//! A clearance names elements of the policy's lattices, such as `private`. In a dimension that it does not mention it
+//! is the top, like the clearances of models. A person without `may-read` may read everything. A person who may not
+//! read a question can deny it, but cannot allow it: an approval requires that the person has seen what it allows.
 
 use std::sync::Arc;
 
@@ -12,15 +12,15 @@ use serde_json::{Map, Value, json};
 
 use crate::store::OWN;
 
-/// What stands in place of what a person may not read. It says nothing that depends on it.
+/// The replacement for what a person may not read: a constant, so that it reveals nothing.
 pub(crate) const HIDDEN: &str = "[hidden: your clearance does not cover this]";
 
-/// The elements that a person may read, at most; none: everything.
+/// The elements that a person may read, at most; with none, everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Clearance(Option<Vec<String>>);
 
 impl Clearance {
-    /// A clearance in the words of a configuration: elements, separated by commas.
+    /// Parses a clearance from the configuration: elements, separated by commas.
     ///
     /// # Errors
     /// If an element is in no policy.
@@ -41,7 +41,8 @@ impl Clearance {
         Ok(Self(Some(names)))
     }
 
-    /// The most that may be read under a policy. Of a policy that knows none of the elements, nothing may be.
+    /// Returns the greatest label that may be read under a policy. Under a policy that has none of the elements,
+    /// nothing may be read.
     fn under(&self, space: &Space) -> Label {
         let Some(names) = &self.0 else { return space.top() };
         let (mut label, mut is_known) = (space.top(), false);
@@ -56,19 +57,19 @@ impl Clearance {
         if is_known { label } else { Label::BOTTOM }
     }
 
-    /// Whether somebody may read what carries this, in names.
+    /// Returns whether the clearance covers a label, given by the names of its elements.
     fn covers(&self, policy: Option<&Arc<Policy>>, carries: Option<&Value>) -> bool {
         if self.0.is_none() {
             return true;
         }
-        // What nobody knows the label of is shown to nobody with a clearance.
+        // A clearance never covers what has no known label.
         let (Some(policy), Some(carries)) = (policy, carries) else { return false };
         let space = policy.space();
         let mut roster = Roster::new(space);
         space.from_names(carries, &mut roster).flows_to(&self.under(space))
     }
 
-    /// A question's content as somebody may read it, and whether that is all of it.
+    /// Returns a question's content as a person may read it, and whether that is all of it.
     pub(crate) fn show(&self, policy: Option<&Arc<Policy>>, stored: &Value) -> (Value, bool) {
         let mut content = stored.clone();
         let own = content.as_object_mut().and_then(|content| content.remove(OWN)).unwrap_or_default();
@@ -93,7 +94,7 @@ impl Clearance {
     }
 }
 
-/// The dimension that has this element.
+/// Returns the dimension that has this element.
 fn dimension_of<'s>(space: &'s Space, element: &str) -> Option<&'s str> {
     let mut dimensions = space.dimensions().iter();
     dimensions
@@ -121,7 +122,7 @@ mod tests {
                       "reasons": [reason("one", "public"), reason("two", secrecy)]},
             })
         };
-        // The clearance, the policy, the question's secrecy, and what of the reasons is shown, with whether all is.
+        // The clearance, the policy, the question's secrecy, the reasons that are shown, and whether that is all.
         type Row<'r> = (Option<&'r str>, &'r Arc<Policy>, &'r str, &'r [&'r str], bool);
         let rows: [Row<'_>; 9] = [
             (None, &own, "private", &["one", "two"], true),
@@ -131,7 +132,7 @@ mod tests {
             (Some("public"), &own, "internal", &["one", HIDDEN], false),
             (Some("public, trusted"), &own, "public", &["one", "two", HIDDEN], false),
             (Some("private, low"), &own, "private", &["one", "two"], true),
-            // A policy that does not know the element, and a label that cannot be read.
+            // A policy without the element, and a label that cannot be read.
             (Some("public"), &other, "public", &[HIDDEN], false),
             (Some("internal"), &own, "nonsense", &["one", HIDDEN], false),
         ];

@@ -1,5 +1,5 @@
-//! What can be stopped: the clients and servers of the configuration, the consents of policies, and the tools and conversations that
-//! there have been. A name that is none of these stops nothing, and whoever gives it should hear that.
+//! The names of what can be frozen: the clients and servers of the configuration, the consents of policies, and the
+//! tools and conversations seen so far. Any other name freezes nothing, and the person who gives it is told so.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
@@ -11,12 +11,12 @@ use super::routes::Kind;
 use crate::model_routes::Client;
 use crate::store::{Store, StoreError};
 
-/// How many tools of agents are remembered; beyond that, a tool is stopped in advance.
+/// The most tools of agents that are remembered; others have to be frozen in advance.
 const MAX_TOOLS: usize = 10_000;
-/// How many names a refusal lists.
+/// The most names that a refusal lists.
 const MAX_LISTED: usize = 20;
 
-/// What a server does or asks for besides calls of its tools.
+/// The requests of a server, and the methods beside calls of its tools, that can be frozen like tools.
 const METHODS: [&str; 11] = [
     "sampling/createMessage",
     "elicitation/create",
@@ -31,27 +31,27 @@ const METHODS: [&str; 11] = [
     "tools/list",
 ];
 
-/// The names of what can be stopped.
+/// The names of what can be frozen.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     /// The servers of each client.
     clients: BTreeMap<String, BTreeSet<String>>,
     servers: BTreeSet<String>,
     consents: BTreeSet<String>,
-    /// By which names agents call the tools of servers: a prefix, and the server.
+    /// The server by the prefix under which agents call its tools.
     prefixes: BTreeMap<String, String>,
-    /// Tools that agents have offered since the gateway began.
+    /// The tools that agents have offered since the gateway started.
     tools: Mutex<BTreeSet<String>>,
 }
 
-/// What a name stands for.
+/// The outcome of looking up a name.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Match {
-    /// This, by kind.
+    /// It names this, by kind.
     Known(Value),
-    /// Nothing yet; something could have the name later.
+    /// It names nothing yet, but may later.
     Unseen(String),
-    /// Nothing, now and later.
+    /// It names nothing, now and later.
     Impossible(String),
 }
 
@@ -72,7 +72,7 @@ impl Names {
         names
     }
 
-    /// An agent offers these tools.
+    /// Adds tools that an agent offers.
     pub(crate) fn note_tools(&self, tools: impl Iterator<Item = String>) {
         let mut known = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
         for tool in tools {
@@ -82,7 +82,7 @@ impl Names {
         }
     }
 
-    /// What would be stopped.
+    /// Returns what a freeze of `what` would apply to.
     pub(crate) async fn find(&self, store: &Store, kind: Kind, what: &str) -> Result<Match, StoreError> {
         Ok(match kind {
             Kind::Client => self.client(what),
@@ -111,7 +111,7 @@ impl Names {
     }
 
     async fn conversation(&self, store: &Store, what: &str) -> Result<Match, StoreError> {
-        // A client's name may have a slash in it.
+        // The name of a client may contain a slash.
         let of_client = |(client, _): &(&str, &str)| self.clients.contains_key(*client);
         let mut places = what.match_indices('/').filter_map(|(at, _)| what.split_at_checked(at));
         let Some((client, name)) = places.find(of_client) else {
@@ -182,5 +182,38 @@ fn listed<'n>(names: impl IntoIterator<Item = &'n String>) -> String {
         }
         _ if names.is_empty() => "none".to_owned(),
         _ => names.join(", "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Place;
+
+    #[test]
+    fn names_are_listed_up_to_a_bound() {
+        let check = |count: usize, expected: &str| {
+            let names: Vec<String> = (1..=count).map(|number| number.to_string()).collect();
+            assert_eq!(listed(&names), expected);
+        };
+        let most = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20";
+        check(0, "none");
+        check(1, "1");
+        check(2, "1, 2");
+        check(MAX_LISTED, most);
+        check(MAX_LISTED + 1, &format!("{most}, and 1 more"));
+        check(MAX_LISTED + 7, &format!("{most}, and 7 more"));
+    }
+
+    /// An agent that offers ever more tools takes no more memory: those beyond the bound are frozen in advance.
+    #[tokio::test]
+    async fn tools_are_remembered_up_to_a_bound() {
+        let (names, store) = (Names::default(), Store::open(&Place::Memory).await.unwrap());
+        names.note_tools((1..=MAX_TOOLS + 1).map(|number| number.to_string()));
+        let last = MAX_TOOLS.to_string();
+        let known = Match::Known(json!({"tools": [last], "clients": []}));
+        assert_eq!(names.find(&store, Kind::Tool, &last).await.unwrap(), known);
+        let beyond = names.find(&store, Kind::Tool, &(MAX_TOOLS + 1).to_string()).await.unwrap();
+        assert!(matches!(beyond, Match::Unseen(_)), "{beyond:?}");
     }
 }

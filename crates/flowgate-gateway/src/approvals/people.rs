@@ -1,4 +1,4 @@
-//! Who may see, decide and stop.
+//! People: who may see, decide and freeze.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,25 +7,26 @@ use axum::http::{HeaderMap, header};
 use flowgate::policy::Policy;
 
 use super::clearance::Clearance;
+use super::routes::Kind;
 
 use crate::model_routes::{Client, Secret};
 
-/// What a person may do; each role may do what those before it may.
+/// What a person may do; each role includes those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
     /// See questions.
     Viewer,
     /// Decide them.
     Approver,
-    /// Stop and start things.
+    /// Freeze and thaw.
     Admin,
 }
 
 impl Role {
-    /// All of them.
+    /// All roles.
     pub const ALL: [Self; 3] = [Self::Viewer, Self::Approver, Self::Admin];
 
-    /// Its name.
+    /// Returns the name of the role.
     pub fn name(self) -> &'static str {
         match self {
             Self::Viewer => "viewer",
@@ -35,61 +36,83 @@ impl Role {
     }
 }
 
-/// A person, known by a key.
+/// A person, authenticated by a key.
 #[derive(Debug)]
 pub struct Person {
-    /// The name under which decisions are kept.
+    /// The name under which decisions are recorded.
     pub name: String,
     /// The key that the person sends.
     pub key: Secret,
     /// What the person may do.
     pub role: Role,
-    /// Whose questions; all, if none is named.
+    /// The tenants whose questions the person sees; empty: all.
     pub tenants: Vec<String>,
     /// What the person may read.
     pub may_read: Clearance,
 }
 
 impl Person {
-    /// Whether questions of a tenant are this person's business.
+    /// Returns whether the person sees questions of a tenant.
     pub(crate) fn sees(&self, tenant: &str) -> bool {
         self.tenants.is_empty() || self.tenants.iter().any(|known| known == tenant)
     }
 
-    /// Whether the person may decide questions of a client. Who asks for something never allows it.
+    /// Returns whether the person may decide questions of a client. The owner of a client never allows its requests.
     pub(crate) fn decides_for(&self, tenant: &str, owner: Option<&str>) -> bool {
         self.role >= Role::Approver && self.sees(tenant) && owner != Some(self.name.as_str())
     }
 }
 
-/// All people, and whose clients are theirs.
+/// All people, and the owners, policies and tenants of clients.
 #[derive(Debug, Default)]
 pub(crate) struct People {
     people: Vec<Person>,
-    /// The name of a client and that of the person for whom it asks.
+    /// Pairs of a client's name and the person for whom it asks.
     owners: Vec<(String, String)>,
-    /// The policies of clients.
+    /// The policy of each client.
     policies: BTreeMap<String, Arc<Policy>>,
+    /// The tenant of each client.
+    tenants: BTreeMap<String, String>,
 }
 
 impl People {
     pub(crate) fn new(people: Vec<Person>, clients: &[Client]) -> Self {
         let owner = |client: &Client| Some((client.name.clone(), client.owner.clone()?));
         let policies = clients.iter().map(|client| (client.name.clone(), Arc::clone(&client.policy)));
-        Self { people, owners: clients.iter().filter_map(owner).collect(), policies: policies.collect() }
+        let tenants = clients.iter().map(|client| (client.name.clone(), client.tenant.clone()));
+        let owners = clients.iter().filter_map(owner).collect();
+        Self { people, owners, policies: policies.collect(), tenants: tenants.collect() }
     }
 
-    /// The policy of a client.
+    /// Returns whether a person may see a freeze. Freezes of tools and servers are visible to everybody, those of a
+    /// client's resources to its tenant.
+    pub(crate) fn sees_freeze(&self, person: &Person, kind: &str, what: &str) -> bool {
+        let tenant = match Kind::ALL.into_iter().find(|known| known.name() == kind) {
+            Some(Kind::Tool | Kind::Server) => return true,
+            Some(Kind::Client) => self.tenants.get(what),
+            Some(Kind::Consent) => what.rsplit_once(':').and_then(|(client, _)| self.tenants.get(client)),
+            // The name of a client may contain a slash.
+            Some(Kind::Conversation) => {
+                let mut places = what.match_indices('/').filter_map(|(at, _)| what.get(..at));
+                places.find_map(|client| self.tenants.get(client))
+            }
+            None => None,
+        };
+        // A person for all tenants also sees freezes of clients that are gone.
+        person.tenants.is_empty() || tenant.is_some_and(|tenant| person.sees(tenant))
+    }
+
+    /// Returns the policy of a client.
     pub(crate) fn policy(&self, client: &str) -> Option<&Arc<Policy>> {
         self.policies.get(client)
     }
 
-    /// Whether anybody may decide questions of a client.
+    /// Returns whether any person may decide questions of a client.
     pub(crate) fn can_decide_for(&self, client: &Client) -> bool {
         self.people.iter().any(|person| person.decides_for(&client.tenant, client.owner.as_deref()))
     }
 
-    /// The person for whom a client asks.
+    /// Returns the person for whom a client asks.
     pub(crate) fn owner(&self, client: &str) -> Option<&str> {
         self.owners.iter().find(|(name, _)| name == client).map(|(_, owner)| owner.as_str())
     }
@@ -98,7 +121,7 @@ impl People {
         self.people.iter().find(|person| person.name == name)
     }
 
-    /// The person whose key a request has.
+    /// Returns the person whose key a request carries.
     pub(crate) fn find(&self, headers: &HeaderMap) -> Option<&Person> {
         let mut values = headers.get_all(header::AUTHORIZATION).iter();
         let (value, None) = (values.next()?, values.next()) else { return None };
@@ -106,7 +129,7 @@ impl People {
         if !scheme.eq_ignore_ascii_case("bearer") {
             return None;
         }
-        // All of them are compared, so that nobody can tell by the time who is near.
+        // All keys are compared, so that the time does not reveal which one is close.
         self.people
             .iter()
             .fold(None, |found, person| if person.key.is(key.trim()) { Some(person) } else { found })
@@ -131,5 +154,32 @@ mod tests {
         check(Role::Admin, &[], Some("ann"), (true, false));
         check(Role::Approver, &["bank"], None, (false, false));
         check(Role::Approver, &["bank", "mail"], None, (true, true));
+    }
+
+    /// Whoever is there for some tenants sees the freezes of their clients, and of no client that is gone.
+    #[test]
+    fn freezes_are_seen_by_the_tenant_of_their_client() {
+        let tenants = [("agent", "mail"), ("a/b", "bank")];
+        let tenants = tenants.map(|(client, tenant)| (client.to_owned(), tenant.to_owned()));
+        let people = People { tenants: tenants.into(), ..People::default() };
+        let check = |tenants: &[&str], kind: &str, what: &str, expected: bool| {
+            let tenants = tenants.iter().map(|tenant| (*tenant).to_owned()).collect();
+            let (name, key, may_read) = ("ann".to_owned(), Secret::new("k"), Clearance::default());
+            let person = Person { name, key, role: Role::Viewer, tenants, may_read };
+            assert_eq!(people.sees_freeze(&person, kind, what), expected, "{kind} {what}");
+        };
+        check(&[], "client", "agent", true);
+        check(&[], "client", "gone", true);
+        check(&["mail"], "client", "agent", true);
+        check(&["mail"], "client", "gone", false);
+        check(&["bank"], "client", "agent", false);
+        check(&["mail"], "consent", "agent:3-0123abcd", true);
+        check(&["bank"], "consent", "agent:3-0123abcd", false);
+        check(&["bank"], "conversation", "a/b/one", true);
+        check(&["mail"], "conversation", "a/b/one", false);
+        check(&["mail"], "conversation", "gone/one", false);
+        check(&["bank"], "tool", "send", true);
+        check(&["bank"], "server", "web", true);
+        check(&["mail"], "nothing known", "agent", false);
     }
 }

@@ -1,4 +1,4 @@
-//! What people ask of the gateway: questions, decisions, and what is to stop.
+//! The routes for people: questions, decisions and freezes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,22 +19,22 @@ use crate::model_routes::stream::{self, Part};
 use crate::reply::Reply;
 use crate::store::{Question, State, StoreError, Undecided};
 
-/// Questions of one answer, for each tenant of the person.
+/// The most questions in one answer, for each tenant of the person.
 const MOST: i64 = 200;
-/// Questions that are read at once for who listens.
+/// The most questions that an event stream reads at once.
 const BATCH: usize = 200;
-/// How often is looked for what happened in other gateways.
+/// The interval at which the store is polled for changes made at other gateways.
 const LOOK: Duration = Duration::from_millis(500);
-/// After how many looks a client hears that the connection is still there.
+/// The number of idle polls between keep-alives.
 const ALIVE: u32 = 30;
 
-/// What a person says to a question.
+/// A person's decision on a question.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Said {
     /// `allow` or `deny`.
     decision: SaidDecision,
-    /// The digest of the question as it was shown: one allows what one has seen.
+    /// The digest of the question as it was shown: an approval is bound to what the person has seen.
     digest: String,
 }
 
@@ -45,20 +45,21 @@ enum SaidDecision {
     Deny,
 }
 
-/// What is to stop, or to go on.
+/// A request to freeze or thaw.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Switch {
     kind: Kind,
-    /// The client, the conversation as `CLIENT/NAME`, the tool, the server, or the consent as it is listed where there is no such.
+    /// The client, the conversation as `CLIENT/NAME`, the tool, the server, or the consent as an error message lists
+    /// it.
     what: String,
     frozen: bool,
-    /// Whether to stop it though there is no such thing yet.
+    /// Whether to freeze a name that does not exist yet.
     #[serde(default)]
     in_advance: bool,
 }
 
-/// Whose content is deleted from beside the audit log: all has to apply that is said.
+/// The content to delete from beside the audit log; all given fields have to match.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Whose {
@@ -67,7 +68,7 @@ pub(crate) struct Whose {
     conversation: Option<String>,
 }
 
-/// What can be stopped.
+/// What can be frozen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Kind {
@@ -79,11 +80,14 @@ pub(crate) enum Kind {
     Tool,
     /// All calls of tools of a server.
     Server,
-    /// Standing consent of a policy.
+    /// A standing consent of a policy.
     Consent,
 }
 
 impl Kind {
+    pub(super) const ALL: [Self; 5] =
+        [Self::Client, Self::Conversation, Self::Tool, Self::Server, Self::Consent];
+
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Client => "client",
@@ -96,7 +100,7 @@ impl Kind {
 }
 
 impl Approvals {
-    /// The person who asks.
+    /// Authenticates the person who sends a request, and requires a role of at least `least`.
     pub(crate) fn person(&self, headers: &HeaderMap, least: Role) -> Result<&Person, Reply> {
         let person = self.people.find(headers).ok_or_else(|| {
             let message = "this route asks for the key of a person: send `Authorization: Bearer KEY`";
@@ -110,12 +114,12 @@ impl Approvals {
         Ok(person)
     }
 
-    /// Refuses who is nobody.
+    /// Rejects requests without a valid key of a person.
     pub(crate) fn check(&self, headers: &HeaderMap) -> Result<(), Reply> {
         self.person(headers, Role::Viewer).map(drop)
     }
 
-    /// The questions of a state, `open` if the query names none.
+    /// Lists the questions of a state; `open` if the query names none.
     pub(crate) async fn list(&self, headers: &HeaderMap, query: Option<&str>) -> Result<Reply, Reply> {
         let person = self.person(headers, Role::Viewer)?;
         let state = match query.filter(|query| !query.is_empty()) {
@@ -133,15 +137,16 @@ impl Approvals {
             [] => vec![None],
             tenants => tenants.iter().map(|tenant| Some(tenant.as_str())).collect(),
         };
-        let mut list: Vec<Value> = Vec::new();
+        let (mut list, mut left_out) = (Vec::<Value>::new(), 0_i64);
         for tenant in tenants {
-            let questions = self.store.questions(state, tenant, MOST).await.map_err(failed)?;
+            let (questions, rest) = self.store.questions(state, tenant, MOST).await.map_err(failed)?;
+            left_out = left_out.saturating_add(rest);
             list.extend(questions.iter().map(|question| self.shown(question, person)));
         }
-        Ok(Reply::json(StatusCode::OK, &json!({"questions": list})))
+        Ok(Reply::json(StatusCode::OK, &json!({"questions": list, "left_out": left_out})))
     }
 
-    /// One question.
+    /// Returns one question.
     pub(crate) async fn get(&self, headers: &HeaderMap, id: &str) -> Result<Reply, Reply> {
         let person = self.person(headers, Role::Viewer)?;
         let question = self.store.question(id).await.map_err(failed)?;
@@ -149,14 +154,14 @@ impl Approvals {
         Ok(Reply::json(StatusCode::OK, &self.shown(&question, person)))
     }
 
-    /// A decision.
+    /// Decides a question.
     pub(crate) async fn decide(&self, headers: &HeaderMap, id: &str, body: &[u8]) -> Result<Reply, Reply> {
         let person = self.person(headers, Role::Approver)?;
         let said: Said = read(body, "`{\"decision\": \"allow\" or \"deny\", \"digest\": \"...\"}`")?;
         let question = self.store.question(id).await.map_err(failed)?;
         let question = question.filter(|question| person.sees(&question.tenant)).ok_or_else(unknown)?;
         if !person.decides_for(&question.tenant, self.people.owner(&question.client)) {
-            let message = "who asks for something never allows it: another person has to decide";
+            let message = "the owner of a client cannot decide its questions: another person has to decide";
             return Err(Reply::detail(StatusCode::FORBIDDEN, message));
         }
         let allow = matches!(said.decision, SaidDecision::Allow);
@@ -193,8 +198,8 @@ impl Approvals {
         }
     }
 
-    /// Everything that happens to questions, as events, from the change on whose number the client has last; from now on, if it
-    /// has none.
+    /// Streams the changes of questions as events, after the change that the client received last; from now on, if it
+    /// names none.
     pub(crate) async fn events(self: &Arc<Self>, headers: &HeaderMap) -> Result<Response, Reply> {
         let person = self.person(headers, Role::Viewer)?.name.clone();
         let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse::<i64>().ok());
@@ -211,7 +216,7 @@ impl Approvals {
             let Some(person) = approvals.people.named(&person) else { return };
             let mut idle = 0;
             while !waiting.has_gone() {
-                // What cannot be read now is read later.
+                // A failed read is retried with the next poll.
                 let new = approvals.store.questions_after(last, BATCH).await.unwrap_or_default();
                 let mut text = String::new();
                 for question in &new {
@@ -223,7 +228,7 @@ impl Approvals {
                     }
                 }
                 idle = if new.is_empty() { idle + 1 } else { 0 };
-                if idle % ALIVE == 1 {
+                if is_due(idle) {
                     text.push_str(": still here\n\n");
                 }
                 if !text.is_empty() && parts.send(Part::Bytes(text.into_bytes())).await.is_err() {
@@ -237,17 +242,18 @@ impl Approvals {
         Ok(stream::events(reader, gone))
     }
 
-    /// What is stopped.
+    /// Lists the freezes that the person may see.
     pub(crate) async fn freezes(&self, headers: &HeaderMap) -> Result<Reply, Reply> {
-        self.person(headers, Role::Viewer)?;
+        let person = self.person(headers, Role::Viewer)?;
         let freezes = self.store.freezes().await.map_err(failed)?;
         let shown = freezes
             .iter()
+            .filter(|freeze| self.people.sees_freeze(person, &freeze.kind, &freeze.what))
             .map(|freeze| json!({"kind": freeze.kind, "what": freeze.what, "who": freeze.who, "since": freeze.since}));
         Ok(Reply::json(StatusCode::OK, &json!({"frozen": shown.collect::<Vec<_>>()})))
     }
 
-    /// Stops something now, or lets it go on.
+    /// Freezes or thaws.
     pub(crate) async fn switch(&self, headers: &HeaderMap, body: &[u8]) -> Result<Reply, Reply> {
         let person = self.person(headers, Role::Admin)?;
         if !person.tenants.is_empty() {
@@ -261,7 +267,7 @@ impl Approvals {
         let matched = match self.names.find(&self.store, switch.kind, what).await.map_err(failed)? {
             Match::Known(matched) => matched,
             Match::Unseen(_) if switch.in_advance => json!({}),
-            // What was stopped may be gone by now.
+            // What was frozen may not exist any more.
             _ if !switch.frozen => json!({}),
             Match::Unseen(why) => {
                 return refuse(&format!("{why}; to stop it all the same, send `\"in_advance\": true`"));
@@ -302,20 +308,20 @@ impl Approvals {
             let message = "this gateway keeps no audit log: its configuration has no [audit]";
             return Err(Reply::detail(StatusCode::NOT_FOUND, message));
         }
-        // The file is written anew, which may take a while.
+        // The file is rewritten, which may take a while.
         let forgotten = tokio::task::spawn_blocking(move || recorder.forget(&whose, &who)).await;
         let forgotten =
             forgotten.map_err(|_| failed(StoreError::Audit("deleting has ended unexpectedly".to_owned())))?;
         Ok(Reply::json(StatusCode::OK, &json!({"forgotten": forgotten.map_err(failed)?})))
     }
 
-    /// What a person may read of a question, and whether that is all of it.
+    /// Returns what a person may read of a question, and whether that is all of it.
     fn visible(&self, question: &Question, person: &Person) -> (Value, bool) {
         let stored: Value = serde_json::from_str(&question.content).unwrap_or_default();
         person.may_read.show(self.people.policy(&question.client), &stored)
     }
 
-    /// A question as a person sees it.
+    /// Returns a question as a person sees it.
     fn shown(&self, question: &Question, person: &Person) -> Value {
         let (content, is_all) = self.visible(question, person);
         let may_decide = question.state == State::Open
@@ -338,6 +344,11 @@ impl Approvals {
     }
 }
 
+/// Returns whether a stream that was idle for so many polls sends a keep-alive now.
+fn is_due(idle: u32) -> bool {
+    idle % ALIVE == 1
+}
+
 fn read<T: for<'de> Deserialize<'de>>(body: &[u8], form: &str) -> Result<T, Reply> {
     serde_json::from_slice(body).map_err(|error| {
         let message = format!("the body is not {form}: {error}");
@@ -351,5 +362,17 @@ fn unknown() -> Reply {
 
 #[expect(clippy::needless_pass_by_value, reason = "as `map_err` hands it over")]
 fn failed(error: StoreError) -> Reply {
-    Reply::detail(StatusCode::SERVICE_UNAVAILABLE, &error.to_string())
+    Reply::of_store(&error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An idle stream sends a keep-alive at once, so that a listener knows that it listens, and then from time to time.
+    #[test]
+    fn an_idle_stream_is_kept_alive() {
+        let due: Vec<u32> = (0..=ALIVE * 2 + 1).filter(|idle| is_due(*idle)).collect();
+        assert_eq!(due, [1, ALIVE + 1, ALIVE * 2 + 1]);
+    }
 }

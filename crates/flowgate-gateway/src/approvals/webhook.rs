@@ -1,5 +1,5 @@
-//! Tells another program of questions, such as one that posts them in a chat. No content leaves the gateway by this way: who is
-//! told asks for the question with a key of their own.
+//! Notifies another program of questions, such as one that posts them in a chat. Notifications have no content: a
+//! recipient requests the question with a key of their own.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -14,12 +14,12 @@ use crate::store::Question;
 
 /// The header with the time and the signature.
 pub(crate) const SIGNATURE: &str = "x-flowgate-signature";
-/// Messages that wait to be sent; more are dropped, and the questions are still listed.
+/// The capacity of the queue; further messages are dropped, and the questions are still listed.
 const WAITING: usize = 1024;
-/// How often and after what pause a message is sent that did not arrive.
+/// The pauses before a failed message is sent again.
 const PAUSES: [Duration; 3] = [Duration::from_millis(500), Duration::from_secs(4), Duration::from_secs(30)];
 
-/// Where questions are told of.
+/// The sender of notifications.
 #[derive(Debug)]
 pub(crate) struct Webhook {
     messages: SyncSender<String>,
@@ -27,18 +27,18 @@ pub(crate) struct Webhook {
 }
 
 impl Webhook {
-    /// Posts to `url` from now on, and signs with `secret`.
+    /// Starts to post to `url`, with signatures by `secret`.
     pub(crate) fn new(url: String, secret: Vec<u8>, log: Log) -> std::io::Result<Self> {
         let (messages, waiting) = sync_channel(WAITING);
         let told = log.clone();
-        // Ends when the gateway does.
+        // The thread ends with the gateway.
         std::thread::Builder::new()
             .name("webhook".to_owned())
             .spawn(move || post(&url, &secret, &waiting, &told))?;
         Ok(Self { messages, log })
     }
 
-    /// Tells that something happened to a question.
+    /// Queues a notification of a change to a question.
     pub(super) fn tell(&self, what: &str, question: &Question) {
         let content: Value = serde_json::from_str(&question.content).unwrap_or_default();
         let message = json!({
@@ -90,7 +90,7 @@ fn post(url: &str, secret: &[u8], messages: &Receiver<String>, log: &Log) {
     }
 }
 
-/// The time and what it signs with the message: `t=SECONDS,v1=HEX`.
+/// Returns the time and the signature of time and message: `t=SECONDS,v1=HEX`.
 pub(crate) fn signature(secret: &[u8], time: u64, message: &str) -> String {
     let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(secret) else { return String::new() };
     mac.update(format!("{time}.{message}").as_bytes());
@@ -101,7 +101,7 @@ pub(crate) fn signature(secret: &[u8], time: u64, message: &str) -> String {
 mod tests {
     use super::*;
 
-    /// As `printf '1700000000.{}' | openssl dgst -sha256 -hmac secret` has it.
+    /// The expected value is that of `printf '1700000000.{}' | openssl dgst -sha256 -hmac secret`.
     #[test]
     fn signatures_are_those_of_others() {
         assert_eq!(

@@ -13,11 +13,11 @@ use serde_json::{Value, json};
 
 use super::{Answerer, MAX_ANSWER};
 
-/// What all services are asked by.
+/// Returns the HTTP client for all services.
 pub(super) fn agent() -> ureq::Agent {
     let config = ureq::Agent::config_builder()
         .http_status_as_error(false)
-        // A service that sends us elsewhere was not chosen by the operator, and neither was a proxy.
+        // The operator chose neither the target of a redirect nor a proxy.
         .max_redirects(0)
         // A service may close a connection at any time; a question on one that is being closed would have no answer.
         .max_idle_connections(0)
@@ -26,7 +26,7 @@ pub(super) fn agent() -> ureq::Agent {
     ureq::Agent::new_with_config(config)
 }
 
-/// A predicate and the address that answers it.
+/// A predicate and the address of its service.
 #[derive(Debug)]
 pub(super) struct Service {
     agent: ureq::Agent,
@@ -45,7 +45,7 @@ impl Answerer for Service {
         let question = json!({"predicate": self.name, "arguments": arguments}).to_string();
         let request = self.agent.post(&self.url).config().timeout_global(Some(time)).build();
         let request = request.header("content-type", "application/json");
-        // What went wrong is said without the question: it holds content.
+        // Errors do not contain the question, since it holds content.
         let mut response = request.send(question.as_bytes()).map_err(|error| match error {
             ureq::Error::Timeout(_) => "the service is too slow".to_owned(),
             _ => "the service cannot be reached".to_owned(),
@@ -82,7 +82,7 @@ mod tests {
     use super::super::tests::judged;
     use super::*;
 
-    /// A service that answers one connection with these bytes, or not at all.
+    /// Returns a service that answers one connection with these bytes, or not at all.
     fn service(answer: Option<&str>) -> Service {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -115,7 +115,7 @@ mod tests {
     }
 
     fn check(answer: Option<&str>, expected: &str) {
-        // Only who never answers is waited for.
+        // Only a service that never answers takes the full time.
         let patience = Duration::from_millis(if answer.is_some() { 10_000 } else { 400 });
         assert_eq!(judged(service(answer), patience), expected, "{answer:?}");
     }

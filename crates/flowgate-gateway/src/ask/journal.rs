@@ -1,8 +1,9 @@
-//! What predicates were answered in one conversation, so that it can be made again with nobody to ask.
+//! The answers of extern predicates in one conversation, recorded so that the conversation can be replayed without
+//! asking the sources.
 //!
-//! A conversation asks in the same order when it is made again, so each question is given the answers that it was given, one after the
-//! other: whoever only tries what would become of something asks for themselves, and may hear something else than who does it. The
-//! last one stands, since what was streamed then is not streamed again.
+//! A replay asks in the same order, so each question receives its recorded answers one after the other: a trial
+//! evaluation asks separately from the evaluation that takes effect, and may have received another answer. The last
+//! answer is repeated, since a replay does not stream and may therefore ask a different number of times.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,10 +15,16 @@ use serde_json::Value;
 
 use super::{ANSWER_TIME, Asker};
 
-/// How long all questions of one turn may take together.
+/// The maximum time for all questions of one turn together.
 const TURN_TIME: Duration = Duration::from_secs(10);
 
-/// A question that was asked, and what came of it.
+/// The only error that a conversation receives for a failed predicate. The cause is for the operator's log, since a
+/// source that has read the question can choose a status or a delay.
+const NO_ANSWER: &str = "nobody could answer it";
+/// The maximum number of failures that are reported for one turn.
+const MOST_FAILURES: usize = 20;
+
+/// A question and its outcome.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Answered {
     name: String,
@@ -25,22 +32,24 @@ pub(crate) struct Answered {
     answer: Result<Value, String>,
 }
 
-/// The questions of one conversation. As long as no turn has [begun](Self::begin), nobody is asked.
+/// The questions of one conversation. Sources are asked only after a turn has [begun](Self::begin).
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Journal(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// How long may still be asked in this turn, unless it is made again.
+    /// The time left for questions in this turn; `None` before the first turn and during a replay.
     left: Option<Duration>,
-    /// What was answered in the turn that is made again, by question.
+    /// The recorded answers of the replayed turn, by question.
     again: HashMap<String, VecDeque<Result<Value, String>>>,
-    /// What was answered since it was last taken out.
+    /// The answers since they were last taken out.
     fresh: Vec<Answered>,
+    /// The predicates that failed since the failures were last taken out, with the causes.
+    failures: Vec<(String, String)>,
 }
 
 impl Journal {
-    /// The predicates of the conversation.
+    /// Returns the predicates of the conversation.
     pub(crate) fn predicates(&self, asker: &Asker) -> Predicates {
         let mut predicates = Predicates::new();
         for (name, answerer) in &asker.answerers {
@@ -53,12 +62,12 @@ impl Journal {
         predicates
     }
 
-    /// A turn begins: others are asked from now on.
+    /// Begins a turn: sources are asked from now on.
     pub(crate) fn begin(&self) {
         self.state().left = Some(TURN_TIME);
     }
 
-    /// A turn is made again in which this was answered: nobody is asked.
+    /// Begins the replay of a turn with its recorded answers: no source is asked.
     pub(crate) fn again(&self, answered: Vec<Answered>) {
         let mut state = self.state();
         (state.left, state.again) = (None, HashMap::new());
@@ -67,9 +76,14 @@ impl Journal {
         }
     }
 
-    /// Takes out what was answered since the last time.
+    /// Returns and removes the answers since the last call.
     pub(crate) fn answered(&self) -> Vec<Answered> {
         std::mem::take(&mut self.state().fresh)
+    }
+
+    /// Returns and removes the failed predicates since the last call, with the causes, which contain no content.
+    pub(crate) fn failures(&self) -> Vec<(String, String)> {
+        std::mem::take(&mut self.state().failures)
     }
 
     fn ask(
@@ -85,7 +99,7 @@ impl Journal {
                 .and_then(|known| if known.len() > 1 { known.pop_front() } else { known.front().cloned() });
             return known.unwrap_or_else(|| Err("nobody was asked then".to_owned()));
         };
-        // Nobody else waits for the conversation meanwhile; but whoever breaks off must not leave it locked.
+        // No other caller waits for this lock in the meantime, but a source that panics must not leave it held.
         drop(state);
         let begun = Instant::now();
         let answer = match left.min(ANSWER_TIME) {
@@ -95,6 +109,12 @@ impl Journal {
         let mut state = self.state();
         state.left = Some(left.saturating_sub(begun.elapsed()));
         let (name, arguments) = (name.to_owned(), arguments.to_vec());
+        let answer = answer.map_err(|why| {
+            if state.failures.len() < MOST_FAILURES {
+                state.failures.push((name.clone(), why));
+            }
+            NO_ANSWER.to_owned()
+        });
         state.fresh.push(Answered { name, arguments, answer: answer.clone() });
         answer
     }
@@ -130,7 +150,11 @@ mod tests {
         assert_eq!(asked(&journal, 1, &yes), nobody());
         assert_eq!(journal.answered(), []);
         journal.begin();
-        let said = [(1, yes.clone()), (2, Err("down".to_owned())), (1, Ok(json!(false)))];
+        // A source that fails does not choose the error message.
+        assert_eq!(asked(&journal, 3, &Err("status 500".to_owned())), Err(NO_ANSWER.to_owned()));
+        assert_eq!(journal.failures(), [("p".to_owned(), "status 500".to_owned())]);
+        assert_eq!((journal.answered().len(), journal.failures()), (1, Vec::new()));
+        let said = [(1, yes.clone()), (2, Err(NO_ANSWER.to_owned())), (1, Ok(json!(false)))];
         for (of, answer) in &said {
             assert_eq!(asked(&journal, *of, answer), *answer);
         }
@@ -139,7 +163,7 @@ mod tests {
         let kept = serde_json::to_string(&answered).unwrap();
         let other = Journal::default();
         other.again(serde_json::from_str(&kept).unwrap());
-        // Whatever others would say now.
+        // The replay ignores what sources would answer now.
         for (of, answer) in [(2, &said[1].1), (1, &said[0].1), (1, &said[2].1), (1, &said[2].1)] {
             assert_eq!(asked(&other, of, &Ok(json!("other"))), *answer);
         }
@@ -154,7 +178,8 @@ mod tests {
         let (journal, yes) = (Journal::default(), Ok(json!(true)));
         journal.begin();
         journal.state().left = Some(Duration::ZERO);
-        assert_eq!(asked(&journal, 1, &yes), Err("no time is left for it".to_owned()));
+        assert_eq!(asked(&journal, 1, &yes), Err(NO_ANSWER.to_owned()));
+        assert_eq!(journal.failures(), [("p".to_owned(), "no time is left for it".to_owned())]);
         journal.state().left = Some(Duration::from_millis(1));
         let slow = journal.ask("p", &[], &|_| {
             std::thread::sleep(Duration::from_millis(5));

@@ -1,7 +1,8 @@
-//! What a database knows of audit logs, and whether a log has lost something that its database knows of.
+//! A database's record of its audit logs, and the detection of losses on either side.
 //!
-//! A log is written before the turn that it is about is kept, so it may be ahead of its database, and never behind. A database that
-//! does not know a log in which something stands is another one than the log was written with.
+//! A log is written before the turn that it describes is stored, so it may be ahead of its database, but never behind.
+//! A database without an anchor for a log that contains events is not the one that the log was written with. The
+//! gateway checks this when it opens a log.
 
 use std::fmt;
 use std::fs::File;
@@ -14,108 +15,118 @@ use super::record::{MAX_LINE, Record};
 use super::tail;
 use super::verify::OPENED;
 
-/// What a database knows of one log.
+/// A database's record of one log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Anchor {
     /// The log, by the hash of its first line.
     pub log: Hash,
-    /// The key that signs it.
+    /// The public key of the log.
     pub key: PublicKey,
-    /// A line that the log must have.
+    /// A line that the log must contain.
     pub head: Head,
-    /// Conversations up to this number may have turns from before the log.
+    /// The number of the last conversation that may have turns from before the log.
     pub after: i64,
 }
 
-/// What a database knows of all logs.
+/// A database's record of all its logs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Anchors {
-    /// Which database it is.
+    /// The identity of the database.
     pub database: String,
-    /// Whether several gateways use it, each with a log of its own.
+    /// Whether several gateways use the database, each with a log of its own.
     pub is_shared: bool,
-    /// Whether it had conversations before it knew of logs.
+    /// Whether the database had conversations before it recorded logs.
     pub is_upgraded: bool,
-    /// The logs that it knows.
+    /// The recorded logs.
     pub logs: Vec<Anchor>,
 }
 
-/// A log as it stands before it is opened.
+/// A log before it is opened.
 #[derive(Debug)]
 pub struct Past<'f> {
     file: &'f mut File,
-    /// The bytes of complete lines.
+    /// The size of the complete lines, in bytes.
     whole: u64,
     /// The number of the next line.
     pub next: u64,
-    /// The key that signs.
+    /// The public half of the key that signs.
     pub key: PublicKey,
 }
 
-/// Something that a log or a database has lost.
+/// A detected loss of a log or a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Loss {
-    /// The database knows a line that the log does not have.
+    /// The log does not contain a line that the database records.
     Behind {
-        /// What the database knows.
+        /// The database's record.
         known: Anchor,
-        /// How many lines the log has.
+        /// The number of lines in the log.
         lines: u64,
     },
-    /// The log has another line where the database knows one.
+    /// The log contains another line where the database records one.
     Changed {
-        /// What the database knows.
+        /// The database's record.
         known: Anchor,
-        /// How many lines the log has.
+        /// The number of lines in the log.
         lines: u64,
     },
-    /// The database knows a log, and this is not it: the log is missing, or was emptied.
+    /// The log that the database records is missing or was emptied; this is another one.
     Missing {
-        /// What the database knows.
+        /// The database's record.
         known: Anchor,
-        /// How many lines the log has that is there instead.
+        /// The number of lines in the log that is there instead.
         lines: u64,
     },
-    /// The database does not know the log: it was deleted, or is another one.
+    /// The log does not contain a line that a witness records, or is another one.
+    Witness {
+        /// The witness's record.
+        known: Anchor,
+        /// The number of lines in the present log.
+        lines: u64,
+    },
+    /// The database has no record of the log: it was deleted, or is another one.
     Database {
-        /// How many lines the log has.
+        /// The number of lines in the log.
         lines: u64,
     },
 }
 
 impl Loss {
-    /// The word for it in the log.
+    /// Returns the name of the loss in the log.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Behind { .. } => "log behind its database",
             Self::Changed { .. } => "log changed",
             Self::Missing { .. } => "log missing",
+            Self::Witness { .. } => "log behind its witness",
             Self::Database { .. } => "database missing",
         }
     }
 
-    /// What the database knows of the log that lost something.
+    /// Returns the record of the log that was contradicted, by the database or a witness.
     pub fn known(&self) -> Option<&Anchor> {
         match self {
-            Self::Behind { known, .. } | Self::Changed { known, .. } | Self::Missing { known, .. } => {
-                Some(known)
-            }
+            Self::Behind { known, .. }
+            | Self::Changed { known, .. }
+            | Self::Missing { known, .. }
+            | Self::Witness { known, .. } => Some(known),
             Self::Database { .. } => None,
         }
     }
 
-    /// How many lines the log has that is there.
+    /// Returns the number of lines in the present log.
     pub fn lines(&self) -> u64 {
         match self {
             Self::Behind { lines, .. }
             | Self::Changed { lines, .. }
             | Self::Missing { lines, .. }
+            | Self::Witness { lines, .. }
             | Self::Database { lines } => *lines,
         }
     }
 }
 
-/// The kinds of records that say only that a gateway was started.
+/// The kinds of records that only the start of a gateway writes.
 const STARTS: [&str; 3] = [OPENED, HEAD, "configuration-loaded"];
 
 impl<'f> Past<'f> {
@@ -123,10 +134,10 @@ impl<'f> Past<'f> {
         Self { file, whole: end.whole, next: end.next, key }
     }
 
-    /// Which log it is; nothing if it has no line.
+    /// Returns the identity of the log; `None` if it has no line.
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// Fails if the log cannot be read.
     pub fn id(&mut self) -> Result<Option<Hash>, Failure> {
         let whole = self.whole;
         let mut lines = self.lines()?;
@@ -136,8 +147,8 @@ impl<'f> Past<'f> {
         })
     }
 
-    /// The hash of a line, if the log has it.
-    fn hash_of(&mut self, seq: u64) -> Result<Option<Hash>, Failure> {
+    /// Returns the hash of a line, if the log contains it.
+    pub(super) fn hash_of(&mut self, seq: u64) -> Result<Option<Hash>, Failure> {
         let mut at = self.whole;
         while at > 0 {
             let line = tail::line_before(self.file, &mut at)?;
@@ -149,7 +160,7 @@ impl<'f> Past<'f> {
         Ok(None)
     }
 
-    /// Whether something stands in it beside that gateways were started.
+    /// Returns whether the log contains anything except starts of gateways.
     fn has_events(&mut self) -> Result<bool, Failure> {
         let mut lines = self.lines()?;
         loop {
@@ -171,10 +182,10 @@ impl<'f> Past<'f> {
 }
 
 impl Anchors {
-    /// What was lost, if something was.
+    /// Returns the loss, if there is one.
     ///
     /// # Errors
-    /// If the log cannot be read.
+    /// Fails if the log cannot be read.
     pub fn loss(&self, past: &mut Past<'_>) -> Result<Option<Loss>, Failure> {
         let (id, lines) = (past.id()?, past.next);
         if let Some(known) = self.logs.iter().find(|known| Some(known.log) == id).copied() {
@@ -184,7 +195,7 @@ impl Anchors {
                 Some(_) => None,
             });
         }
-        // Where gateways share a database, each log has a key of its own: one that is lost is known by it.
+        // Where gateways share a database, each log has a key of its own, which identifies a lost log.
         let other = self.logs.iter().find(|known| !self.is_shared || known.key == past.key).copied();
         if let Some(known) = other {
             return Ok(Some(Loss::Missing { known, lines }));
@@ -194,7 +205,7 @@ impl Anchors {
     }
 }
 
-/// What is to be done about a loss.
+/// The operator's remedy for a loss.
 const ADVICE: &str = "put back what is missing from a copy; or, once you know why it is gone, have the loss recorded with \
      `flowgate audit accept-loss --config FILE`, and start again";
 
@@ -227,6 +238,14 @@ impl fmt::Display for Loss {
                     known.head.hash
                 )
             }
+            Self::Witness { known, lines } => write!(
+                f,
+                "the witness knows line {} ({}) of the log {}, and it is not here: this log has {lines} lines. It was cut off or \
+                 replaced, perhaps together with its database, or both were put back as they were before; {ADVICE}",
+                known.head.seq.saturating_add(1),
+                known.head.hash,
+                known.log
+            ),
             Self::Database { lines } => write!(
                 f,
                 "the database does not know this log of {lines} lines: it was deleted or is another one, and with it went what \
@@ -242,7 +261,7 @@ mod tests {
     use super::super::{AuditError, Key, Log, Options, Time};
     use super::*;
 
-    /// Two logs of one key, each with two events, and one that was only begun.
+    /// Opens a log with these lines, and expects this error.
     fn check(lines: &[&str], anchors: &Anchors, expected: Option<&str>) {
         let folder = Folder::new("anchored");
         let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
@@ -282,17 +301,17 @@ mod tests {
         let known = |logs: &[Anchor]| Anchors { logs: logs.to_vec(), ..Anchors::default() };
         let shared = |logs: &[Anchor]| Anchors { is_shared: true, ..known(logs) };
         let one = known(&[anchor]);
-        // As it was; ahead of the database, as a process leaves it that was killed; with a head more.
+        // Unchanged; ahead of the database after a killed process; with one more head.
         check(&lines, &one, None);
         check(&lines[..4], &one, None);
         let earlier = Anchor { head: Head { seq: 2, hash: Hash::of(lines[2].as_bytes()) }, ..anchor };
         check(&lines, &known(&[earlier]), None);
-        // Cut off, in each place.
+        // Truncated at each line.
         for (count, there) in [(3, "it has 3 lines"), (2, "it has 2 lines"), (1, "it has 1 lines")] {
             check(&lines[..count], &one, Some(there));
             check(&lines[..count], &shared(&[anchor]), Some(there));
         }
-        // Emptied; begun anew; cut off and written on by somebody who has the key.
+        // Emptied; created again; truncated and continued by a party with the key.
         check(&[], &one, Some("the log is missing that the database knows, up to line 4"));
         check(&[], &shared(&[anchor]), Some("nothing stands here"));
         let (other, _) = log("other");
@@ -301,12 +320,12 @@ mod tests {
         let mut rewritten = lines[..2].to_vec();
         rewritten.extend(&others[2..]);
         check(&rewritten, &one, Some("the log is not the one that its database knows: line 4"));
-        // A database that knows nothing of a log in which something stands was deleted, unless it was there before it knew of logs.
+        // A database without a record of a log with events was deleted, unless it is older than its record of logs.
         check(&lines, &known(&[]), Some("the database does not know this log of 5 lines"));
         check(&lines, &Anchors { is_upgraded: true, ..known(&[]) }, None);
         check(&lines[..2], &known(&[]), None);
         check(&[], &known(&[]), None);
-        // Another gateway of a shared database begins a log of its own, with a key of its own.
+        // Another gateway of a shared database creates a log of its own, with a key of its own.
         let foreign = Anchor { log: Hash::NONE, key: Key::of_seed([8; 32]).public(), ..anchor };
         check(&[], &shared(&[foreign]), None);
         check(&lines, &shared(&[foreign]), Some("the database does not know this log"));

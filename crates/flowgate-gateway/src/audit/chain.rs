@@ -1,4 +1,6 @@
-//! Hashes that tie a line to the one before, and heads: lines that sign all that stands before them.
+//! The hash chain of lines, and heads: lines that sign everything before them.
+//!
+//! The writer, the verifier and the reader of a log's end share these functions.
 
 use std::fmt;
 
@@ -7,32 +9,32 @@ use sha2::{Digest, Sha256};
 use super::key::{Key, PublicKey};
 use super::record::{self, Fields, Time};
 
-/// The kind of a record that signs.
+/// The kind of a signing record.
 pub(super) const HEAD: &str = "head";
-/// What a signature begins with, so that it can be used for nothing else.
+/// The prefix of every signed message, for domain separation.
 const DOMAIN: &[u8] = b"flowgate audit head 1\n";
 /// The last field of a head.
 pub(super) const SIGNATURE: &str = "signature";
 
-/// A SHA-256 hash: of a line without its line feed, or of a content with its salt.
+/// A SHA-256 hash: of a line without its line feed, or of a salted content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Hash([u8; 32]);
 
 impl Hash {
-    /// What stands in the first line for the hash of the line before.
+    /// The hash of the previous line in the first line.
     pub const NONE: Self = Self([0; 32]);
 
-    /// The hash of one line.
+    /// Returns the hash of one line.
     pub fn of(line: &[u8]) -> Self {
         Self(Sha256::digest(line).into())
     }
 
-    /// The hash of a content behind its salt.
+    /// Returns the hash of a salt followed by a content.
     pub(super) fn salted(salt: &[u8; 32], content: &str) -> Self {
         Self(Sha256::new().chain_update(salt).chain_update(content).finalize().into())
     }
 
-    /// Reads what is printed: 64 digits, lower case.
+    /// Parses 64 lower-case hexadecimal digits.
     pub fn parse(text: &str) -> Option<Self> {
         bytes(text).map(Self)
     }
@@ -44,7 +46,7 @@ impl fmt::Display for Hash {
     }
 }
 
-/// A line that somebody can keep elsewhere, to find out later whether the log still has it.
+/// A line that a party outside the gateway can keep, to check later that the log still contains it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head {
     /// The number of the line, from 0.
@@ -53,14 +55,14 @@ pub struct Head {
     pub hash: Hash,
 }
 
-/// A line that signs its number, its time and the hash of the line before, and so all that stands before it.
+/// Returns a line that signs its number, its time and the hash of the previous line, and thereby everything before it.
 pub(super) fn head(seq: u64, time: Time, previous: Hash, key: &Key) -> String {
     let line = record::line(seq, time, HEAD, previous, Fields::default());
     let signed = line.strip_suffix('}').unwrap_or(&line);
     format!("{signed}{}{}\"}}", between(), hex(&key.sign(&message(signed))))
 }
 
-/// Whether a head is signed by whom it should be.
+/// Returns whether a head is signed by this key.
 pub(super) fn is_signed(line: &[u8], key: &PublicKey) -> bool {
     let Ok(line) = std::str::from_utf8(line) else { return false };
     let Some((signed, rest)) = line.split_once(&between()) else { return false };
@@ -68,7 +70,7 @@ pub(super) fn is_signed(line: &[u8], key: &PublicKey) -> bool {
     signature.is_some_and(|signature| key.has_signed(&message(signed), &signature))
 }
 
-/// What stands between a head and its signature.
+/// Returns the text between the signed part of a head and its signature.
 fn between() -> String {
     format!(",\"{SIGNATURE}\":\"")
 }
@@ -81,7 +83,7 @@ pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Reads exactly what [`hex`] prints: two spellings of one value would let a line be changed unseen.
+/// Parses exactly the output of [`hex`]: with two spellings of one value, a line could be changed undetected.
 pub(super) fn bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
     let digit = |byte: u8| match byte {
         b'0'..=b'9' => Some(byte - b'0'),

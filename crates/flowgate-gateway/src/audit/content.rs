@@ -1,7 +1,7 @@
-//! Content, kept beside the log: a line has only its salted hash, so that content can be deleted and the log stays whole.
+//! Content beside the log: a line contains only the salted hash, so content can be deleted without breaking the log.
 //!
-//! An entry is written before its line. So an entry without a line is of an event that was never recorded, and is cut off when
-//! the log is opened again; a line without an entry has lost its content.
+//! An entry is written before its line. An entry without a line therefore belongs to an event that was never recorded,
+//! and is truncated when the log is opened again; a line without an entry has lost its content.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -18,23 +18,23 @@ use super::lines::{Lines, Next};
 use super::record::{Fields, Record, Time, bounded, shown};
 use super::{beside, private, tail};
 
-/// The longest content that is kept, in bytes, as it is escaped.
+/// The maximum size of a kept content, in bytes, after escaping.
 const MAX_CONTENT: usize = 1 << 20;
-/// The longest line of a sidecar.
+/// The maximum size of a line in the file of contents, in bytes.
 pub(super) const MAX_ENTRY: usize = MAX_CONTENT + (4 << 10);
 
-/// What content is deleted: that to which all applies that is said here. If nothing is said, none is.
+/// The content to delete: entries that match every field that is set. If none is set, nothing is deleted.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Forget {
-    /// That of a tenant.
+    /// The tenant of the entries.
     pub tenant: Option<String>,
-    /// That of a client.
+    /// The client of the entries.
     pub client: Option<String>,
-    /// That of a conversation. Clients may have conversations of the same name.
+    /// The conversation of the entries. Clients may have conversations of the same name.
     pub conversation: Option<String>,
-    /// What was written before.
+    /// The time before which the entries were written.
     pub before: Option<Time>,
-    /// That of lines, by their numbers.
+    /// The numbers of the entries' lines.
     pub lines: Option<BTreeSet<u64>>,
 }
 
@@ -56,7 +56,7 @@ impl Forget {
             && lines.as_ref().is_none_or(|lines| lines.contains(&entry.seq))
     }
 
-    /// What is recorded of it, by whom it is asked for.
+    /// Returns the fields of the record of a deletion that `who` requested.
     pub(super) fn fields(&self, who: &str) -> Fields {
         let Self { tenant, client, conversation, before, .. } = self;
         let mut fields = Fields::default();
@@ -72,16 +72,16 @@ impl Forget {
     }
 }
 
-/// The file beside a log.
+/// Returns the path of the file of contents.
 pub(super) fn path(log: &Path) -> PathBuf {
     beside(log, "content")
 }
 
-/// A content with its salt, as it is written.
+/// A new entry, as it is written.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) line: String,
-    /// What the line of the log says of it.
+    /// The reference to it in the line of the log.
     pub(super) mark: Value,
 }
 
@@ -140,7 +140,8 @@ impl Found {
         })
     }
 
-    /// Whether it is what a line of the log says was said. Whose it is has to be the same as well: by that it is deleted.
+    /// Returns whether the entry belongs to this line of the log. Its owner must match as well, since content is
+    /// deleted by owner.
     pub(super) fn is_of(&self, record: &Record, hash: Hash) -> bool {
         let is = |name: &str, of: &Option<String>| record.text(name) == of.as_deref();
         self.hash == hash
@@ -156,7 +157,7 @@ pub(super) fn open(path: &Path) -> io::Result<File> {
     private(OpenOptions::new().read(true).append(true).create(true)).open(path)
 }
 
-/// Cuts off what is of no line: entries from `next` on, and one that was not written to its end.
+/// Truncates entries without a line: those from `next` on, and a partial last one.
 pub(super) fn repair(path: &Path, next: u64) -> io::Result<()> {
     remove(&beside(path, "new"))?;
     let mut file = match OpenOptions::new().read(true).write(true).open(path) {
@@ -181,7 +182,7 @@ pub(super) fn repair(path: &Path, next: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes the file anew without some entries, and puts it in the place of the old one. Gives the numbers of their lines.
+/// Rewrites the file without the matching entries, and replaces the old one. Returns the numbers of their lines.
 pub(super) fn forget(path: &Path, whose: &Forget) -> Result<Vec<u64>, AuditError> {
     let read = |error| AuditError::new(path, Failure::Read(error));
     let file = match File::open(path) {
@@ -202,7 +203,7 @@ pub(super) fn forget(path: &Path, whose: &Forget) -> Result<Vec<u64>, AuditError
             Next::Line(line) => line,
             Next::Torn | Next::Long => return Err(unreadable()),
         };
-        // What cannot be read could be what has to be deleted.
+        // An unreadable entry could be one that must be deleted.
         let entry = Found::read(line).ok_or_else(unreadable)?;
         if whose.is_meant(&entry) {
             gone.push(entry.seq);
@@ -216,7 +217,7 @@ pub(super) fn forget(path: &Path, whose: &Forget) -> Result<Vec<u64>, AuditError
     Ok(gone)
 }
 
-/// When the oldest content was written, if there is any. Entries stand in the order of their lines.
+/// Returns the time of the oldest content, if there is any. Entries have the order of their lines.
 pub(super) fn oldest(path: &Path) -> io::Result<Option<Time>> {
     let file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -225,7 +226,7 @@ pub(super) fn oldest(path: &Path) -> io::Result<Option<Time>> {
     let mut lines = Lines::new(BufReader::new(file), MAX_ENTRY);
     Ok(match lines.next()? {
         Next::End => None,
-        // What cannot be read could be old: deleting says what is wrong with it.
+        // An unreadable entry could be old: the deletion then reports the problem.
         Next::Line(line) => Some(Found::read(line).map_or(Time(0), |entry| entry.time)),
         Next::Torn | Next::Long => Some(Time(0)),
     })
@@ -264,7 +265,7 @@ mod tests {
         check("", false);
         check("pay\n{\"a\":1}", false);
         check(&"\u{1}".repeat(MAX_CONTENT), true);
-        // Whoever tries every content cannot find out by the mark what was said: each has a salt of its own.
+        // Trying every content does not reveal the entry from its mark: each mark has a salt of its own.
         let mark = || Entry::new(3, Time(9), &withheld("c1"), "yes").unwrap().mark["salted"].to_string();
         assert_ne!(mark(), mark());
     }

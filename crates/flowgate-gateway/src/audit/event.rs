@@ -1,11 +1,13 @@
-//! What is recorded. Nothing here is content: names, phrases of labels, names of rules, digests.
+//! The recorded events. None contains content: only names, phrases of labels, names of rules and digests.
+//!
+//! The gateway's recorder creates them; the log turns them into the fields of a line.
 
 use flowgate::monitor::Outcome;
 
 use super::anchor::Loss;
 use super::record::Fields;
 
-/// Something that the gateway did, or was told to do.
+/// An action of the gateway, or a decision or order that it received.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// A call was judged.
@@ -16,26 +18,26 @@ pub enum Event {
         conversation: String,
         /// The client.
         client: String,
-        /// What the client belongs to.
+        /// The tenant of the client.
         tenant: String,
         /// The tool.
         tool: String,
-        /// Stands for the call.
+        /// The digest of the call.
         digest: String,
-        /// Names of rules and phrases of labels.
+        /// The names of rules and phrases of labels.
         reasons: Vec<String>,
     },
     /// A question was decided.
     Decided {
         /// The conversation.
         conversation: String,
-        /// Stands for the call.
+        /// The digest of the call.
         digest: String,
-        /// Who decided.
+        /// The person who decided.
         who: String,
-        /// As what, such as `approver`.
+        /// The role of the person, such as `approver`.
         role: String,
-        /// What they said.
+        /// The decision.
         answer: Answer,
     },
     /// A call ran because a person had allowed it.
@@ -44,100 +46,100 @@ pub enum Event {
         conversation: String,
         /// The tool.
         tool: String,
-        /// Stands for the call.
+        /// The digest of the call.
         digest: String,
     },
-    /// A person had allowed a call, and it does not run.
+    /// A call that a person had allowed does not run.
     ApprovalVoid {
         /// The conversation.
         conversation: String,
         /// The tool.
         tool: String,
-        /// Stands for the call.
+        /// The digest of the call.
         digest: String,
-        /// Why it does not run.
+        /// The cause.
         cause: String,
-        /// What was found when it was judged again: names of rules and phrases of labels.
+        /// The findings when the call was judged again: names of rules and phrases of labels.
         reasons: Vec<String>,
     },
-    /// A person should have decided whether a call may run, and nobody was asked.
+    /// A call needed a person's decision, and nobody was asked.
     Unasked {
         /// The conversation.
         conversation: String,
         /// The client.
         client: String,
-        /// What the client belongs to.
+        /// The tenant of the client.
         tenant: String,
         /// The tool.
         tool: String,
-        /// Stands for the call.
+        /// The digest of the call.
         digest: String,
-        /// Why nobody was asked.
+        /// The reason why nobody was asked.
         cause: String,
     },
-    /// A call that the chat had permitted went to its server beside the chat.
+    /// A call that the chat had permitted was sent to its server beside the chat.
     RanBeside {
         /// The conversation.
         conversation: String,
         /// The client.
         client: String,
-        /// What the client belongs to.
+        /// The tenant of the client.
         tenant: String,
         /// The tool.
         tool: String,
-        /// Stands for the call.
+        /// The digest of the call.
         digest: String,
     },
-    /// Something that the model said was not passed on.
+    /// A text of the model was withheld.
     ReplyWithheld {
         /// The conversation.
         conversation: String,
         /// The client.
         client: String,
-        /// What the client belongs to.
+        /// The tenant of the client.
         tenant: String,
-        /// Names of the rules.
+        /// The names of the rules.
         reasons: Vec<String>,
     },
-    /// Somebody stopped something, or let it go on.
+    /// A person froze something, or released it.
     KillSwitch {
-        /// What: a client, a tenant, a tool, or everything.
+        /// The target: a client, a tenant, a tool, or everything.
         what: String,
-        /// Who did it.
+        /// The person.
         who: String,
-        /// Whether it is stopped now.
+        /// Whether the target is frozen now.
         state: Switch,
     },
-    /// Somebody cleared what was remembered of what a client was shown.
+    /// A person cleared the gateway's record of texts that a client was shown.
     QuotationsCleared {
         /// The client.
         client: String,
-        /// What it belongs to.
+        /// The tenant of the client.
         tenant: String,
         /// The source, or `all`.
         what: String,
-        /// Who did it.
+        /// The person.
         who: String,
     },
     /// A session began, ended, or was deleted.
     Session {
         /// The conversation.
         conversation: String,
-        /// Whose it is.
+        /// The client that owns it.
         client: String,
-        /// What the client belongs to.
+        /// The tenant of the client.
         tenant: String,
-        /// What happened to it.
+        /// The change of the session.
         phase: Phase,
     },
-    /// Somebody accepted that the log or its database has lost something.
+    /// An operator accepted a loss of the log or its database.
     LossAccepted {
-        /// Who: whoever can read the key.
+        /// The operator, who has access to the key.
         who: String,
-        /// What was lost.
+        /// The loss.
         loss: Loss,
     },
-    /// The gateway took a configuration into use.
+    /// The gateway loaded a configuration.
     ConfigurationLoaded {
         /// The digests of its policies.
         policies: Vec<String>,
@@ -151,7 +153,7 @@ pub struct Judged {
     pub conversation: String,
     /// The client.
     pub client: String,
-    /// What the client belongs to.
+    /// The tenant of the client.
     pub tenant: String,
     /// The digest of the policy.
     pub policy: String,
@@ -159,47 +161,47 @@ pub struct Judged {
     pub tool: String,
     /// The verdict.
     pub verdict: Outcome,
-    /// Names of rules and phrases of labels.
+    /// The names of rules and phrases of labels.
     pub reasons: Vec<String>,
-    /// What the call carries, one phrase for each dimension.
+    /// The label of the call, one phrase for each dimension.
     pub label: Vec<String>,
-    /// Stands for the call, and tells nothing of it to who lacks the key of the digest.
+    /// The keyed digest of the call, which reveals nothing of it without the key.
     pub digest: String,
     /// The number of the event in the trace.
     pub event: u64,
 }
 
-/// What a person says.
+/// A person's decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
-    /// The call may run, once.
+    /// The call may run once.
     Allow,
-    /// It must not.
+    /// The call must not run.
     Deny,
 }
 
-/// What a kill switch says.
+/// The state of a kill switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Switch {
-    /// It is stopped.
+    /// The target is frozen.
     Set,
-    /// It goes on.
+    /// The target is released.
     Unset,
 }
 
-/// What becomes of a session.
+/// A change of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// It began.
+    /// The session began.
     Begun,
-    /// It ended.
+    /// The session ended.
     Ended,
-    /// It was deleted.
+    /// The session was deleted.
     Deleted,
 }
 
 impl Event {
-    /// The word for it in the log.
+    /// Returns the name of the event in the log.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Judged(_) => "judged",
@@ -220,7 +222,7 @@ impl Event {
         }
     }
 
-    /// The conversation that it is of.
+    /// Returns the conversation of the event.
     pub fn conversation(&self) -> Option<&str> {
         match self {
             Self::Judged(judged) => Some(&judged.conversation),
@@ -239,12 +241,12 @@ impl Event {
         }
     }
 
-    /// The client that it is of.
+    /// Returns the client of the event.
     pub fn client(&self) -> Option<&str> {
         self.whose().map(|(client, _)| client)
     }
 
-    /// What its client belongs to.
+    /// Returns the tenant of the event's client.
     pub fn tenant(&self) -> Option<&str> {
         self.whose().map(|(_, tenant)| tenant)
     }
@@ -267,7 +269,7 @@ impl Event {
         }
     }
 
-    /// Whether somebody answers for it: it has to be on the disk before anything follows from it.
+    /// Returns whether a person is accountable for the event: it must be on disk before it takes effect.
     pub(super) fn is_decision(&self) -> bool {
         matches!(
             self,
@@ -480,7 +482,7 @@ mod tests {
             digest: long,
             event: u64::MAX,
         });
-        // A line may carry the hash of a content besides.
+        // A line may also contain the hash of a content.
         let line = line(u64::MAX, Time(u64::MAX), event.kind(), Hash::NONE, event.fields());
         assert!(line.len() + 100 < MAX_LINE, "{}", line.len());
         assert!(line.contains(r#""cut":["conversation","#), "{line}");

@@ -1,4 +1,4 @@
-//! Why a log cannot be opened, or takes no more.
+//! Errors of opening and writing a log.
 
 use std::fmt;
 use std::io;
@@ -6,39 +6,41 @@ use std::path::{Path, PathBuf};
 
 use super::anchor::Loss;
 
-/// What went wrong, with the file.
+/// An error, with its file.
 #[derive(Debug)]
 pub struct AuditError {
     /// The file.
     pub file: PathBuf,
-    /// What is wrong with it.
+    /// The error.
     pub failure: Failure,
 }
 
-/// What can go wrong.
+/// The kinds of errors.
 #[derive(Debug)]
 pub enum Failure {
-    /// It cannot be read.
+    /// The file cannot be read.
     Read(io::Error),
-    /// It cannot be written.
+    /// The file cannot be written.
     Write(io::Error),
     /// Another process appends to the log.
     Locked,
-    /// What was written may not have come to the disk.
+    /// Written records may not be on the disk.
     Broken,
-    /// Its end is not what a log ends with.
+    /// The end of the log is malformed.
     End(String),
-    /// The log was begun with another key.
+    /// The log was created with another key.
     OtherKey,
-    /// There is no seed in the file of the key.
+    /// The key file contains no seed.
     NoKey,
-    /// Everybody may read the file of the key.
+    /// The key file is missing, and its public half exists.
+    LostKey,
+    /// All users may read the key file.
     OpenKey,
-    /// The log, or its database, has lost something.
+    /// The log or its database has lost something.
     Loss(Box<Loss>),
-    /// The system gives no random bytes.
+    /// The system provides no random bytes.
     Random,
-    /// A kept content cannot be read, in this line.
+    /// The kept content in this line cannot be read.
     Content(u64),
 }
 
@@ -75,6 +77,10 @@ impl fmt::Display for AuditError {
             }
             Failure::NoKey => f.write_str(
                 "there is no seed of a key: 64 hexadecimal digits, as `openssl rand -hex 32` prints them",
+            ),
+            Failure::LostKey => f.write_str(
+                "the key is gone, and its public half is still there, as FILE.pub: put the key back from a copy; or move the log and FILE.pub \
+                 away, to begin another log with another key",
             ),
             Failure::OpenKey => f.write_str("everybody may read this key: chmod 600, or make another one"),
             Failure::Loss(loss) => write!(f, "{loss}"),

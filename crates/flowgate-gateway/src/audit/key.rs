@@ -1,4 +1,6 @@
-//! The key that signs heads, and its public half.
+//! The Ed25519 key that signs heads and witness lines, and its public half.
+//!
+//! The gateway creates the key on its first start. A verifier needs only the public half, which is in `FILE.pub`.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -11,10 +13,10 @@ use super::chain::{bytes, hex};
 use super::failure::{AuditError, Failure};
 use super::{beside, private};
 
-/// A file of a key is not longer.
+/// The maximum size of a key file that is read, in bytes.
 const MAX_FILE: u64 = 256;
 
-/// The key that signs. Not shown by `Debug`.
+/// The signing key. `Debug` does not print it.
 #[derive(Clone)]
 pub struct Key(SigningKey);
 
@@ -24,21 +26,21 @@ impl fmt::Debug for Key {
     }
 }
 
-/// The key by which anybody can check signatures.
+/// The public key that verifies signatures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PublicKey(VerifyingKey);
 
 impl Key {
-    /// The key of a seed.
+    /// Returns the key of a seed.
     pub fn of_seed(seed: [u8; 32]) -> Self {
         Self(SigningKey::from_bytes(&seed))
     }
 
-    /// Reads the seed in a file, 64 hexadecimal digits. If there is no such file, makes one that only its owner can read, and
-    /// beside it `FILE.pub` with the public key.
+    /// Reads the seed from a file, 64 hexadecimal digits. If the file does not exist, creates one that only its owner
+    /// can read, and beside it `FILE.pub` with the public key.
     ///
     /// # Errors
-    /// If the file has something else, others can read it, or it cannot be made.
+    /// Fails if the file contains something else, if all users can read it, or if it cannot be created.
     pub fn load_or_create(path: &Path) -> Result<Self, AuditError> {
         let failed = |failure| AuditError::new(path, failure);
         match File::open(path) {
@@ -54,12 +56,17 @@ impl Key {
                 Ok(Self::of_seed(seed))
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let public = beside(path, "pub");
+                // With a new key, the existing log would have no signer, and its verifiers would have the wrong public
+                // key.
+                if public.exists() {
+                    return Err(failed(Failure::LostKey));
+                }
                 let mut seed = [0; 32];
                 getrandom::fill(&mut seed).map_err(|_| failed(Failure::Random))?;
                 let key = Self::of_seed(seed);
                 let options = private(OpenOptions::new().write(true).create_new(true));
                 keep(path, &options, &hex(&seed)).map_err(|error| failed(Failure::Write(error)))?;
-                let public = beside(path, "pub");
                 let options = OpenOptions::new().write(true).create(true).truncate(true).clone();
                 keep(&public, &options, &key.public().to_string())
                     .map_err(|error| AuditError::new(&public, Failure::Write(error)))?;
@@ -69,7 +76,7 @@ impl Key {
         }
     }
 
-    /// Its public half.
+    /// Returns its public half.
     pub fn public(&self) -> PublicKey {
         PublicKey(self.0.verifying_key())
     }
@@ -80,7 +87,7 @@ impl Key {
 }
 
 impl PublicKey {
-    /// Reads what is printed: 64 digits, lower case, with space around it.
+    /// Parses the printed form: 64 lower-case hexadecimal digits, with optional space around them.
     pub fn parse(text: &str) -> Option<Self> {
         VerifyingKey::from_bytes(&bytes(text.trim())?).ok().map(Self)
     }
@@ -141,6 +148,22 @@ mod tests {
             mode(0o640).unwrap();
             assert!(Key::load_or_create(&path).is_ok());
         }
+    }
+
+    /// A missing key is not replaced: its public half, which verifies the logs, stays.
+    #[test]
+    fn a_key_that_is_gone_is_not_made_anew() {
+        let folder = Folder::new("lost-key");
+        let path = folder.file("audit.key");
+        let key = Key::load_or_create(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let error = Key::load_or_create(&path).unwrap_err().to_string();
+        assert!(error.contains("the key is gone, and its public half is still there"), "{error}");
+        assert!(!path.exists());
+        let public = std::fs::read_to_string(folder.file("audit.key.pub")).unwrap();
+        assert_eq!(PublicKey::parse(&public), Some(key.public()));
+        std::fs::remove_file(folder.file("audit.key.pub")).unwrap();
+        assert_ne!(Key::load_or_create(&path).unwrap().public(), key.public());
     }
 
     #[test]

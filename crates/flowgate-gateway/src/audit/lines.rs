@@ -1,21 +1,21 @@
-//! Lines of bounded length.
+//! A reader of lines of bounded length, so that reading a file of any content takes bounded memory.
 
 use std::io::{self, BufRead};
 
-/// What comes next in a file.
+/// The next item of a file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next<'a> {
     /// A line, without its line feed.
     Line(&'a [u8]),
-    /// Bytes without a line feed behind them.
+    /// Bytes without a line feed at their end.
     Torn,
-    /// A line that is longer than it may be.
+    /// A line that exceeds the bound.
     Long,
-    /// Nothing.
+    /// The end of the file.
     End,
 }
 
-/// Reads lines, and never more of one than its bound.
+/// A reader that buffers at most one bounded line.
 #[derive(Debug)]
 pub(super) struct Lines<R> {
     reader: R,

@@ -1,4 +1,7 @@
 //! One line of the log: a JSON object of bounded size.
+//!
+//! The writer fills [`Fields`], which truncate what exceeds their bounds; the verifier and the reader of a log's end
+//! parse a [`Record`].
 
 use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -8,34 +11,34 @@ use serde_json::{Map, Value, json};
 
 use super::chain::Hash;
 
-/// The longest line, in bytes, without its line feed.
+/// The maximum size of a line, in bytes, without its line feed.
 pub(super) const MAX_LINE: usize = 16 << 10;
-/// The longest text in a line, as it is escaped.
+/// The maximum size of a text in a line, in bytes, after escaping.
 const MAX_TEXT: usize = 256;
-/// The longest list of texts, as they are escaped.
+/// The maximum size of a list of texts, in bytes, after escaping.
 const MAX_LIST: usize = 4 << 10;
-/// The largest number that every reader of JSON reads alike.
+/// The largest integer that every JSON parser represents exactly.
 const MAX_NUMBER: u64 = (1 << 53) - 1;
 
-/// Milliseconds since the beginning of 1970.
+/// Milliseconds since the Unix epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Time(pub u64);
 
 impl Time {
-    /// What the clock of this machine says.
+    /// Returns the time of the system clock.
     pub fn now() -> Self {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
     }
 
-    /// As it is written.
+    /// Returns the value as it is written.
     pub(super) fn bounded(self) -> u64 {
         self.0.min(MAX_NUMBER)
     }
 }
 
 impl fmt::Display for Time {
-    /// As in RFC 3339, in UTC.
+    /// Formats the time as in RFC 3339, in UTC.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (seconds, milliseconds) = (self.0 / 1000, self.0 % 1000);
         let (days, second) = (seconds / 86_400, seconds % 86_400);
@@ -53,7 +56,7 @@ impl fmt::Display for Time {
     }
 }
 
-/// The fields of a record, each within its bound. What was cut ends in `…`, and the record names it in `cut`.
+/// The fields of a record, each within its bound. A truncated text ends in `…`, and `cut` names its field.
 #[derive(Debug, Default)]
 pub(super) struct Fields {
     fields: Map<String, Value>,
@@ -113,7 +116,7 @@ impl Fields {
     }
 }
 
-/// The beginning of a text that is no longer than `most` when it is escaped, and whether that is not all of it.
+/// Returns a text of at most `most` bytes after escaping, and whether it was truncated; it then ends in `…`.
 pub(super) fn bounded(text: &str, most: usize) -> (String, bool) {
     let mut size = 0_usize;
     let mut whole = text.len();
@@ -129,12 +132,12 @@ pub(super) fn bounded(text: &str, most: usize) -> (String, bool) {
     (text.to_owned(), false)
 }
 
-/// The text as a record has it.
+/// Returns a text as a record contains it.
 pub(super) fn shown(text: &str) -> String {
     bounded(text, MAX_TEXT).0
 }
 
-/// How many bytes a character takes in JSON.
+/// Returns the size of a character in JSON, in bytes.
 fn escaped(c: char) -> usize {
     match c {
         '"' | '\\' | '\n' | '\r' | '\t' | '\u{8}' | '\u{c}' => 2,
@@ -143,7 +146,7 @@ fn escaped(c: char) -> usize {
     }
 }
 
-/// A record as it is written, without the line feed.
+/// Serializes a record, without the line feed.
 pub(super) fn line(seq: u64, time: Time, kind: &str, previous: Hash, fields: Fields) -> String {
     let mut record = Map::new();
     record.insert("seq".to_owned(), json!(seq));
@@ -157,29 +160,29 @@ pub(super) fn line(seq: u64, time: Time, kind: &str, previous: Hash, fields: Fie
     Value::Object(record).to_string()
 }
 
-/// A record that was read. That it is in its place is for [`verify`](super::verify()) to say.
+/// A parsed record. Only [`verify`](super::verify()) checks its place in the log.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Record {
-    /// Its number, from 0.
+    /// The number of the line, from 0.
     pub seq: u64,
-    /// When.
+    /// The time of the event.
     pub time: Time,
-    /// What kind of event.
+    /// The kind of event.
     pub kind: String,
-    /// The hash of the line before.
+    /// The hash of the previous line.
     pub previous: Hash,
     /// The whole object.
     pub object: Map<String, Value>,
 }
 
-/// Why a line is no record.
+/// The reason why a line is not a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Flaw {
-    /// It is no UTF-8.
+    /// It is not UTF-8.
     Encoding,
-    /// It is no strict JSON.
+    /// It is not strict JSON.
     Json(JsonError),
-    /// It has no such field, or something else there.
+    /// This field is missing or malformed.
     Field(&'static str),
 }
 
@@ -194,10 +197,10 @@ impl fmt::Display for Flaw {
 }
 
 impl Record {
-    /// Reads a line, without its line feed.
+    /// Parses a line, without its line feed.
     ///
     /// # Errors
-    /// If it is no strict JSON, or lacks what every record has.
+    /// Fails if it is not strict JSON, or lacks a field of every record.
     pub fn read(line: &[u8]) -> Result<Self, Flaw> {
         let text = std::str::from_utf8(line).map_err(|_| Flaw::Encoding)?;
         let Value::Object(object) = json::parse(text, Numbers::Exact).map_err(Flaw::Json)? else {
@@ -214,7 +217,7 @@ impl Record {
         })
     }
 
-    /// A field that is a text.
+    /// Returns a field that is a text.
     pub fn text(&self, name: &str) -> Option<&str> {
         self.object.get(name).and_then(Value::as_str)
     }

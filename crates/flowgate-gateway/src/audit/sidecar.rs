@@ -1,4 +1,6 @@
-//! The contents of a log, each held against its line.
+//! The contents of a log, each compared with its line.
+//!
+//! The verifier uses this reader to check contents, and the command line to print them.
 
 use std::io::BufRead;
 
@@ -10,7 +12,7 @@ use super::lines::{Lines, Next};
 use super::record::{Flaw, Record};
 use super::verify::{Contents, Problem, What};
 
-/// What is kept beside a log, read in the order of its lines.
+/// A reader of the contents beside a log, in the order of its lines.
 #[derive(Debug)]
 pub struct Sidecar<R> {
     lines: Lines<R>,
@@ -19,22 +21,22 @@ pub struct Sidecar<R> {
     found: Contents,
 }
 
-/// What a line has for content.
+/// The content of a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Said {
-    /// It never had any.
+    /// The line never had content.
     Nothing,
-    /// It had, and it is not there any more.
+    /// The line had content that does not exist any more.
     Gone,
-    /// This.
+    /// The content.
     Kept(String),
 }
 
 impl<R: BufRead> Sidecar<R> {
-    /// The contents that `reader` has.
+    /// Returns a reader of these contents.
     ///
     /// # Errors
-    /// If the first cannot be read.
+    /// Fails if the first entry cannot be read.
     pub fn new(reader: R) -> Result<Self, Problem> {
         let lines = Lines::new(reader, MAX_ENTRY);
         let mut sidecar = Self { lines, number: 0, next: None, found: Contents::default() };
@@ -42,10 +44,10 @@ impl<R: BufRead> Sidecar<R> {
         Ok(sidecar)
     }
 
-    /// The content of the next line of the log. Every line has to be asked about, in order.
+    /// Returns the content of the next line of the log. Must be called for every line, in order.
     ///
     /// # Errors
-    /// If it is not what was recorded.
+    /// Fails if the content is not the recorded one.
     pub fn of(&mut self, record: &Record) -> Result<Said, Problem> {
         self.hold_against(record).map_err(|what| Problem { line: record.seq.saturating_add(1), what })
     }
@@ -56,7 +58,7 @@ impl<R: BufRead> Sidecar<R> {
             Next::Line(line) => Some(Found::read(line).ok_or(What::Unreadable(self.number))?),
             Next::Long => return Err(What::Unreadable(self.number)),
             Next::End => None,
-            // It is being written, or never was.
+            // The entry is being written, or its writer was killed.
             Next::Torn => {
                 self.found.stray += 1;
                 None
@@ -91,7 +93,7 @@ impl<R: BufRead> Sidecar<R> {
         }
     }
 
-    /// What became of all of them.
+    /// Returns the counts of all contents.
     pub(super) fn finish(mut self, forgotten: u64) -> Result<Contents, Problem> {
         while self.next.is_some() {
             self.found.stray += 1;

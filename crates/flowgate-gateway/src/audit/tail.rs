@@ -1,7 +1,8 @@
-//! Where a log goes on: its last lines, read backwards.
+//! The end of a log, at which it continues: its last lines, read backwards.
 //!
-//! What a process that was killed had begun to write is no line. The complete lines must follow from each other back to the last
-//! head, and the first line must be of the same key; that the rest is whole is for [`verify`](super::verify()) to say.
+//! A partial line of a killed process does not count. The complete lines must form a chain back to the last head, and
+//! the first line must name the same key; [`verify`](super::verify()) checks the rest. The writer calls this when it
+//! opens a log.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
@@ -12,25 +13,25 @@ use super::key::PublicKey;
 use super::record::{MAX_LINE, Record};
 use super::verify::OPENED;
 
-/// How much is read at once.
+/// The size of a read, in bytes.
 const BLOCK: usize = 8 << 10;
-/// How many lines are read back at most. A log that was never killed has a head among its last few hundred.
+/// The maximum number of lines that are read back. A log without crashes has a head among its last few hundred lines.
 const MAX_BACK: u64 = 4096;
 
-/// Where a log goes on.
+/// The end of a log.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct End {
     /// The number of the next line.
     pub(super) next: u64,
     /// The hash of the last line.
     pub(super) previous: Hash,
-    /// How many lines stand behind the last head.
+    /// The number of lines after the last head.
     pub(super) unsigned: u64,
-    /// The bytes of complete lines; what stands behind them is torn.
+    /// The size of the complete lines, in bytes; the rest is partial.
     pub(super) whole: u64,
 }
 
-/// Finds where a log goes on.
+/// Finds the end of a log.
 pub(super) fn find(file: &mut File, key: &PublicKey) -> Result<End, Failure> {
     let length = file.seek(SeekFrom::End(0)).map_err(Failure::Read)?;
     let whole = after_last_feed(file, length).map_err(Failure::Read)?;
@@ -53,7 +54,7 @@ pub(super) fn find(file: &mut File, key: &PublicKey) -> Result<End, Failure> {
                 return Err(Failure::End(format!("{} does not follow from the one before", nth(back - 1))));
             }
         }
-        // The line before the last head is read as well, so that the head is held against it.
+        // The line before the last head is read as well, to check the head's place in the chain.
         if head {
             break;
         }
@@ -76,7 +77,7 @@ pub(super) fn find(file: &mut File, key: &PublicKey) -> Result<End, Failure> {
     Ok(end)
 }
 
-/// Refuses a log that was begun with another key.
+/// Rejects a log that was created with another key.
 fn is_of_key(file: &mut File, key: &PublicKey) -> Result<(), Failure> {
     file.rewind().map_err(Failure::Read)?;
     let mut line = Vec::new();
@@ -97,7 +98,7 @@ fn nth(back: u64) -> String {
     if back == 1 { "the last line".to_owned() } else { format!("line {back} from the end") }
 }
 
-/// The line that ends at `at`, without its line feed; `at` becomes its beginning.
+/// Returns the line that ends at `at`, without its line feed; sets `at` to its beginning.
 pub(super) fn line_before(file: &mut File, at: &mut u64) -> Result<Vec<u8>, Failure> {
     let end = at.saturating_sub(1);
     let start = after_last_feed(file, end).map_err(Failure::Read)?;
@@ -112,7 +113,7 @@ pub(super) fn line_before(file: &mut File, at: &mut u64) -> Result<Vec<u8>, Fail
     Ok(line)
 }
 
-/// The place behind the last line feed before `end`.
+/// Returns the offset after the last line feed before `end`.
 pub(super) fn after_last_feed(file: &mut File, end: u64) -> io::Result<u64> {
     let mut buffer = [0; BLOCK];
     let mut end = end;

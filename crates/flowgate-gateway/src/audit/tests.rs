@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 
-/// A folder of a test's own, which is deleted with it.
+/// A temporary folder of one test, deleted on drop.
 pub(super) struct Folder(PathBuf);
 
 impl Folder {
     pub(super) fn new(name: &str) -> Self {
-        // Tests that run at the same time have folders of their own.
+        // Tests run concurrently, so each has a folder of its own.
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let path =
@@ -44,7 +44,7 @@ pub(super) fn key() -> Key {
     Key::of_seed([7; 32])
 }
 
-/// Something to record, of a conversation.
+/// An event of a conversation.
 pub(super) fn withheld(conversation: &str) -> Event {
     Event::ReplyWithheld {
         conversation: conversation.to_owned(),
@@ -69,7 +69,7 @@ pub(super) fn checked(path: &Path) -> Result<Summary, Problem> {
     verify(&mut log, &expected, Some(&mut contents.as_slice()))
 }
 
-/// The kinds of all lines, with what an opening says.
+/// The kinds of all lines, with the fields of openings.
 fn kinds(path: &Path) -> Vec<String> {
     let text = fs::read_to_string(path).unwrap();
     let records = text.lines().map(|line| Record::read(line.as_bytes()).unwrap());
@@ -108,7 +108,7 @@ fn a_process_may_be_killed_at_any_byte() {
     drop(log);
     let (whole, contents) = (fs::read(folder.log()).unwrap(), content::path(&folder.log()));
     let kept = fs::read(&contents).unwrap();
-    // Every kind of place: the ends of lines, and many within.
+    // The ends of lines, and many offsets within them.
     let is_end = |at: usize| whole.get(at).is_none_or(|byte| *byte == b'\n');
     let places = (0..=whole.len()).filter(|at| at % 29 == 0 || is_end(*at) || (*at > 0 && is_end(at - 1)));
     for length in places {
@@ -191,7 +191,7 @@ fn one_process_appends_at_a_time() {
     folder.open(Options::default()).unwrap();
 }
 
-/// Until there is room nothing is recorded, and then everything is again, without a trace of what failed.
+/// Nothing is recorded until there is room; afterwards everything is, without remains of the failed write.
 #[test]
 #[cfg(target_os = "linux")]
 fn after_a_failed_write_nothing_is_recorded_until_there_is_room() {
@@ -206,7 +206,7 @@ fn after_a_failed_write_nothing_is_recorded_until_there_is_room() {
         let expected =
             "cannot be written: No space left on device (os error 28); make room: until then nothing";
         assert!(error.to_string().contains(&format!("{file}: {expected}")), "{error}");
-        // A part of the line came to the file.
+        // Part of the line reached the file.
         let mut torn = OpenOptions::new().append(true).open(folder.log()).unwrap();
         torn.write_all(b"{\"seq\":2,\"ti").unwrap();
         if file == "audit.jsonl" {
@@ -230,7 +230,7 @@ fn after_a_failed_write_nothing_is_recorded_until_there_is_room() {
     check("full-contents", &|inner| inner.contents = Some(full()), "audit.jsonl.content");
 }
 
-/// What did not come to the disk may be missing there: nothing goes on behind it. Nor behind a file that somebody has cut.
+/// A log continues neither after a failed sync, which may have lost lines, nor after an external truncation.
 #[test]
 fn a_log_that_lost_something_takes_nothing_more() {
     let folder = Folder::new("unsynced");

@@ -1,7 +1,8 @@
-//! Whether a log is what was written: nothing changed, nothing left out, nothing put in between.
+//! Verification of a log: no line changed, removed or inserted.
 //!
-//! A log cannot say by itself that lines are missing at its end: whoever cuts it off behind a head leaves a log that is whole.
-//! So whoever checks gives the hash of a head, or the number of a line, that they know from elsewhere.
+//! A log alone cannot show that lines are missing at its end: truncated after a head, it is still consistent. The
+//! verifier therefore supplies the hash of a head or the number of a line from elsewhere. `flowgate audit verify` calls
+//! this.
 
 use std::fmt;
 use std::io::BufRead;
@@ -14,116 +15,127 @@ use super::key::PublicKey;
 use super::lines::{Lines, Next};
 use super::record::{Flaw, MAX_LINE, Record, Time};
 use super::sidecar::Sidecar;
+use super::witness::Witness;
 
-/// The kind of the record that each opening of a log begins with.
+/// The kind of the first record of each opening.
 pub(super) const OPENED: &str = "opened";
-/// The kind of the record that says what content was deleted.
+/// The kind of the record of deleted content.
 pub(super) const FORGOTTEN: &str = "forgotten";
-/// How lines are written.
+/// The version of the line format.
 pub(super) const FORMAT: u64 = 1;
 
-/// What whoever checks knows from elsewhere.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// The verifier's knowledge from outside the log.
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Expected<'a> {
-    /// The key that signs; without it, the log's own word is taken for it.
+    /// The public key. Without it, the key that the log itself names is used.
     pub key: Option<PublicKey>,
-    /// The hash of a line that the log must have.
+    /// The hash of a line that the log must contain.
     pub hash: Option<Hash>,
-    /// The number of a line that the log must have, from 0: with `hash`, of that line.
+    /// The number of a line that the log must contain, from 0; with `hash`, the number of that line.
     pub seq: Option<u64>,
-    /// What a database knows of logs.
+    /// The database's record of its logs.
     pub anchors: &'a [Anchor],
+    /// A witness's record of logs.
+    pub witness: Option<&'a Witness>,
 }
 
-/// What was found in a log that is whole.
+/// The result for a valid log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Summary {
-    /// Which log it is: the hash of its first line.
+    /// The identity of the log: the hash of its first line.
     pub id: Hash,
-    /// What the database knows of it: it has that line.
+    /// The database's record of the log, which the log matches.
     pub anchor: Option<Anchor>,
-    /// How many lines.
+    /// The number of the log's lines that a witness records, and the last of them; the log contains them all.
+    pub witnessed: Option<(usize, Head)>,
+    /// The number of lines.
     pub lines: u64,
     /// The key that signed.
     pub key: PublicKey,
-    /// When the first line was written.
+    /// The time of the first line.
     pub begun: Time,
     /// The last head.
     pub head: Option<Head>,
     /// The last line.
     pub end: Head,
-    /// How many lines stand behind the last head: nobody has signed them.
+    /// The number of lines after the last head, which are unsigned.
     pub unsigned: u64,
-    /// How often the log was opened.
+    /// The number of openings.
     pub openings: u64,
-    /// How many of them found a line that was not written to its end.
+    /// The number of openings that found a partial line.
     pub torn: u64,
-    /// What became of the content, if it was given.
+    /// The counts of contents, if they were given.
     pub contents: Option<Contents>,
 }
 
-/// What became of the content of a log.
+/// The counts of a log's contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Contents {
-    /// How many are there, and unchanged.
+    /// The number of contents that exist unchanged.
     pub kept: u64,
-    /// How many are not there.
+    /// The number of contents that do not exist.
     pub missing: u64,
-    /// How many the log says were deleted.
+    /// The number of contents that were deleted according to the log.
     pub forgotten: u64,
-    /// How many are of events that never came to stand in the log.
+    /// The number of contents whose events were never recorded.
     pub stray: u64,
 }
 
-/// What is wrong with a log.
+/// A problem of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     /// The line, from 1.
     pub line: u64,
-    /// What is wrong there.
+    /// The problem.
     pub what: What,
 }
 
-/// What can be wrong.
+/// The kinds of problems.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
     /// The file cannot be read.
     Read(String),
-    /// There is no line.
+    /// The file has no line.
     Empty,
-    /// The last line has no end.
+    /// The last line has no line feed.
     Torn,
-    /// The line is longer than any that is written.
+    /// The line exceeds the maximum size.
     Long,
-    /// It is no record.
+    /// The line is not a record.
     Flaw(Flaw),
-    /// It has this number, and not the one that follows.
+    /// The line has this number instead of the next one.
     Seq(u64),
-    /// It does not have the hash of the line before.
+    /// The line does not contain the hash of the previous line.
     Previous,
-    /// The log does not begin with an opening, or one lacks its key.
+    /// The log does not begin with an opening, or an opening lacks its key.
     NotOpened,
-    /// It was written by a later version.
+    /// The line was written by a later version.
     Format,
-    /// The log was begun with another key than the one that is known.
+    /// The log was created with another key than the expected one.
     OtherKey,
-    /// The log was opened with another key than it was begun with.
+    /// The log was opened with another key than it was created with.
     ChangedKey,
     /// A head is not signed by the key.
     Signature,
-    /// The log does not have the line that has this hash.
+    /// The log does not contain the line with this hash.
     Missing(Hash),
     /// The log ends before the line of this number.
     Short(u64),
-    /// The log ends, and the database knows a line of this number.
+    /// The log ends before this line, which the database records.
     Behind(u64),
-    /// The database knows another line here.
+    /// The database records another line here.
     Unanchored,
+    /// The log ends before this line, which the witness records.
+    Unseen(u64),
+    /// The witness records another line here.
+    Contradicted,
+    /// The witness has no record of the log.
+    Unwitnessed,
     /// The content of the line was changed.
     Content,
-    /// There is content of a line that had none, or content that does not come in order.
+    /// There is content for a line without any, or content out of order.
     Foreign,
-    /// The content in this line of its file cannot be read.
+    /// This line of the file of contents cannot be read.
     Unreadable(u64),
 }
 
@@ -161,6 +173,17 @@ impl fmt::Display for Problem {
                 seq.saturating_add(1)
             ),
             What::Unanchored => f.write_str("the database knows another line here: the log was cut off and written on"),
+            What::Unseen(seq) => write!(
+                f,
+                "the log ends here, and the witness knows its line {}: it was cut off, or put back as it was before",
+                seq.saturating_add(1)
+            ),
+            What::Contradicted => {
+                f.write_str("the witness knows another line here: the log was cut off and written on")
+            }
+            What::Unwitnessed => f.write_str(
+                "the witness knows nothing of this log: it is another one, or the witness was not told of it yet",
+            ),
             What::Content => f.write_str("its content is not what was recorded: it was changed"),
             What::Foreign => f.write_str("there is content that no line here has: entries were added, moved or renumbered"),
             What::Unreadable(line) => write!(f, "the file of contents cannot be read at its line {line}: it was changed"),
@@ -170,7 +193,7 @@ impl fmt::Display for Problem {
 
 impl std::error::Error for Problem {}
 
-/// The records of a log, each held against those before. Ends at the first problem.
+/// An iterator over the records of a log that checks each against the preceding ones. It ends at the first problem.
 #[derive(Debug)]
 pub struct Records<R> {
     lines: Lines<R>,
@@ -182,13 +205,13 @@ pub struct Records<R> {
 }
 
 impl<R: BufRead> Records<R> {
-    /// The records that `log` has, signed by `key`, or by the key that the log itself names.
+    /// Returns the records of `log`, signed by `key`, or by the key that the log itself names.
     pub fn new(log: R, key: Option<PublicKey>) -> Self {
         let lines = Lines::new(log, MAX_LINE);
         Self { lines, expected: key, key: None, end: None, head: None, has_failed: false }
     }
 
-    /// The number of the next line, from 0.
+    /// Returns the number of the next line, from 0.
     fn seq(&self) -> u64 {
         self.end.map_or(0, |end| end.seq.saturating_add(1))
     }
@@ -224,7 +247,7 @@ impl<R: BufRead> Records<R> {
         }
         let key = self.key.as_ref().ok_or(What::NotOpened)?;
         let end = Head { seq, hash: Hash::of(line) };
-        // A head whose kind was changed must not pass for a line that nobody has signed yet.
+        // A head whose kind was changed must not pass as an unsigned line.
         if record.kind == HEAD || record.object.contains_key(SIGNATURE) {
             if record.kind != HEAD || !is_signed(line, key) {
                 return Err(What::Signature);
@@ -250,10 +273,10 @@ impl<R: BufRead> Iterator for Records<R> {
     }
 }
 
-/// Checks a log from its beginning to its end, in memory that does not grow with it. `contents` is what is kept beside it.
+/// Verifies a whole log, in constant memory. `contents` is the file of contents beside it.
 ///
 /// # Errors
-/// The first thing that is wrong.
+/// Returns the first problem.
 pub fn verify(
     log: &mut dyn BufRead,
     expected: &Expected<'_>,
@@ -286,6 +309,11 @@ pub fn verify(
         if anchor.is_some_and(|anchor| anchor.head.seq == end.seq && anchor.head.hash != end.hash) {
             return Err(Problem { line: end.seq.saturating_add(1), what: What::Unanchored });
         }
+        if let (Some(witness), Some(id)) = (expected.witness, id)
+            && witness.contradicts(id, end)
+        {
+            return Err(Problem { line: end.seq.saturating_add(1), what: What::Contradicted });
+        }
         has_hash |= expected.hash == Some(end.hash) && expected.seq.is_none_or(|seq| seq == end.seq);
         if let Some(contents) = &mut contents {
             contents.of(&record)?;
@@ -305,9 +333,29 @@ pub fn verify(
     if let Some(anchor) = anchor.filter(|anchor| anchor.head.seq > end.seq) {
         return failed(What::Behind(anchor.head.seq));
     }
+    let witnessed = match expected.witness {
+        None => None,
+        Some(witness) => Some(witness.of(id).ok_or(Problem { line: lines, what: What::Unwitnessed })?),
+    };
+    if let Some((_, head)) = witnessed.filter(|(_, head)| head.seq > end.seq) {
+        return failed(What::Unseen(head.seq));
+    }
     let unsigned = records.head.map_or(lines, |head| end.seq.saturating_sub(head.seq));
     let contents = contents.map(|contents| contents.finish(forgotten)).transpose()?;
-    Ok(Summary { id, anchor, lines, key, begun, head: records.head, end, unsigned, openings, torn, contents })
+    Ok(Summary {
+        id,
+        anchor,
+        witnessed,
+        lines,
+        key,
+        begun,
+        head: records.head,
+        end,
+        unsigned,
+        openings,
+        torn,
+        contents,
+    })
 }
 
 #[cfg(test)]

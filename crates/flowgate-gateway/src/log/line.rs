@@ -1,4 +1,4 @@
-//! One line, as text or as JSON. Nothing in it ends the line, moves a cursor or changes the direction of writing.
+//! One line, as text or as JSON. Its content cannot end the line, move a cursor or change the direction of writing.
 
 use std::fmt::Write as _;
 
@@ -7,24 +7,24 @@ use serde_json::{Map, Value};
 use crate::audit::Time;
 use crate::model_routes::Secret;
 
-/// How lines are written.
+/// The format of lines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Format {
-    /// Words for people.
+    /// Text for people.
     #[default]
     Text,
     /// One JSON object on each line.
     Json,
 }
 
-/// How urgent a line is.
+/// The severity of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Level {
-    /// It says what was done.
+    /// Reports what was done.
     Info,
-    /// It says what was refused or hidden.
+    /// Reports what was rejected or hidden.
     Warn,
-    /// Somebody has to do something about it.
+    /// The operator has to act.
     Error,
 }
 
@@ -38,9 +38,9 @@ impl Level {
     }
 }
 
-/// Characters of one text in a line.
+/// The most characters of one text in a line.
 const MOST_CHARACTERS: usize = 200;
-/// Characters of the sentence.
+/// The most characters of the sentence.
 const MOST_SENTENCE: usize = 600;
 
 /// One line.
@@ -54,7 +54,7 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// Removes keys wherever they stand.
+    /// Replaces keys in all texts of the line.
     pub(super) fn hide(&mut self, keys: &[Secret]) {
         let hidden = |text: &str| keys.iter().fold(text.to_owned(), |text, key| key.hidden_in(&text));
         for (_, value) in &mut self.fields {
@@ -65,7 +65,7 @@ impl Line {
         self.sentence = hidden(&self.sentence);
     }
 
-    /// The line with its end.
+    /// Returns the line with its terminator.
     pub(super) fn encode(&self, format: Format) -> Vec<u8> {
         let mut line = match format {
             Format::Text => self.text(),
@@ -123,7 +123,7 @@ fn cut(text: &str, most: usize) -> String {
     }
 }
 
-/// Text on one line, in which what cannot be seen is spelled out.
+/// Returns text on one line, with invisible characters escaped.
 fn visible(text: &str, is_quoted: bool) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
@@ -137,7 +137,7 @@ fn visible(text: &str, is_quoted: bool) -> String {
     shown
 }
 
-/// JSON of ASCII alone: the same value.
+/// Returns the same JSON value in ASCII.
 pub(crate) fn ascii(json: &str) -> String {
     let mut shown = String::with_capacity(json.len());
     for c in json.chars() {

@@ -1,20 +1,21 @@
-//! How many lines of a kind are written, and how many are left out.
+//! Rate limits of lines: how many of a kind are written, and how many are suppressed.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::Event;
 
-/// For how long lines are counted together.
+/// The length of a window.
 pub(super) const WINDOW: Duration = Duration::from_secs(10);
 
-/// Clients are those of the configuration and settings those of this program; still, no more kinds are told apart.
+/// The most kinds that are told apart. Clients come from the configuration and settings from this program; the bound
+/// holds nevertheless.
 const MOST_KINDS: usize = 4096;
 
 /// An event, a client and a setting.
 type Kind = (Event, String, &'static str);
 
-/// The lines of each kind in its window.
+/// The current window of each kind.
 #[derive(Debug, Default)]
 pub(super) struct Rates(BTreeMap<Kind, Window>);
 
@@ -25,16 +26,16 @@ struct Window {
     suppressed: u64,
 }
 
-/// What becomes of a line.
+/// The outcome for a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Admitted {
-    /// It is written, and says how many before it were not.
+    /// It is written, with the number of lines suppressed before it.
     Written { suppressed: u64 },
-    /// It is counted.
+    /// It is counted, not written.
     Suppressed,
 }
 
-/// How many lines of a kind were left out.
+/// The number of suppressed lines of a kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Suppressed {
     pub(super) event: Event,
@@ -44,7 +45,7 @@ pub(super) struct Suppressed {
 }
 
 impl Rates {
-    /// Whether a line of a kind is written.
+    /// Decides whether a line of a kind is written.
     pub(super) fn admit(&mut self, kind: (Event, &str, &'static str), now: Instant) -> Admitted {
         let (event, client, setting) = kind;
         let mut kind = (event, client.to_owned(), setting);
@@ -65,7 +66,7 @@ impl Rates {
         Admitted::Written { suppressed }
     }
 
-    /// What was left out in windows that are over, and was not reported.
+    /// Removes the windows that are over, and returns their suppressed lines that were not reported.
     pub(super) fn over(&mut self, now: Instant) -> Vec<Suppressed> {
         let is_over = |window: &Window| now.saturating_duration_since(window.since) >= WINDOW;
         let (over, open) = std::mem::take(&mut self.0).into_iter().partition(|(_, window)| is_over(window));

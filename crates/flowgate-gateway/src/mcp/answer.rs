@@ -1,4 +1,7 @@
-//! Answers of calls: labelled before the client is shown anything of them.
+//! Answers of calls: labelled before any part of them is shown to the client.
+//!
+//! Decides which fields of a result are forwarded. The message handler of the server calls this for each answer to a
+//! running call.
 
 use flowgate::label::Label;
 use flowgate::monitor::{Finding, Monitor, ReasonKind};
@@ -12,11 +15,11 @@ use super::session::Session;
 use super::unanswered::{NO_ANSWER, no_answer};
 use super::{Kind, Out, Proxy, REFUSED, Running, ifc, rounds};
 
-/// The fields of a tool's result that are passed: the others are labelled by nobody.
+/// The fields of a tool's result that are forwarded. The others are dropped, since they are not labelled.
 const FIELDS: [&str; 4] = ["content", "structuredContent", "isError", "resultType"];
 
 impl Proxy {
-    /// The server has answered a call.
+    /// Handles the server's answer to a call.
     pub(super) fn answered(
         &mut self,
         session: &mut dyn Session,
@@ -35,20 +38,17 @@ impl Proxy {
             Ok(read) => read,
             Err(class) => return self.failed_call(session, id, running, class),
         };
-        let is_error = output.is_error;
-        let mut out = Vec::new();
-        if let (Kind::List(key), Some(false)) = (running.kind, is_error) {
+        if running.kind.is_list() {
             let monitor = session.monitor();
             let carries = monitor.would_carry([Entry::from(Body::Output(output.clone()))]);
-            if !carries.iter().all(|label| label.join(&said).flows_to(&self.base(monitor, &[]))) {
+            let base = self.base(monitor, &[]);
+            if !carries.iter().all(|label| label.join(&said).flows_to(&base)) {
                 let tool = &running.tool;
-                out.push(Out::Note(format!(
+                let note = Out::Note(format!(
                     "the list of `{tool}` is hidden, since the policy does not say that it may be shown to whoever calls every tool; \
                      label the output of {tool}, if you trust it"
-                )));
-                // Nobody labels what is shown here, so nothing of it is the server's.
-                out.push(Out::Client(result(id, &json!({"resultType": "complete", key: []}))));
-                return out;
+                ));
+                return vec![note, self.no_answer(session, id, running)];
             }
         }
         let labelled = self.label(session.monitor(), output, running, said);
@@ -64,22 +64,22 @@ impl Proxy {
             Shown::Result(shown) => result(id, &shown),
             Shown::Failure => error(Some(id), REFUSED, NO_ANSWER, None),
         };
-        out.push(Out::Client(match labelled.filter(|_| running.tells_label) {
+        vec![Out::Client(match labelled.filter(|_| running.tells_label) {
             Some((event, _)) => match session.monitor().trace().event(event).map(|event| event.label) {
                 Some(label) => with_label(session.monitor(), &label, told),
                 None => told,
             },
             None => told,
-        }));
-        out
+        })]
     }
 
-    /// Labels an answer. Whether it may be shown.
+    /// Labels an answer; returns whether it may be shown.
     pub(super) fn is_shown(&self, monitor: &mut Monitor, output: Output, running: &Running) -> bool {
         self.label(monitor, output, running, Label::BOTTOM).is_some_and(|(_, is_shown)| is_shown)
     }
 
-    /// Labels an answer, which carries at least what the server has said: the event, and whether it may be shown. Nothing if there is no room for it.
+    /// Labels an answer, at least with the label `said` that the server states for it. Returns the event and whether it
+    /// may be shown; `None` if the trace has no room for it.
     pub(super) fn label(
         &self,
         monitor: &mut Monitor,
@@ -92,7 +92,7 @@ impl Proxy {
         Some((event, !stops(&findings) && is_cleared(monitor, event)))
     }
 
-    /// What a server may say without a tool being lost to whoever reads it.
+    /// Returns the greatest label that may be shown to the client without making one of the tools on offer uncallable.
     pub(super) fn base(&self, monitor: &Monitor, more: &[String]) -> Label {
         let shown = self.listing.shown().chain(more.iter().map(String::as_str));
         let tools: Vec<_> = shown.map(|name| self.tool(name)).collect();
@@ -103,7 +103,7 @@ impl Proxy {
     }
 }
 
-/// An answer with what it carries.
+/// Adds the label of an answer to it, as `_meta.ifc`.
 pub(super) fn with_label(monitor: &Monitor, label: &Label, told: String) -> String {
     let Ok(mut message) = serde_json::from_str::<Value>(&told) else { return told };
     let Some(result) = message.get_mut("result").and_then(Value::as_object_mut) else { return told };
@@ -111,17 +111,17 @@ pub(super) fn with_label(monitor: &Monitor, label: &Label, told: String) -> Stri
     message.to_string()
 }
 
-/// What the client is shown of an answer.
+/// The part of an answer that the client is shown.
 enum Shown {
-    /// All of it, as it came.
+    /// The whole message, unchanged.
     Whole,
-    /// What is left of the result.
+    /// The remaining part of the result.
     Result(Value),
-    /// That there was an error.
+    /// The fact that there was an error.
     Failure,
 }
 
-/// An answer as it is labelled, and what of it is shown.
+/// Returns an answer as a trace output, and the part of it that is shown.
 fn read(running: &Running, answer: Result<Value, Value>) -> Result<(Output, Shown), &'static str> {
     let output = |content: Value, structured: Option<Value>, is_error: bool| Output {
         call_id: running.call_id.clone(),
@@ -153,7 +153,7 @@ fn read(running: &Running, answer: Result<Value, Value>) -> Result<(Output, Show
             };
             let mut kept = kept;
             let mut is_whole = kept.len() == count;
-            // A single text is labelled as what it says, so nothing else may stand in its block.
+            // A single text block is labelled by its text alone, so its other fields are removed.
             if let Some([Value::Object(block)]) =
                 kept.get_mut("content").and_then(Value::as_array_mut).map(Vec::as_mut_slice)
                 && block.get("type") == Some(&json!("text"))
@@ -179,7 +179,7 @@ fn read(running: &Running, answer: Result<Value, Value>) -> Result<(Output, Show
     }
 }
 
-/// Whether a rule objects to what was pushed, or cannot be evaluated over it.
+/// Returns whether a rule objects to a pushed event, or cannot be evaluated over it.
 pub(super) fn stops(findings: &[Finding]) -> bool {
     let kinds = [ReasonKind::Rule, ReasonKind::RuleError, ReasonKind::Limit];
     findings
@@ -187,7 +187,7 @@ pub(super) fn stops(findings: &[Finding]) -> bool {
         .any(|finding| kinds.contains(&finding.reason.kind) && finding.reason.action != Action::Log)
 }
 
-/// Whether the client's model may read it, if the policy says what a model may.
+/// Returns whether the event is within the clearance of the client's model, if the policy declares one.
 pub(super) fn is_cleared(monitor: &Monitor, event: EventId) -> bool {
     let label = monitor.trace().event(event).map(|event| event.label);
     monitor.clearance("model").is_none_or(|clearance| label.is_some_and(|label| label.flows_to(&clearance)))

@@ -1,4 +1,7 @@
-//! Questions to a person: by way of a client that an operator has declared interactive, or elsewhere.
+//! Questions to a person: through a client that the operator has declared interactive, or elsewhere.
+//!
+//! A question goes to the client as an elicitation, to the client in the answer to its call, or to the caller of the
+//! machine as [`Out::Ask`]. Anything but an explicit yes denies the call.
 
 use flowgate::monitor::{Monitor, Question};
 use serde::{Deserialize, Serialize};
@@ -8,32 +11,34 @@ use super::message::{Id, request, result};
 use super::session::Session;
 use super::{Asked, Asking, Kind, Out, Pending, Permitted, Proxy, Retry, refusal, rounds};
 
-/// The longest arguments that a person is shown. A call with longer ones cannot be confirmed: part of it would not be seen.
+/// The maximum length in bytes of the arguments that a person is shown. A call with longer ones cannot be confirmed,
+/// since the person would not see all of it.
 const MAX_SHOWN: usize = 4_000;
 
-/// What a client is asked by.
+/// The method of a question to the client's user.
 const ELICIT: &str = "elicitation/create";
-/// Calls that may come again with what a person said; those before are forgotten, which is a no.
+/// The maximum number of calls that wait to be sent again with a person's answer. Older ones are dropped, which denies
+/// them.
 const MAX_RETRIES: usize = 64;
 
-/// What somebody has said who was asked whether a call may run.
+/// A person's answer to the question whether a call may run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Said {
-    /// It may.
+    /// The call may run.
     Yes,
-    /// It may not.
+    /// The call must not run.
     No,
-    /// Nobody says anything.
+    /// Nobody answered.
     Nothing,
     /// Nobody was asked, since too many questions are open.
     Unasked,
-    /// Nobody has said anything to the question of this name; somebody still may.
+    /// The question of this name is undecided and still open.
     NotYet(String),
 }
 
 impl Proxy {
-    /// Asks whether a call may run, or says no if there is nobody to ask.
+    /// Asks a person whether a call may run, or refuses the call if no person can be asked.
     pub(super) fn ask(
         &mut self,
         monitor: &mut Monitor,
@@ -63,7 +68,8 @@ impl Proxy {
         vec![out]
     }
 
-    /// Asks in the answer to a call, as the revisions without connections do: the call comes again with what the person said.
+    /// Asks in the answer to a call, as the revisions without connections require: the client sends the call again with
+    /// the person's answer.
     fn ask_in_answer(&mut self, id: &Id, question: Box<Question>, pending: Pending, shown: &str) -> Out {
         let name = self.own_id().value().as_str().unwrap_or_default().to_owned();
         let asked = json!({
@@ -78,7 +84,8 @@ impl Proxy {
         Out::Client(result(id, &asked))
     }
 
-    /// If a call comes again with what a person said: the call, and whether it was a yes. What else it brings is for the server, and stays.
+    /// Returns the call that a request continues and the person's answer, if its `requestState` names a question to a
+    /// person. Otherwise the parameters are left unchanged: they belong to a round with the server.
     pub(super) fn take_retry(&mut self, params: &mut Map<String, Value>) -> Option<(Retry, Said)> {
         let name = params.get("requestState")?.as_str()?.to_owned();
         let at = self.retries.iter().position(|retry| retry.name == name)?;
@@ -89,7 +96,7 @@ impl Proxy {
         Some((retry, if said == Some(json!("accept")) { Said::Yes } else { Said::No }))
     }
 
-    /// A call has come again, and may run if it is the one that the person was asked about.
+    /// Runs a call that was sent again, if it is the one that the person was asked about and the answer permits it.
     pub(super) fn retried(
         &mut self,
         monitor: &mut Monitor,
@@ -101,7 +108,7 @@ impl Proxy {
     ) -> Vec<Out> {
         let Retry { question, pending, .. } = retry;
         let asked = question.call().and_then(|call| call.arguments.as_ref().ok());
-        // What was said to the server was said before, and stands in the question.
+        // The responses to the server came with an earlier request and are part of the question.
         let asked = asked.map(|asked| match pending.again {
             Some(_) => rounds::without_responses(asked),
             None => asked.clone(),
@@ -114,7 +121,7 @@ impl Proxy {
         self.person_said(monitor, question, id, *pending, said)
     }
 
-    /// The question that is to be [asked](Out::Ask) under this name.
+    /// Returns the question that is to be [asked](Out::Ask) under this name.
     pub fn question(&self, name: &str) -> Option<&Question> {
         match self.asking.get(&Id::named(name)) {
             Some(Asking::Person { question, .. }) => Some(question),
@@ -122,7 +129,7 @@ impl Proxy {
         }
     }
 
-    /// Somebody was [asked](Out::Ask) under this name, and has said this.
+    /// Handles a person's answer to the question that was [asked](Out::Ask) under this name.
     pub fn decided(&mut self, session: &mut dyn Session, name: &str, said: &Said) -> Vec<Out> {
         let own = Id::named(name);
         if !matches!(self.asking.get(&own), Some(Asking::Person { .. })) {
@@ -135,7 +142,7 @@ impl Proxy {
         self.under_their_names(out)
     }
 
-    /// A person has answered. Anything but an explicit yes is a no.
+    /// Handles a person's answer. Anything but an explicit yes denies the call.
     pub(super) fn person_said(
         &mut self,
         monitor: &mut Monitor,
@@ -175,7 +182,7 @@ impl Proxy {
     }
 }
 
-/// The question to the person in front of the client, as the parameters of a request.
+/// Returns the parameters of a question to the client's user.
 fn elicitation(pending: &Pending, shown: &str, question: &Question) -> Map<String, Value> {
     let reasons = question.judgement().reasons.iter().map(|reason| format!("* {}", plain(&reason.message)));
     let text = format!(
@@ -190,7 +197,7 @@ fn elicitation(pending: &Pending, shown: &str, question: &Question) -> Map<Strin
     params
 }
 
-/// Text of others as a person is to see it: nothing in it hides, or changes the direction of writing.
+/// Escapes untrusted text for display: no character is invisible or changes the writing direction.
 fn plain(text: &str) -> String {
     let is_plain = |c: char| !c.is_control() && (c.is_ascii() || c.is_alphanumeric());
     let mut shown = String::new();

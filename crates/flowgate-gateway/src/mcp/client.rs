@@ -1,4 +1,7 @@
-//! What a client says.
+//! Messages from the client: requests, notifications and answers.
+//!
+//! Rejects messages that can be read in several ways, judges requests, and sends permitted ones as they were judged.
+//! The caller of the machine enters through [`Proxy::from_client`].
 
 use std::sync::LazyLock;
 
@@ -15,7 +18,7 @@ use super::{
     Asked, INVALID, Kind, Out, Pending, Permitted, Proxy, REFUSED, Ruling, Running, UNKNOWN, greeting,
 };
 
-/// Requests that are judged as calls of tools with their names. No tool of a server has one of them.
+/// Requests that are judged as calls of tools with their names. No tool of a server may have one of these names.
 pub(super) const JUDGED: [(&str, Kind); 8] = [
     ("resources/list", Kind::List("resources")),
     ("resources/templates/list", Kind::List("resourceTemplates")),
@@ -27,7 +30,7 @@ pub(super) const JUDGED: [(&str, Kind); 8] = [
     ("completion/complete", Kind::Content),
 ];
 
-/// The names that the protocol has for parameters: a reader that ignores case could take another one for them.
+/// The protocol's parameter names: a parser that ignores case could take another parameter for one of them.
 static PARAMETERS: LazyLock<Value> = LazyLock::new(|| {
     let names = [
         "name",
@@ -49,11 +52,11 @@ static PARAMETERS: LazyLock<Value> = LazyLock::new(|| {
     json!({"properties": names.iter().map(|name| ((*name).to_owned(), json!({}))).collect::<Map<_, _>>()})
 });
 
-/// A field of a call that would make it something else, and is not taken.
+/// A field that would turn a call into a task; calls with it are rejected.
 const TASK: (&str, &str) = ("task", "tasks are not taken; call the tool without `task`");
 
 impl Proxy {
-    /// A message from the client: the bytes between two line ends, or of one body.
+    /// Handles a message from the client: the bytes between two line ends, or of one body.
     pub fn from_client(&mut self, session: &mut dyn Session, bytes: &[u8]) -> Vec<Out> {
         let out = self.hear_client(session, bytes);
         self.under_their_names(out)
@@ -92,10 +95,10 @@ impl Proxy {
         }
     }
 
-    /// Whoever may wait for an answer gets an error, unless somebody else has the id.
+    /// Answers an unreadable message with an error for each ID in it, except IDs that belong to another request.
     fn not_read(&self, unreadable: &Unreadable) -> Vec<Out> {
         let free = |id: &&Id| !self.asked.contains_key(id) && !self.abandoned.contains(id);
-        // Ids of several clients say nothing here.
+        // With several clients, the IDs in a message do not identify requests of this machine.
         let found = unreadable.ids.iter().filter(|_| self.settings.names.is_none());
         let ids: Vec<Option<&Id>> = match found.filter(free).collect::<Vec<_>>() {
             ids if ids.is_empty() => vec![None],
@@ -111,7 +114,7 @@ impl Proxy {
         method: &str,
         mut params: Map<String, Value>,
     ) -> Vec<Out> {
-        // The arguments of a tool are compared with what it declares.
+        // A tool's arguments are compared with its declared schema instead.
         let is_own = |name: &str| !(method == "tools/call" && name == "arguments");
         let own = params
             .iter()
@@ -185,7 +188,7 @@ impl Proxy {
         self.judge_round(session, id, taken, arguments, pending)
     }
 
-    /// Judges a request, and if it comes again, with what the client says to the server.
+    /// Judges a request; if it continues a round, together with the client's responses to the server.
     fn judge_round(
         &mut self,
         session: &mut dyn Session,
@@ -204,7 +207,7 @@ impl Proxy {
         self.judge_request(session, id, arguments, pending)
     }
 
-    /// Judges a request, and sends it, asks about it, or says no.
+    /// Judges a request, and sends it, asks a person about it, or refuses it.
     fn judge_request(
         &mut self,
         session: &mut dyn Session,
@@ -216,7 +219,8 @@ impl Proxy {
             && pending.again.is_none()
             && let Some(call) = session.take_handed(&pending.tool, &arguments)
         {
-            // It was judged in the chat, by what influenced it there, and it runs once. What else stands in the request was not.
+            // The call was judged in the chat by its influences there, and may run once. The rest of the request was
+            // not judged.
             let pending = Pending { params: judged_alone(&pending), ..pending };
             let (call_id, arguments) = (call.id, call.arguments.unwrap_or_default());
             return self.run(id, Permitted { call_id, arguments }, pending);
@@ -228,7 +232,7 @@ impl Proxy {
         }
     }
 
-    /// Sends a call that may run, as it was judged.
+    /// Sends a permitted call as it was judged.
     pub(super) fn run(&mut self, id: Id, permitted: Permitted, pending: Pending) -> Vec<Out> {
         let Permitted { call_id, mut arguments } = permitted;
         let mut sent = Sent::new(&pending, &call_id, &arguments);
@@ -255,7 +259,7 @@ impl Proxy {
             _ => {}
         }
         if kind == Kind::Tool {
-            // From now on, a tool that was not there is a new one.
+            // From now on, a tool that is not yet listed counts as new.
             self.listing.close();
             params.insert("arguments".to_owned(), Value::Object(arguments));
         } else {
@@ -263,13 +267,13 @@ impl Proxy {
         }
         let (said, sent) = (message::request(&id, &method, &params), sent.map(Box::new));
         let tells_label = self.tells_labels;
-        let running = Running { tool, call_id, kind, progress, has_progressed: false, tells_label, sent };
+        let running = Running { tool, call_id, kind, progress, has_raised: false, tells_label, sent };
         self.asked.insert(id, Asked::Call(running));
         vec![Out::Server(said)]
     }
 }
 
-/// The name of a tool, and what the protocol wants beside it.
+/// Returns the tool's name and the metadata that the protocol needs, without parameters that were not judged.
 fn judged_alone(pending: &Pending) -> Map<String, Value> {
     let mut params = Map::new();
     params.insert("name".to_owned(), Value::from(&*pending.tool.name));

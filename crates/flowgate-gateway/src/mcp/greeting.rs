@@ -1,7 +1,7 @@
-//! The greeting: who a server is and what it can do, in the revisions with sessions and in those without.
+//! The greeting: a server's identity and capabilities, in the revisions with sessions and in those without.
 //!
-//! What a server says of itself, its instructions above all, is content like any other. If the policy does not trust it, the client is told
-//! what the server can do and nothing else.
+//! A server's statements about itself, its instructions above all, are content like any other. If the policy does not
+//! trust them, the client receives the server's capabilities and nothing else.
 
 use flowgate::monitor::Monitor;
 use flowgate::trace::{Body, Entry, Output, Tool};
@@ -10,14 +10,15 @@ use serde_json::{Map, Value, json};
 use super::message::{Id, error, request, result};
 use super::server::ASKABLE;
 use super::session::Session;
+use super::unanswered::NO_ANSWER;
 use super::{Asked, Out, Proxy, REFUSED, Ruling, Running};
 
-/// Where a client says which revision it speaks, in those without sessions.
+/// The metadata key of the client's protocol revision, in the revisions without sessions.
 const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
-/// Where it says what it can do there.
+/// The metadata key of the client's capabilities there.
 const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 
-/// What is passed of what a server can do.
+/// The server capabilities that are forwarded, with their flags.
 const OFFERED: [(&str, &[&str]); 4] = [
     ("tools", &["listChanged"]),
     ("resources", &["listChanged", "subscribe"]),
@@ -25,18 +26,19 @@ const OFFERED: [(&str, &[&str]); 4] = [
     ("completions", &[]),
 ];
 
-/// The revisions of the protocol. A server names those that it knows in a text that nobody labels, so no other text passes.
+/// The known revisions of the protocol. A server names its revisions in unlabelled text, so no other text is forwarded.
 const REVISIONS: [&str; 5] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"];
 
-/// How long a client may keep an answer, in milliseconds: what a server says is rounded down to one of these, since a number can hold text.
+/// The permitted cache times of an answer, in milliseconds. A server's value is rounded down to one of these, since an
+/// arbitrary number can encode text.
 const KEPT_FOR: [u64; 4] = [3_600_000, 60_000, 1_000, 0];
 
-/// Fields of an answer whose values say nothing of their own.
+/// Fields of an answer that are forwarded without a label, with the values that they may have.
 pub(super) const PLAIN: [(&str, &[&str]); 3] =
     [("resultType", &["complete"]), ("cacheScope", &["public", "private"]), ("ttlMs", &[])];
 
 impl Proxy {
-    /// The client greets the server, or asks what it can do.
+    /// Handles the client's greeting or its request for the server's capabilities.
     pub(super) fn greet(
         &mut self,
         session: &mut dyn Session,
@@ -61,7 +63,7 @@ impl Proxy {
         vec![Out::Server(sent)]
     }
 
-    /// The server greets the client.
+    /// Handles the server's answer to the greeting.
     pub(super) fn greeted(
         &mut self,
         monitor: &mut Monitor,
@@ -70,11 +72,10 @@ impl Proxy {
         answer: Result<Value, Value>,
     ) -> Vec<Out> {
         let Ok(Value::Object(mut full)) = answer else {
-            // Which versions it knows is all that a client could learn from it.
+            // Only the supported versions are forwarded from an error.
             let data = answer.err().and_then(|error| versions(error.get("data")?));
             let code = if data.is_some() { -32602 } else { REFUSED };
-            let why = "the server does not take the greeting";
-            return vec![Out::Client(error(Some(id), code, why, data.as_ref()))];
+            return vec![Out::Client(error(Some(id), code, NO_ANSWER, data.as_ref()))];
         };
         full.shift_remove("_meta");
         let offered = full.get("capabilities").map(offered).unwrap_or_else(|| json!({}));
@@ -106,7 +107,7 @@ impl Proxy {
     }
 }
 
-/// The answer without what the server says in words.
+/// Returns the greeting without any text of the server.
 fn bare(full: &Map<String, Value>, server: &str) -> Map<String, Value> {
     let mut bare = plain(full);
     if let Some(version) = full.get("protocolVersion").filter(|version| is_revision(version)) {
@@ -120,7 +121,7 @@ fn bare(full: &Map<String, Value>, server: &str) -> Map<String, Value> {
     bare
 }
 
-/// The fields of an answer that say nothing of their own.
+/// Returns the fields of an answer that are forwarded without a label, restricted to known values.
 pub(super) fn plain(full: &Map<String, Value>) -> Map<String, Value> {
     let fields = PLAIN.iter().filter_map(|(name, words)| {
         let value = full.get(*name)?;
@@ -133,11 +134,11 @@ pub(super) fn plain(full: &Map<String, Value>) -> Map<String, Value> {
     fields.collect()
 }
 
-/// The versions of the protocol that are named in a greeting, or in its refusal.
+/// Returns the protocol versions that a greeting or its refusal names.
 fn versions(value: &Value) -> Option<Value> {
     let field = ["supportedVersions", "supported"].into_iter().find(|field| value.get(*field).is_some())?;
     let named = value.get(field)?.as_array()?;
-    // In our order, and each once: the order could hold text as well.
+    // In the order of `REVISIONS` and without duplicates: the order of the server could encode text.
     let known: Vec<Value> =
         REVISIONS.into_iter().map(Value::from).filter(|version| named.contains(version)).collect();
     Some(json!({field: known}))
@@ -147,7 +148,7 @@ fn is_revision(value: &Value) -> bool {
     value.as_str().is_some_and(|text| REVISIONS.contains(&text))
 }
 
-/// A date, as versions are written.
+/// Returns whether the value is a date, as versions are written.
 fn is_version(value: &Value) -> bool {
     value.as_str().is_some_and(|text| {
         text.len() == 10
@@ -167,7 +168,7 @@ fn offered(capabilities: &Value) -> Value {
     Value::Object(known.collect())
 }
 
-/// What a client can do, as far as the policy lets servers ask for it.
+/// Returns the client's capabilities that the policy lets servers use.
 fn limited(monitor: &Monitor, server: &str, capabilities: &Value) -> Value {
     let may = |name: &str| {
         let mut methods = ASKABLE.iter().filter(|method| method.split('/').next() == Some(name));
@@ -177,7 +178,8 @@ fn limited(monitor: &Monitor, server: &str, capabilities: &Value) -> Value {
     Value::Object(kept.map(|(name, value)| (name.clone(), value.clone())).collect())
 }
 
-/// What the revisions without sessions want beside each request: the version, and the names of what the client can do.
+/// Returns the metadata that the revisions without sessions require in each request: the version, and the names of the
+/// client's capabilities.
 pub(super) fn envelope(meta: &Value) -> Map<String, Value> {
     let mut envelope = Map::new();
     if let Some(version) = meta.get(VERSION).filter(|version| is_version(version)) {
@@ -190,20 +192,21 @@ pub(super) fn envelope(meta: &Value) -> Map<String, Value> {
     envelope
 }
 
-/// Whether who sends a request says beside it that it can ask its person.
+/// Returns whether the metadata of a request declares that the client can elicit input from its user.
 pub(super) fn can_elicit(params: &Map<String, Value>) -> bool {
     let capabilities = params.get("_meta").and_then(|meta| meta.get(CAPABILITIES));
     capabilities.and_then(|all| all.get("elicitation")).is_some_and(Value::is_object)
 }
 
-/// What a client says beside a request that servers may ask it for, once that is [limited](limit_meta). Nothing if it says nothing there.
+/// Returns the declared capabilities that servers may use, after [`limit_meta`] has restricted them. Returns `None` if
+/// the request declares none.
 pub(super) fn can_be_asked(params: &Map<String, Value>) -> Option<Vec<&'static str>> {
     let capabilities = params.get("_meta")?.get(CAPABILITIES)?.as_object()?;
     let names = ASKABLE.iter().filter_map(|method| method.split('/').next());
     Some(names.filter(|name| capabilities.get(*name).is_some_and(Value::is_object)).collect())
 }
 
-/// The same where it stands beside each request.
+/// Restricts the capabilities in a request's metadata to those that the policy lets servers use.
 pub(super) fn limit_meta(monitor: &Monitor, server: &str, params: &mut Map<String, Value>) {
     if let Some(capabilities) = params.get_mut("_meta").and_then(|meta| meta.get_mut(CAPABILITIES)) {
         *capabilities = limited(monitor, server, capabilities);

@@ -1,24 +1,25 @@
-//! Labels that servers and clients tell each other: `_meta.ifc` of a result.
+//! Labels that servers and clients exchange: `_meta.ifc` of a result.
 //!
 //! ```json
 //! {"integrity": "untrusted", "confidentiality": ["ann", "bob"]}
 //! ```
 //!
-//! What a server says of its answers can make them carry more than the policy says, never less. `integrity` is about the policy's
-//! dimension of this name; `confidentiality` about the one that is called `confidentiality`, `secrecy` or `readers`. What a policy has no
-//! dimension for, it does not speak of; a value that the dimension does not know is its greatest.
+//! A server's statement about its answers can raise their label above the policy's, never lower it. `integrity` refers
+//! to the policy's dimension of that name; `confidentiality` refers to the dimension `confidentiality`, `secrecy` or
+//! `readers`. A field without a dimension in the policy is ignored; a value that the dimension does not contain is read
+//! as its greatest value.
 
 use flowgate::label::Label;
 use flowgate::monitor::Monitor;
 use serde_json::{Map, Value};
 
-/// The fields, what they call the least, and the dimensions that they may be about.
+/// The fields, the name of the least value of each, and the dimensions to which they may refer.
 const FIELDS: [(&str, &str, &[&str]); 2] = [
     ("integrity", "trusted", &["integrity"]),
     ("confidentiality", "public", &["confidentiality", "secrecy", "readers"]),
 ];
 
-/// What a result carries by the word of its server.
+/// Returns the label that the server states for a result.
 pub(super) fn read(monitor: &mut Monitor, result: &Value) -> Label {
     let Some(ifc) = result.get("_meta").and_then(|meta| meta.get("ifc")) else { return Label::BOTTOM };
     let Value::Object(said) = ifc else { return monitor.from_names(&Value::Null) };
@@ -32,7 +33,7 @@ pub(super) fn read(monitor: &mut Monitor, result: &Value) -> Label {
     monitor.from_names(&Value::Object(names))
 }
 
-/// What a client is told of a label.
+/// Returns the form of a label that a client receives.
 pub(super) fn shown(monitor: &Monitor, label: &Label) -> Value {
     let (names, bottom) = (monitor.to_names(label), bottom(monitor));
     let told = FIELDS.iter().filter_map(|(field, least, dimensions)| {

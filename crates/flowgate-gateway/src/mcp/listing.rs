@@ -1,7 +1,8 @@
-//! The tools on offer: those that somebody has approved of, as they were then.
+//! The tools on offer: those that are approved, with the description that was approved.
 //!
-//! Without pins, the first list is approved of: all its pages, until another list is asked for or a tool is called. What is new after that,
-//! or was changed, is hidden and cannot be called. A description whose label would take tools away is hidden as well.
+//! Without pins, the first list counts as approved: all its pages, until another list is requested or a tool is called.
+//! A tool that is new or changed after that is hidden and cannot be called. A description whose label would make a tool
+//! uncallable is hidden as well.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,36 +16,37 @@ use super::greeting::{envelope, plain};
 use super::message::{Id, error, request, result};
 use super::pins::digest;
 use super::server::ASKABLE;
+use super::unanswered::NO_ANSWER;
 use super::{Asked, Out, Pins, Proxy, REFUSED};
 
-/// The most tools that are remembered, and the most pages that may be asked for.
+/// The maximum number of tools that are remembered, and of pages that may be requested.
 const MAX_TOOLS: usize = 1_000;
-/// The longest name of a tool, in bytes.
+/// The maximum length of a tool's name, in bytes.
 const MAX_NAME: usize = 256;
 
 const UNAPPROVED: &str = "it is new or was changed since it was approved of";
 
 #[derive(Debug, Default)]
 pub(super) struct Listing {
-    /// Tools by their names: what was said of each, and whether it is on offer.
+    /// The tools by name, with the digest of each description and whether the tool is on offer.
     known: BTreeMap<String, Known>,
     pins: Option<Pins>,
-    /// How many lists were asked for.
+    /// The number of lists requested so far.
     list: u64,
-    /// The lists up to this one began when no tool was known yet.
+    /// The last list that began before any tool was known.
     first: u64,
-    /// What is new counts as approved of no longer.
+    /// Whether new tools no longer count as approved.
     is_closed: bool,
-    /// The server's cursors by ours, and the list that each goes on with.
+    /// The server's cursors by the generated ones, with the list that each continues.
     cursors: BTreeMap<String, (String, u64)>,
-    /// Descriptions that the trace has.
+    /// The digests of the descriptions that are in the trace.
     told: BTreeSet<String>,
 }
 
 #[derive(Debug)]
 struct Known {
     digest: String,
-    /// The names of its arguments, as the server declared them when it was approved of.
+    /// The argument schema that the server declared when the tool was approved.
     schema: Value,
     is_shown: bool,
 }
@@ -54,22 +56,23 @@ impl Listing {
         Self { pins, ..Self::default() }
     }
 
-    /// The schema of the arguments of a tool that may be called.
+    /// Returns the argument schema of a tool that is on offer.
     pub(super) fn schema_of(&self, name: &str) -> Option<&Value> {
         self.known.get(name).filter(|known| known.is_shown).map(|known| &known.schema)
     }
 
-    /// The names of the tools on offer.
+    /// Returns the names of the tools on offer.
     pub(super) fn shown(&self) -> impl Iterator<Item = &str> {
         self.known.iter().filter(|(_, known)| known.is_shown).map(|(name, _)| name.as_str())
     }
 
-    /// A tool is called: what comes now is new.
+    /// Ends the first list, since a tool is called: later tools count as new.
     pub(super) fn close(&mut self) {
         self.is_closed = true;
     }
 
-    /// The list that a page is of, and the server's cursor for it. `None` if the cursor is not one of ours.
+    /// Returns the list that a page belongs to, and the server's cursor for it. Returns `None` if the cursor was not
+    /// generated here.
     fn page(&mut self, cursor: Option<&Value>) -> Option<(u64, Option<String>)> {
         match cursor {
             None | Some(Value::Null) => {
@@ -87,7 +90,7 @@ impl Listing {
         }
     }
 
-    /// Our name for a cursor of the server.
+    /// Generates a cursor for the client that replaces the server's; `None` if there are too many.
     fn cursor(&mut self, cursor: &str, list: u64) -> Option<String> {
         let name = format!("page-{}", self.cursors.len().saturating_add(2));
         (self.cursors.len() < MAX_TOOLS).then(|| {
@@ -96,7 +99,8 @@ impl Listing {
         })
     }
 
-    /// Whether a tool may be on offer, as it is described on a page of this list; or why not.
+    /// Decides whether a tool may be on offer with the description on a page of this list; otherwise returns the
+    /// reason.
     fn accept(
         &mut self,
         name: &str,
@@ -120,7 +124,7 @@ impl Listing {
             (None, Some(false)) => Err("what the server says of it was changed"),
         };
         match self.known.get_mut(name) {
-            // What was said first stays what it is compared with.
+            // The first digest remains the reference for later comparisons.
             Some(known) => {
                 known.is_shown = verdict.is_ok();
                 if known.is_shown {
@@ -129,7 +133,7 @@ impl Listing {
             }
             None => {
                 let (digest, is_shown) = (digest.to_owned(), verdict.is_ok());
-                // Without pins, a tool that was hidden when it came stays hidden.
+                // Without pins, a tool that was hidden at its first appearance stays hidden.
                 if is_shown || self.pins.is_some() {
                     let schema = schema.clone();
                     self.known.insert(name.to_owned(), Known { digest, schema, is_shown });
@@ -147,7 +151,7 @@ impl Listing {
 }
 
 impl Proxy {
-    /// The tools that were approved of by now. With `accept_new`, the first list that is asked for is approved of as well.
+    /// Sets the approved tools. With `accept_new`, the first list that is requested counts as approved as well.
     pub fn pin(&mut self, pins: &Pins, accept_new: bool) {
         self.settings.accept_new = accept_new;
         for (name, known) in &mut self.listing.known {
@@ -156,12 +160,12 @@ impl Proxy {
         self.listing.pins = Some(pins.clone());
     }
 
-    /// The tools that were approved of, as far as it is known here.
+    /// Returns the approved tools, as far as this machine has them.
     pub fn pins(&self) -> Option<&Pins> {
         self.listing.pins.as_ref()
     }
 
-    /// The client asks for a page of tools.
+    /// Requests a page of tools for the client.
     pub(super) fn list_tools(&mut self, id: Id, params: &Map<String, Value>) -> Vec<Out> {
         let Some((list, cursor)) = self.listing.page(params.get("cursor")) else {
             return vec![Out::Client(error(
@@ -175,7 +179,7 @@ impl Proxy {
         if let Some(cursor) = cursor {
             sent.insert("cursor".to_owned(), Value::String(cursor));
         }
-        // Nobody judges what stands beside the request: of that, only what the protocol wants goes out.
+        // The metadata of the request is not judged, so only the part that the protocol requires is sent.
         let envelope = params.get("_meta").map(envelope).filter(|envelope| !envelope.is_empty());
         sent.extend(envelope.map(|envelope| ("_meta".to_owned(), Value::Object(envelope))));
         let sent = request(&id, "tools/list", &sent);
@@ -183,7 +187,7 @@ impl Proxy {
         vec![Out::Server(sent)]
     }
 
-    /// The server names its tools.
+    /// Handles the server's list of tools.
     pub(super) fn listed(
         &mut self,
         monitor: &mut Monitor,
@@ -192,9 +196,9 @@ impl Proxy {
         answer: Result<Value, Value>,
     ) -> Vec<Out> {
         let failed = |why: &str| vec![Out::Client(error(Some(id), REFUSED, why, None))];
-        let Ok(Value::Object(full)) = answer else { return failed("the server does not name its tools") };
+        let Ok(Value::Object(full)) = answer else { return failed(NO_ANSWER) };
         let Some(tools) = full.get("tools").and_then(Value::as_array) else {
-            return failed("the server does not name its tools");
+            return failed(NO_ANSWER);
         };
         let (mut out, mut candidates) = (Vec::new(), Vec::<(String, &Value, String)>::new());
         let pins = self.listing.pins.clone();
@@ -262,7 +266,7 @@ impl Proxy {
         Out::Note(format!("the tool {}/{name} is hidden: {why}", self.settings.server))
     }
 
-    /// A description as an event, with all that it holds.
+    /// Returns the complete description of a tool as an event.
     fn described(&self, name: &str, tool: &Value) -> Entry {
         let field = |key: &str| tool.get(key).cloned().unwrap_or_default();
         let known = ["name", "description", "inputSchema", "outputSchema"];
@@ -277,7 +281,7 @@ impl Proxy {
         Entry::from(Body::Tool(ToolDescription { tool: self.tool(name), description, schema }))
     }
 
-    /// The client is about to be shown what the server says of a tool.
+    /// Adds the description of a tool to the trace before the client is shown it.
     fn tell(
         &mut self,
         monitor: &mut Monitor,

@@ -1,34 +1,37 @@
-//! One message of JSON-RPC, read strictly: what two readers could read differently is no message.
+//! JSON-RPC messages, parsed strictly: a text that two parsers could read differently is rejected.
+//!
+//! The handlers of both sides parse every message with [`read`], and serialize every message that the machine generates
+//! with [`request`], [`notice`], [`result`] and [`error`].
 
 use flowgate::json::{self, Numbers};
 use serde_json::{Map, Value, json};
 
-/// The longest id, in bytes, as it is printed.
+/// The maximum length of a serialized ID, in bytes.
 const MAX_ID: usize = 256;
 
-/// What a request is called by whoever asks.
+/// A request ID, as its sender serialized it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Id(String);
 
 impl Id {
-    /// A text or a whole number; everything else is refused.
+    /// Returns the ID in a value; accepts only strings and integers.
     pub(super) fn of(value: &Value) -> Option<Self> {
         let is_id = value.is_string() || value.is_i64() || value.is_u64();
         let printed = value.to_string();
         (is_id && printed.len() <= MAX_ID).then_some(Self(printed))
     }
 
-    /// An id of our own.
+    /// Returns a generated ID, which contains this word and number.
     pub(super) fn own(word: &str, count: u64) -> Self {
         Self::named(&format!("{OWN}{word}{}{count}", if word.is_empty() { "" } else { "-" }))
     }
 
-    /// A text as an id.
+    /// Returns a name as an ID.
     pub(super) fn named(name: &str) -> Self {
         Self(Value::from(name).to_string())
     }
 
-    /// Whether it looks like one of ours.
+    /// Returns whether the ID has the form of a generated one.
     pub(super) fn is_own(&self) -> bool {
         self.0.starts_with('"') && self.0.get(1..).is_some_and(|rest| rest.starts_with(OWN))
     }
@@ -40,27 +43,27 @@ impl Id {
 
 const OWN: &str = "flowgate-";
 
-/// A message that was understood.
+/// A parsed message.
 #[derive(Debug, PartialEq)]
 pub(super) enum Message {
-    /// Somebody asks.
+    /// A request.
     Request { id: Id, method: String, params: Map<String, Value> },
-    /// Somebody tells.
+    /// A notification.
     Notice { method: String, params: Map<String, Value> },
-    /// Somebody answers: the result, or the error.
+    /// An answer to a request: the result, or the error.
     Answer { id: Id, answer: Result<Value, Value> },
 }
 
-/// A message that is not taken.
+/// A rejected message.
 #[derive(Debug, PartialEq)]
 pub(super) struct Unreadable {
-    /// Why, and what to do.
+    /// The reason, and advice.
     pub(super) why: String,
-    /// The ids that a careless reader would find in it.
+    /// The IDs that a lenient parser would find in it.
     pub(super) ids: Vec<Id>,
 }
 
-/// Reads a message. The text comes back as it may be passed on: on one line for every reader.
+/// Parses a message. Returns also its text for forwarding, as one line for every reader.
 pub(super) fn read(bytes: &[u8], numbers: Numbers) -> Result<(Message, String), Unreadable> {
     let refuse = |why: &str| Unreadable { why: why.to_owned(), ids: ids(bytes) };
     let text = std::str::from_utf8(bytes).map_err(|_| refuse("the message is not UTF-8"))?.trim();
@@ -72,7 +75,7 @@ pub(super) fn read(bytes: &[u8], numbers: Numbers) -> Result<(Message, String), 
         _ => return Err(refuse("the message is no JSON object")),
     };
     let message = understood(&object).map_err(refuse)?;
-    // Some readers take a lone carriage return for the end of a line.
+    // Some readers treat a lone carriage return as the end of a line.
     let line = match text.contains(['\r', '\n']) {
         true => Value::Object(object).to_string(),
         false => text.to_owned(),
@@ -112,13 +115,14 @@ fn understood(object: &Map<String, Value>) -> Result<Message, &'static str> {
     }
 }
 
-/// The ids that stand in what cannot be read strictly, so that nobody waits for ever. They decide nothing else.
+/// Returns the IDs in a text that cannot be parsed strictly, so that no request waits forever. They decide nothing
+/// else.
 pub(super) fn ids(bytes: &[u8]) -> Vec<Id> {
     let id = |value: &Value| value.get("id").and_then(Id::of);
     match serde_json::from_slice(bytes) {
         Ok(Value::Array(items)) => items.iter().filter_map(id).take(100).collect(),
         Ok(value) => id(&value).into_iter().collect(),
-        // Only the beginning is known of what was too long.
+        // Only the beginning of a message that is too long is available.
         Err(_) => {
             let head = String::from_utf8_lossy(bytes.get(..1024).unwrap_or(bytes)).into_owned();
             let rest = head.split_once("\"id\":").map(|(_, rest)| rest.trim_start());
@@ -129,12 +133,12 @@ pub(super) fn ids(bytes: &[u8]) -> Vec<Id> {
     }
 }
 
-/// A request, as it is sent.
+/// Serializes a request.
 pub(super) fn request(id: &Id, method: &str, params: &Map<String, Value>) -> String {
     json!({"jsonrpc": "2.0", "id": id.value(), "method": method, "params": params}).to_string()
 }
 
-/// A notification, as it is sent.
+/// Serializes a notification.
 pub(super) fn notice(method: &str, params: &Map<String, Value>) -> String {
     match params.is_empty() {
         true => json!({"jsonrpc": "2.0", "method": method}).to_string(),
@@ -142,12 +146,12 @@ pub(super) fn notice(method: &str, params: &Map<String, Value>) -> String {
     }
 }
 
-/// An answer, as it is sent.
+/// Serializes an answer.
 pub(super) fn result(id: &Id, result: &Value) -> String {
     json!({"jsonrpc": "2.0", "id": id.value(), "result": result}).to_string()
 }
 
-/// An error, as it is sent; without an id if it is not known what it answers.
+/// Serializes an error; without an ID if the request is unknown.
 pub(super) fn error(id: Option<&Id>, code: i64, message: &str, data: Option<&Value>) -> String {
     let mut error = json!({"code": code, "message": message});
     if let (Some(error), Some(data)) = (error.as_object_mut(), data) {

@@ -1,7 +1,7 @@
-//! Ids of several clients that speak at the same time.
+//! Request IDs where several clients share one machine.
 //!
-//! Each counts its requests as it likes, and so two may use one id. Where that can happen, the server knows every request by an
-//! id of ours, and each client gets its answer under its own.
+//! Clients choose IDs independently, so two may use the same one. The server then receives every request under a
+//! generated ID, and each client gets its answer under its own ID.
 
 use serde_json::Value;
 
@@ -9,13 +9,14 @@ use super::message::Id;
 use super::{Asked, Out, Proxy};
 
 impl Proxy {
-    /// An id for a question of ours.
+    /// Returns a generated ID for a question.
     pub(super) fn own_id(&mut self) -> Id {
         let count = self.next();
         Id::own(self.settings.names.as_deref().unwrap_or_default(), count)
     }
 
-    /// Of requests that have waited for answers for ever, such as those of a gateway that has ended, nobody waits any more.
+    /// Abandons all requests at the server once their number reaches the limit: where several clients speak, some, such
+    /// as those of a gateway that has ended, may never be answered.
     pub(super) fn make_room(&mut self) {
         if self.settings.names.is_none() || self.asked.len() < self.settings.limits.outstanding {
             return;
@@ -26,7 +27,7 @@ impl Proxy {
         old.into_iter().for_each(|id| self.abandon(id));
     }
 
-    /// The id of a request as the server is to know it.
+    /// Returns the ID under which the server receives a request.
     pub(super) fn renamed(&mut self, theirs: Id) -> Id {
         if self.settings.names.is_none() {
             return theirs;
@@ -38,7 +39,7 @@ impl Proxy {
         ours
     }
 
-    /// The request that a client means, if it is clear which.
+    /// Returns the request that a client's ID refers to, if it is unambiguous.
     pub(super) fn meant(&self, theirs: Id) -> Option<Id> {
         if self.settings.names.is_none() {
             return Some(theirs);
@@ -51,7 +52,7 @@ impl Proxy {
         }
     }
 
-    /// Messages as clients are to get them: answers under the ids that they gave.
+    /// Restores the clients' own IDs in answers to them.
     pub(super) fn under_their_names(&mut self, out: Vec<Out>) -> Vec<Out> {
         if self.settings.names.is_none() {
             return out;

@@ -1,4 +1,4 @@
-//! Notifications: each is made again from what may be in it. What they say in words is not passed.
+//! Notifications: each is rebuilt from the fields that may be forwarded. Free text in notifications is dropped.
 
 use serde_json::{Map, Value, json};
 
@@ -6,8 +6,10 @@ use super::message::{Id, notice};
 use super::session::Session;
 use super::{Asked, Asking, Out, Proxy};
 
+const DROPPED: &str = "dropped a notification of the server that is not passed";
+
 impl Proxy {
-    /// What a client tells the server.
+    /// Handles a notification from the client.
     pub(super) fn client_notes(
         &mut self,
         session: &mut dyn Session,
@@ -45,47 +47,63 @@ impl Proxy {
         }
     }
 
-    /// What a server tells the client.
+    /// Handles a notification from the server. Whether and how often the server sends it may depend on the running
+    /// calls.
     pub(super) fn server_notes(
         &mut self,
         session: &mut dyn Session,
         method: &str,
         params: &Map<String, Value>,
     ) -> Vec<Out> {
-        let dropped =
-            || vec![Out::Note("dropped a notification of the server that is not passed".to_owned())];
-        if let Some(told) = self.told_subscriber(method, params) {
+        let told = match self.told_subscriber(method, params) {
+            Some(told) => told,
+            None => match self.passed(method, params) {
+                Some(told) => vec![Out::Client(notice(method, &told))],
+                None => vec![Out::Note(DROPPED.to_owned())],
+            },
+        };
+        if !told.iter().any(|out| matches!(out, Out::Client(_))) {
             return told;
         }
+        if !self.raise_client(session.monitor()) {
+            return vec![Out::Note(DROPPED.to_owned())];
+        }
+        if let Some(id) = self.taken_back(method, params) {
+            self.asking.remove(&id);
+        }
+        told
+    }
+
+    /// Returns whether a notification would be forwarded to the client.
+    pub(super) fn is_passed(&self, method: &str, params: &Map<String, Value>) -> bool {
+        match self.told_subscriber(method, params) {
+            Some(told) => told.iter().any(|out| matches!(out, Out::Client(_))),
+            None => self.passed(method, params).is_some(),
+        }
+    }
+
+    /// Returns the fields of a notification that are forwarded; `None` if it is dropped.
+    fn passed(&self, method: &str, params: &Map<String, Value>) -> Option<Map<String, Value>> {
         match method {
             "notifications/tools/list_changed"
             | "notifications/resources/list_changed"
-            | "notifications/prompts/list_changed" => vec![Out::Client(notice(method, &Map::new()))],
-            "notifications/resources/updated" => match params.get("uri") {
-                Some(Value::String(uri)) if self.subscribed.contains(uri) => {
-                    let mut told = Map::new();
-                    told.insert("uri".to_owned(), Value::String(uri.clone()));
-                    vec![Out::Client(notice(method, &told))]
-                }
-                _ => dropped(),
-            },
-            "notifications/progress" => match self.progressed(session.monitor(), params) {
-                Some(told) => vec![Out::Client(notice(method, &told))],
-                None => dropped(),
-            },
-            "notifications/cancelled" => {
-                let id = params.get("requestId").and_then(Id::of);
-                match id.filter(|id| matches!(self.asking.get(id), Some(Asking::Server { .. }))) {
-                    Some(id) => {
-                        let mut told = Map::new();
-                        told.insert("requestId".to_owned(), id.value());
-                        self.asking.remove(&id);
-                        vec![Out::Client(notice(method, &told))]
-                    }
-                    None => dropped(),
-                }
+            | "notifications/prompts/list_changed" => Some(Map::new()),
+            "notifications/resources/updated" => {
+                let uri = params.get("uri").and_then(Value::as_str);
+                let uri = uri.filter(|uri| self.subscribed.contains(*uri))?;
+                Some(Map::from_iter([("uri".to_owned(), uri.into())]))
             }
-            _ => dropped(),
+            "notifications/progress" => self.progress_told(params),
+            _ => {
+                let id = self.taken_back(method, params)?;
+                Some(Map::from_iter([("requestId".to_owned(), id.value())]))
+            }
         }
+    }
+
+    /// Returns the ID of the server's request to the client that the notification cancels.
+    pub(super) fn taken_back(&self, method: &str, params: &Map<String, Value>) -> Option<Id> {
+        let id = params.get("requestId").and_then(Id::of).filter(|_| method == "notifications/cancelled");
+        id.filter(|id| matches!(self.asking.get(id), Some(Asking::Server { .. })))
     }
 }

@@ -1,7 +1,8 @@
-//! Pins: which tools somebody has read and approved of, word for word.
+//! Pins: the tools that a person has read and approved, word for word.
 //!
-//! A pin is the digest of all that a server says of a tool, however it orders the fields. A server that changes a word, or adds a
-//! tool, offers something that nobody has approved of.
+//! A pin is the digest of the server's whole description of a tool, independent of the order of fields. A server that
+//! changes a word or adds a tool offers something that is not approved. The listing compares each tool with the pins;
+//! the gateway's store and the `flowgate mcp` command persist them.
 
 use std::collections::BTreeMap;
 
@@ -10,27 +11,27 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
-/// The tools of one server that were approved of.
+/// The approved tools of one server, with their digests.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pins(BTreeMap<String, String>);
 
 impl From<BTreeMap<String, String>> for Pins {
-    /// Pins of these tools, by their digests.
+    /// Returns pins for these tools, by their digests.
     fn from(pins: BTreeMap<String, String>) -> Self {
         Self(pins)
     }
 }
 
 impl Pins {
-    /// The tools, with their digests.
+    /// Returns the tools with their digests.
     pub fn tools(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(tool, digest)| (tool.as_str(), digest.as_str()))
     }
 
-    /// Reads a file of pins for one server; other servers may stand in it as well.
+    /// Reads the pins of one server from a file, which may contain other servers.
     ///
     /// # Errors
-    /// If it is no such file.
+    /// Fails if the text is not a file of pins.
     pub fn read(text: &str, server: &str) -> Result<Self, String> {
         const FORM: &str = "it is no file of pins; remove it, and run once with --accept-new";
         let value = json::parse(text, Numbers::Any).map_err(|error| format!("{error}; {FORM}"))?;
@@ -41,10 +42,10 @@ impl Pins {
         Ok(Self(pins.collect::<Option<_>>().ok_or(FORM)?))
     }
 
-    /// The file with the pins of this server in place of those that it had.
+    /// Returns the text of the file with this server's pins replaced.
     ///
     /// # Errors
-    /// If the old text is no such file.
+    /// Fails if the old text is not a file of pins.
     pub fn write(&self, old: Option<&str>, server: &str) -> Result<String, String> {
         if let Some(old) = old {
             Self::read(old, server)?;
@@ -63,7 +64,7 @@ impl Pins {
         self.0.contains_key(name)
     }
 
-    /// Whether a tool was approved of as it is described by this digest.
+    /// Returns whether a tool is approved with the description of this digest.
     pub fn has(&self, name: &str, digest: &str) -> bool {
         self.0.get(name).is_some_and(|pinned| pinned == digest)
     }
@@ -73,13 +74,13 @@ impl Pins {
     }
 }
 
-/// The digest of what is said of a tool.
+/// Returns the digest of the description of a tool.
 pub(super) fn digest(tool: &Value) -> String {
     let digest = Sha256::digest(sorted(tool).to_string());
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The same value with keys in order.
+/// Returns the value with its keys in sorted order.
 fn sorted(value: &Value) -> Value {
     match value {
         Value::Object(fields) => {

@@ -1,7 +1,7 @@
-//! What a client is told of a call that does not run: a reason for machines.
+//! The machine-readable reason that a client receives for a call that does not run.
 //!
-//! It holds labels, kinds of statements, parts of the call and what a rule says of itself; no region. A verdict that has looked at
-//! more than this client was shown raises what the client has seen.
+//! It contains labels, kinds of statements, parts of the call and the messages of rules, but no region. A verdict that
+//! depends on more than this client was shown raises the client's label.
 
 use flowgate::monitor::{Judgement, Monitor};
 use flowgate::trace::{Body, Entry, Message};
@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 use super::message::{Id, error, result};
 use super::{Kind, Out, Proxy, REFUSED};
 
-/// What a call does that waits for a person, for programs.
+/// The status of a call that waits for a person's decision.
 pub(crate) const WAITING: &str = "waiting";
 
 impl Proxy {
-    /// Why a call that was judged does not run.
+    /// Returns why a judged call does not run.
     pub(super) fn refused(&self, monitor: &mut Monitor, verdict: &str, judgement: &Judgement) -> Value {
         let reasons = judgement.reasons.iter().map(|reason| {
             let mut shown = json!({"kind": reason.kind.name(), "says": reason.message});
@@ -31,14 +31,14 @@ impl Proxy {
         if let Ok(place) = monitor.trace().place(&entry)
             && !judgement.decided.flows_to(&place.context)
         {
-            // If there is no room for it, there is none for a call either.
+            // If the trace has no room for this event, it has none for another call either.
             let _ = monitor.push_generated(entry, place.context.join(&judgement.decided));
         }
         told
     }
 }
 
-/// Why something was not even judged, or not shown.
+/// Returns why a request was not judged, or an answer not shown.
 pub(super) fn unjudged(kind: &str, says: &str) -> Value {
     refusal("deny", &[json!({"kind": kind, "says": says})])
 }
@@ -47,14 +47,14 @@ fn refusal(verdict: &str, reasons: &[Value]) -> Value {
     json!({"refused": verdict, "reasons": reasons})
 }
 
-/// A refusal as an answer: of a tool, one that its model can read.
+/// Returns a refusal as an answer. For a tool, it is a result that the client's model can read.
 pub(super) fn answer(id: &Id, kind: Kind, refusal: &Value) -> Out {
     Out::Client(match kind {
         Kind::Tool => {
             let text = json!({"type": "text", "text": refusal.to_string()});
-            // The revisions without sessions want to be told that nothing is missing; the others do not mind.
+            // The revisions without sessions require `resultType`; the others ignore it.
             let mut told = json!({"resultType": "complete", "content": [text], "isError": true});
-            // Programs that wait for a person need not read the text.
+            // Programs that wait for a person's decision can read the status here instead of parsing the text.
             if let (Some(question), Some(told)) = (refusal.get("question"), told.as_object_mut()) {
                 let waits = json!({"flowgate/status": WAITING, "flowgate/question": question});
                 told.insert("_meta".to_owned(), waits);

@@ -1,12 +1,12 @@
-//! What a server asks in its answer to a call, and the call that comes again with what the client says: the revision 2026-07-28, in which
-//! servers cannot ask by themselves.
+//! Input that a server requests in its answer to a call, and the call that the client sends again with its responses:
+//! the revision 2026-07-28, in which servers cannot send requests.
 //!
-//! What is asked for is judged as it is where servers ask by themselves. Each round is a call of its own: it is judged by all that the
-//! client was shown until then, with what the client answers among its arguments. Whoever is asked about it sees that, and an
-//! approval is good for that.
+//! Requested input is judged like a server's request in the other revisions. Each round is a call of its own: it is
+//! judged as influenced by everything that the client was shown up to that point, with the client's responses among its
+//! arguments. A person who is asked about the round sees the responses, and an approval covers exactly these.
 //!
-//! The server's `requestState` stays here. The client gets a name of ours for it, which nobody else's machine knows, and which is good for
-//! the same call, until that was sent.
+//! The server's `requestState` is kept here. The client receives a generated name for it, which no other machine
+//! accepts and which is valid for the same call until that call was sent.
 
 use flowgate::label::Label;
 use flowgate::monitor::Attribution;
@@ -21,69 +21,70 @@ use super::session::Session;
 use super::unanswered::no_answer;
 use super::{Out, Pending, Proxy, Ruling, Running};
 
-/// What a client sends back of what it was sent.
+/// The field by which a client refers to an earlier answer.
 pub(super) const STATE: &str = "requestState";
-/// What the client says to what was asked. It is judged as an argument of this name.
+/// The field with the client's responses to requested input. They are judged as an argument of this name.
 pub(super) const RESPONSES: &str = "inputResponses";
 const REQUESTS: &str = "inputRequests";
 
-/// Requests that may be answered so.
+/// The requests that a server may answer by requesting input.
 const METHODS: [&str; 3] = ["tools/call", "resources/read", "prompts/get"];
-/// How much a server may ask in one answer, and how long a name that it gives to a question may be.
+/// The maximum number of inputs that one answer may request, and the maximum length in bytes of a key.
 const MAX_ASKED: usize = 16;
 const MAX_KEY: usize = 256;
-/// How much a server may have kept for it, in bytes, and of how many calls; those before are forgotten, and so are refused.
+/// The maximum length in bytes of a server's state, and the maximum number of rounds that are kept. Older rounds are
+/// dropped; calls that continue them are refused.
 const MAX_STATE: usize = 64 << 10;
 const MAX_HELD: usize = 64;
-/// How often one call may be sent.
+/// The maximum number of times that one call may be sent.
 const MAX_ROUNDS: usize = 16;
 
 const NOT_TAKEN: &str =
     "what was asked for is not known any more; call without `requestState` and `inputResponses`";
 
-/// A call that a server may answer by asking.
+/// A call that a server may answer by requesting input.
 #[derive(Debug, Clone)]
 pub(super) struct Sent {
     method: String,
     arguments: Map<String, Value>,
-    /// What the client can be asked for.
+    /// The client's capabilities that the server may use.
     can: Vec<&'static str>,
     rounds: usize,
-    /// The id of the first round in the trace.
+    /// The ID of the first round in the trace.
     pub(super) first: String,
 }
 
-/// A call that the server wants more for.
+/// A call whose answer requested input.
 #[derive(Debug)]
 pub(super) struct Round {
-    /// By what the client tells us which one it is.
+    /// The name by which the client refers to this round.
     name: String,
     tool: Tool,
     sent: Sent,
     state: Option<Value>,
     asked: Vec<Wanted>,
-    /// What the client has said, which it cannot take back.
+    /// The client's responses; they cannot be changed.
     said: Option<Map<String, Value>>,
 }
 
-/// Something that the server wants of the client.
+/// One input that the server requests from the client.
 #[derive(Debug)]
 struct Wanted {
     key: String,
     method: &'static str,
     params: Map<String, Value>,
-    /// The id of the question in the trace.
+    /// The ID of the question in the trace.
     call_id: String,
 }
 
-/// What a call that comes again brings with it.
+/// The reference and responses in a call that continues a round.
 pub(super) struct Again {
     name: String,
     responses: Map<String, Value>,
 }
 
 impl Sent {
-    /// A call that is about to be sent, if it may come again.
+    /// Returns a call that is about to be sent, if the server may answer it by requesting input.
     pub(super) fn new(pending: &Pending, call_id: &str, arguments: &Map<String, Value>) -> Option<Self> {
         let can = pending.can.clone().filter(|_| METHODS.contains(&pending.method.as_str()))?;
         let (method, arguments) = (pending.method.clone(), arguments.clone());
@@ -91,12 +92,12 @@ impl Sent {
     }
 }
 
-/// Whether an answer asks for more.
+/// Returns whether an answer requests input.
 pub(super) fn asks(result: &Value) -> bool {
     result.get("resultType") == Some(&json!("input_required"))
 }
 
-/// What of a judged call is not what the client said first.
+/// Returns the arguments of a judged call without the client's responses to the server.
 pub(super) fn without_responses(arguments: &Map<String, Value>) -> Map<String, Value> {
     let mut arguments = arguments.clone();
     arguments.shift_remove(RESPONSES);
@@ -104,7 +105,7 @@ pub(super) fn without_responses(arguments: &Map<String, Value>) -> Map<String, V
 }
 
 impl Proxy {
-    /// The server answers a call by asking: the client is asked if it may be.
+    /// Handles an answer that requests input: judges each request, and forwards them if all are permitted.
     pub(super) fn asked_for_more(
         &mut self,
         session: &mut dyn Session,
@@ -130,7 +131,7 @@ impl Proxy {
                 return out;
             }
         }
-        // That it asks, and what, is its answer to the call; what it asks is besides a message of its own.
+        // The request for input is the output of the call; each item of it is a message as well.
         let asked = wanted.iter().map(|one| (one.key.clone(), shown(one))).collect();
         let content = json!({REQUESTS: Value::Object(asked)});
         let call_id = running.call_id.clone();
@@ -190,7 +191,7 @@ impl Proxy {
         })]
     }
 
-    /// What a request brings that comes again. Nothing if it comes for the first time.
+    /// Removes the reference and responses from a request that continues a round. Returns `None` for a new request.
     pub(super) fn take_again(&self, params: &mut Map<String, Value>) -> Result<Option<Again>, &'static str> {
         let (state, responses) = (params.shift_remove(STATE), params.shift_remove(RESPONSES));
         if state.is_none() && responses.is_none() {
@@ -209,7 +210,8 @@ impl Proxy {
         Ok(Some(Again { name: name.to_owned(), responses }))
     }
 
-    /// A call comes again: what the client says is taken in, and stands among the arguments that are judged. The name of the round.
+    /// Adds the client's responses to the trace and to the judged arguments of a call that continues a round. Returns
+    /// the name of the round.
     pub(super) fn comes_again(
         &mut self,
         session: &mut dyn Session,
@@ -243,7 +245,7 @@ impl Proxy {
                     let (content, tool, structured) = (response.clone(), None, None);
                     let output = Output { call_id, tool, content, structured, is_error: Some(false) };
                     let (entry, monitor) = (Entry::from(Body::Output(output)), session.monitor());
-                    // Whatever the client was shown since it was asked may be in what it says.
+                    // The responses may contain anything that the client was shown since the question.
                     let seen = monitor.trace().place(&entry).map(|place| place.context);
                     let seen = seen.unwrap_or(monitor.policy().space().top());
                     match monitor.push_raised(entry, &seen.into()) {
@@ -256,7 +258,8 @@ impl Proxy {
                 }
             }
         }
-        // It goes to the server only if the server could be told now, by all that was shown meanwhile.
+        // The responses go to the server only if the question would be permitted now, with everything that was shown
+        // since.
         let server = &self.settings.server;
         let told = round.asked.iter().filter(|one| responses.contains_key(&one.key)).map(|one| {
             let arguments = Ok(one.params.clone());
@@ -272,7 +275,8 @@ impl Proxy {
         Ok(name)
     }
 
-    /// A call that comes again is about to be sent: what the server wants back, and the round that this is. Nothing if it was sent already.
+    /// Returns the server's state and the next round of a call that is about to be sent. Returns `None` if the round
+    /// was already used.
     pub(super) fn take_round(
         &mut self,
         name: &str,
@@ -285,7 +289,7 @@ impl Proxy {
     }
 }
 
-/// What a server asks for, and what it wants back with that.
+/// Returns the inputs that an answer requests, and the server's state.
 fn read(answer: &Value, sent: &Sent) -> Result<(Vec<Wanted>, Option<Value>), &'static str> {
     let state = match answer.get(STATE) {
         Some(Value::String(state)) if state.len() > MAX_STATE => {
@@ -325,7 +329,7 @@ fn read(answer: &Value, sent: &Sent) -> Result<(Vec<Wanted>, Option<Value>), &'s
     Ok((wanted.collect::<Result<_, _>>()?, state))
 }
 
-/// What is asked, as it was judged.
+/// Returns a requested input in the form in which it was judged.
 fn shown(wanted: &Wanted) -> Value {
     json!({"method": wanted.method, "params": wanted.params})
 }

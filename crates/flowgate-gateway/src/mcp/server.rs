@@ -1,4 +1,7 @@
-//! What a server says.
+//! Messages from the server: answers, notifications and requests.
+//!
+//! Answers are matched with the client's requests; requests are rejected unless the policy names them. The caller of
+//! the machine enters through [`Proxy::from_server`].
 
 use flowgate::json::Numbers;
 use flowgate::monitor::Monitor;
@@ -13,11 +16,11 @@ use super::session::Session;
 use super::unanswered::NO_ANSWER;
 use super::{Asked, Asking, INVALID, Out, Proxy, REFUSED, Ruling, Running, UNKNOWN};
 
-/// What a server may ask the client for, if a `require` of the policy names it.
+/// The requests that a server may send to the client, if a `require` of the policy names them.
 pub(crate) const ASKABLE: [&str; 3] = ["sampling/createMessage", "elicitation/create", "roots/list"];
 
 impl Proxy {
-    /// A message from the server: the bytes between two line ends, or of one body.
+    /// Handles a message from the server: the bytes between two line ends, or of one body.
     pub fn from_server(&mut self, session: &mut dyn Session, bytes: &[u8]) -> Vec<Out> {
         let out = self.hear_server(session, bytes);
         self.under_their_names(out)
@@ -30,7 +33,7 @@ impl Proxy {
         let (message, line) = match message::read(bytes, Numbers::Any) {
             Ok(read) => read,
             Err(unreadable) => {
-                // Where in its text a message is malformed is chosen by the text.
+                // The position of a syntax error depends on the content of the message, so it is not reported.
                 let class = unreadable.why.split(" at line ").next().unwrap_or_default();
                 return self.lost(session, bytes, class);
             }
@@ -51,7 +54,7 @@ impl Proxy {
                 Some(Asked::Tools { list }) => self.listed(session.monitor(), &id, list, answer),
                 Some(Asked::Call(running)) => self.answered(session, &id, &running, answer, line),
                 waiting => {
-                    // Nobody has asked the server yet.
+                    // A waiting call was not sent, so the server cannot answer it.
                     waiting.map(|waiting| self.asked.insert(id.clone(), waiting));
                     self.abandoned.remove(&id);
                     vec![Out::Note("dropped an answer that nobody had asked for".to_owned())]
@@ -60,7 +63,8 @@ impl Proxy {
         }
     }
 
-    /// A message that cannot be passed on: the requests that it may answer have no answer. If it is not known which those are, none has.
+    /// Handles a message that cannot be forwarded: the request that it answers ends without an answer. A message that
+    /// is too large and has no readable ID may answer any request, so all of them end.
     fn lost(&mut self, session: &mut dyn Session, bytes: &[u8], class: &str) -> Vec<Out> {
         let known: Vec<Id> =
             message::ids(bytes).into_iter().filter(|id| self.asked.contains_key(id)).collect();
@@ -76,19 +80,19 @@ impl Proxy {
                 self.asked.insert(id, asked);
                 continue;
             }
-            // The name that the client gave the request is needed until the error is on its way.
+            // The client's name for the request is needed until the error is on its way.
             out.extend(self.unanswered(session, &id, &asked, class));
             self.abandoned.insert(id);
         }
         out
     }
 
-    /// Whether the policy names what a server asks for.
+    /// Returns whether the policy names this request of a server.
     pub(super) fn may_ask(&self, monitor: &Monitor, method: &str) -> bool {
         ASKABLE.contains(&method) && monitor.is_named(&self.tool(method))
     }
 
-    /// A server asks: only if the policy names what it asks for, and then as a call.
+    /// Handles a request of the server: it is rejected unless the policy names it, and judged as a call otherwise.
     pub(super) fn server_asks(
         &mut self,
         session: &mut dyn Session,
@@ -116,11 +120,13 @@ impl Proxy {
         if self.asking.len() >= self.settings.limits.outstanding {
             return refuse(REFUSED, "too many requests are not answered yet");
         }
-        // What it asks for is the server's word, and the client is shown it.
+        // The content of the request comes from the server, and the client is shown it.
         let content = Value::Object(params.clone());
         let mut entry = Entry::from(Body::Message(Said { role: "mcp".to_owned(), content }));
         entry.extra.insert("method".to_owned(), method.into());
-        let Ok((_, findings)) = session.monitor().push(entry) else {
+        // Whether the server asks, and for what, may depend on the running calls.
+        let label = self.running_carries(session.monitor());
+        let Ok((_, findings)) = session.monitor().push_raised(entry, &label.into()) else {
             return refuse(REFUSED, "the session is too long; start the server again");
         };
         if stops(&findings) {
@@ -139,7 +145,7 @@ impl Proxy {
         }
     }
 
-    /// A client answers the server, or us.
+    /// Handles the client's answer to a request of the server or to a question whether a call may run.
     pub(super) fn client_answers(
         &mut self,
         session: &mut dyn Session,

@@ -1,24 +1,24 @@
-//! The session in which messages are judged.
+//! The session in which messages are labelled and judged.
 
 use flowgate::monitor::Monitor;
 use flowgate::trace::{Call, EventId, Tool};
 use flowgate_guard::conversation::Conversation;
 use serde_json::{Map, Value};
 
-/// Where messages are labelled and judged: a monitor, or a conversation that has a chat as well.
+/// The place where messages are labelled and judged: a monitor, or a conversation that also has a chat.
 pub trait Session {
-    /// What labels and judges.
+    /// Returns the monitor that labels and judges.
     fn monitor(&mut self) -> &mut Monitor;
 
-    /// A call that was judged already and handed over to be run, and has not run. It is used up.
+    /// Returns and consumes a call that was judged in the chat and handed over to be run, if it has not run yet.
     fn take_handed(&mut self, _tool: &Tool, _arguments: &Map<String, Value>) -> Option<Call> {
         None
     }
 
-    /// A call that was taken has answered this.
+    /// Reports the output event of a call that was handed over.
     fn ran(&mut self, _call_id: &str, _output: EventId) {}
 
-    /// Stands for a call in what is recorded and asked; empty where nobody does either.
+    /// Returns the digest of a call for records and questions; empty if the session keeps neither.
     fn digest_of(&self, _call: &Call) -> String {
         String::new()
     }

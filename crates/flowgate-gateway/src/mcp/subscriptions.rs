@@ -1,7 +1,9 @@
-//! What a client wants to hear of, in the revision without connections: one request, whose answer is a stream of what happens.
+//! Subscriptions of a client in the revision without connections: one request, whose answer is a stream of
+//! notifications.
 //!
-//! A server is asked only for what it may be: each resource is judged as where clients subscribe to one at a time. What it tells is made again,
-//! under the id by which the client knows its request, and only what that client has asked for.
+//! Each resource is judged like a `resources/subscribe` request, and only permitted ones are requested from the server.
+//! Notifications are rebuilt under the client's own ID of the request, and only those that the client subscribed to are
+//! forwarded.
 
 use std::collections::BTreeSet;
 
@@ -14,22 +16,22 @@ use super::unanswered::NO_ANSWER;
 use super::{Asked, INVALID, Out, Proxy, REFUSED, Ruling};
 
 pub(crate) const LISTEN: &str = "subscriptions/listen";
-/// Where a notification says which request it belongs to.
+/// The metadata key by which a notification names its subscription.
 pub(crate) const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 
 const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
 const UPDATED: &str = "notifications/resources/updated";
 const RESOURCES: &str = "resourceSubscriptions";
-/// What can be asked for, and what is told then.
+/// The kinds of changes that can be subscribed to, and their notifications.
 const KINDS: [(&str, &str); 3] = [
     ("toolsListChanged", "notifications/tools/list_changed"),
     ("promptsListChanged", "notifications/prompts/list_changed"),
     ("resourcesListChanged", "notifications/resources/list_changed"),
 ];
-/// How many resources one request may be about.
+/// The maximum number of resources in one request.
 const MAX_RESOURCES: usize = 64;
 
-/// What a client wants to hear of.
+/// The changes that a client subscribed to.
 #[derive(Debug)]
 pub(super) struct Subscription {
     kinds: Vec<&'static str>,
@@ -37,7 +39,7 @@ pub(super) struct Subscription {
 }
 
 impl Subscription {
-    /// What of a filter is in it.
+    /// Returns the part of a filter that this subscription contains.
     fn only(&self, filter: &Value) -> Value {
         let kinds = self.kinds.iter().filter(|kind| filter.get(**kind) == Some(&json!(true)));
         let mut only: Map<String, Value> = kinds.map(|kind| ((*kind).to_owned(), json!(true))).collect();
@@ -48,7 +50,7 @@ impl Subscription {
         Value::Object(only)
     }
 
-    /// What of a notification the client is told.
+    /// Returns the fields of a notification that are forwarded to the client.
     fn tell(&self, method: &str, params: &Map<String, Value>) -> Option<Map<String, Value>> {
         let mut told = Map::new();
         match method {
@@ -70,7 +72,7 @@ impl Subscription {
 }
 
 impl Proxy {
-    /// A client wants to hear of something.
+    /// Handles a client's request for a subscription.
     pub(super) fn subscribe(
         &mut self,
         session: &mut dyn Session,
@@ -98,7 +100,7 @@ impl Proxy {
         }
         let mut sent = Map::new();
         sent.insert("notifications".to_owned(), subscription.only(&filter));
-        // Nothing else beside the request is judged, so nothing else goes out with it.
+        // The rest of the request is not judged, so it is not sent.
         let envelope = params.get("_meta").map(envelope).filter(|envelope| !envelope.is_empty());
         sent.extend(envelope.map(|envelope| ("_meta".to_owned(), Value::Object(envelope))));
         let sent = request(&id, LISTEN, &sent);
@@ -106,7 +108,7 @@ impl Proxy {
         vec![Out::Server(sent)]
     }
 
-    /// What a server tells those who listen; `None` if it does not say that it belongs to such a request.
+    /// Returns the messages for a subscription's notification; `None` if the notification names no subscription.
     pub(super) fn told_subscriber(&self, method: &str, params: &Map<String, Value>) -> Option<Vec<Out>> {
         let of = params.get("_meta")?.get(SUBSCRIPTION)?;
         let told = Id::of(of).and_then(|id| match self.asked.get(&id) {
@@ -122,7 +124,7 @@ impl Proxy {
         })
     }
 
-    /// The server has no more to tell.
+    /// Ends a subscription, since the server has answered its request.
     pub(super) fn unsubscribed(&self, id: &Id, answer: &Result<Value, Value>) -> Out {
         Out::Client(match answer {
             Ok(_) => result(id, &json!({"resultType": "complete", "_meta": self.of_subscription(id)})),

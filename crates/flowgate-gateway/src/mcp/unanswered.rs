@@ -1,10 +1,12 @@
-//! Requests that end without an answer that may be shown: the server fails, is silent, says what cannot be read in one way, or says what
-//! the policy withholds.
+//! Requests without an answer that may be shown: the server fails, stays silent, sends a message that has no single
+//! reading, or sends content that the policy withholds.
 //!
-//! All of these look alike to the client: one constant message, since which of them it was, and at which position of which text, can be
-//! chosen by what the server holds. The outcome of a call is an event of the trace all the same, with the label of the tool's
-//! answers, so whatever the client does next is judged with it. The operator's log has the class of the failure.
+//! The client receives one constant message in all these cases, since data of the server can determine which of them
+//! occurs and at which position of which text. The outcome of a call is nevertheless an event of the trace with the
+//! label of the tool's answers, so it taints what the client does next. The operator's log contains the class of the
+//! failure.
 
+use flowgate::label::Label;
 use flowgate::monitor::Monitor;
 use flowgate::trace::{Body, Entry, Message};
 use serde_json::{Map, Value, json};
@@ -13,14 +15,14 @@ use super::message::{Id, error, result};
 use super::session::Session;
 use super::{Asked, Kind, Out, Proxy, REFUSED, Running};
 
-/// What a client gets in place of every answer that is not shown.
+/// The client's message in place of every answer that is not shown.
 pub(super) const NO_ANSWER: &str =
     "no answer is shown: the server gave none that can be passed on, or the policy withholds it";
 
-/// The kind of this refusal, for programs.
+/// The machine-readable kind of this refusal.
 const KIND: &str = "no-answer";
 
-/// The answer that stands for one that is not shown.
+/// Returns the constant answer in place of one that is not shown.
 pub(super) fn no_answer(id: &Id, kind: Kind) -> Out {
     let refusal = json!({"refused": "deny", "reasons": [{"kind": KIND, "says": NO_ANSWER}]});
     Out::Client(match kind {
@@ -33,7 +35,8 @@ pub(super) fn no_answer(id: &Id, kind: Kind) -> Out {
 }
 
 impl Proxy {
-    /// Ends a request that the server did not answer in a way that can be passed on. `class` says why, in our own words, to the operator.
+    /// Ends a request without an answer that can be forwarded. `class` names the failure for the operator, without
+    /// content of the server.
     pub(super) fn unanswered(
         &mut self,
         session: &mut dyn Session,
@@ -47,7 +50,7 @@ impl Proxy {
         self.failed_call(session, id, running, class)
     }
 
-    /// Ends a call whose answer cannot be passed on.
+    /// Ends a call whose answer cannot be forwarded.
     pub(super) fn failed_call(
         &self,
         session: &mut dyn Session,
@@ -56,37 +59,66 @@ impl Proxy {
         class: &str,
     ) -> Vec<Out> {
         let note = Out::Note(format!("a call of {} has no answer that is passed on: {class}", running.tool));
-        record_failure(session, running);
-        vec![note, no_answer(id, running.kind)]
+        vec![note, self.no_answer(session, id, running)]
     }
 
-    /// Ends the request of a client that no longer waits: what it does next may depend on how long the server took.
+    /// Records the outcome of a call, and returns the answer in place of one that is not shown. A list that is hidden
+    /// whatever the server answers is empty also if the server fails: the client cannot distinguish the two, so there
+    /// is nothing to label.
+    pub(super) fn no_answer(&self, session: &mut dyn Session, id: &Id, running: &Running) -> Out {
+        if let Kind::List(key) = running.kind {
+            let monitor = session.monitor();
+            if !monitor.failure_carries(&running.call_id).flows_to(&self.base(monitor, &[])) {
+                return Out::Client(result(id, &json!({"resultType": "complete", key: []})));
+            }
+        }
+        record_failure(session, running);
+        no_answer(id, running.kind)
+    }
+
+    /// Ends a request that the client has cancelled: what the client does next may depend on how long the server took.
     pub(super) fn cancelled(session: &mut dyn Session, asked: &Asked) {
         if let Asked::Call(running) = asked {
             record_failure(session, running);
         }
     }
 
-    /// The numbers of a notification of progress, once the client has been raised to what the answer may carry: they are the server's.
-    pub(super) fn progressed(
-        &mut self,
-        monitor: &mut Monitor,
-        params: &Map<String, Value>,
-    ) -> Option<Map<String, Value>> {
-        let mut is_awaited = false;
-        for running in self.awaiting_progress(params) {
-            is_awaited = true;
-            if !std::mem::replace(&mut running.has_progressed, true) {
-                let label = monitor.failure_carries(&running.call_id);
-                let content = Value::from("a call makes progress");
-                let entry = Entry::from(Body::Message(Message { role: "assistant".to_owned(), content }));
-                let context = monitor.trace().place(&entry).ok()?.context;
-                if !label.flows_to(&context) {
-                    monitor.push_generated(entry, context.join(&label)).ok()?;
-                }
+    /// Returns the join of the labels that answers of the running calls may carry: these answers can influence what the
+    /// server sends in the meantime, and whether it sends anything. A list that is hidden in any case is no such
+    /// answer.
+    pub(super) fn running_carries(&self, monitor: &Monitor) -> Label {
+        let base = self.base(monitor, &[]);
+        let carries = self.running().map(|running| (running, monitor.failure_carries(&running.call_id)));
+        let labels = carries.filter(|(running, label)| !running.kind.is_list() || label.flows_to(&base));
+        labels.fold(Label::BOTTOM, |all, (_, label)| all.join(&label))
+    }
+
+    /// Raises the client's label to what the running calls may carry, before it receives a message that is not an
+    /// answer. Returns whether the trace had room for that.
+    pub(super) fn raise_client(&mut self, monitor: &mut Monitor) -> bool {
+        let label = self.running_carries(monitor);
+        for asked in self.asked.values_mut() {
+            if let Asked::Call(running) = asked {
+                running.has_raised = true;
             }
         }
-        if !is_awaited {
+        let content = Value::from("the server says something while a call runs");
+        let entry = Entry::from(Body::Message(Message { role: "assistant".to_owned(), content }));
+        let Some(context) = monitor.trace().place(&entry).ok().map(|place| place.context) else {
+            return false;
+        };
+        label.flows_to(&context) || monitor.push_generated(entry, context.join(&label)).is_ok()
+    }
+
+    /// Returns whether a message to the client now may raise its label.
+    pub(super) fn raises_client(&self) -> bool {
+        self.running().any(|running| !running.has_raised)
+    }
+
+    /// Returns the forwarded part of a progress notification: its numbers, if the client awaits them.
+    pub(super) fn progress_told(&self, params: &Map<String, Value>) -> Option<Map<String, Value>> {
+        let token = params.get("progressToken");
+        if token.is_none() || !self.running().any(|running| running.progress.as_ref() == token) {
             return None;
         }
         let fields = ["progressToken", "progress", "total"];
@@ -97,21 +129,15 @@ impl Proxy {
         Some(told.collect())
     }
 
-    /// Whether a notification of progress changes what the client is known to have seen.
-    pub(super) fn raises_client(&mut self, params: &Map<String, Value>) -> bool {
-        self.awaiting_progress(params).any(|running| !running.has_progressed)
-    }
-
-    fn awaiting_progress(&mut self, params: &Map<String, Value>) -> impl Iterator<Item = &mut Running> {
-        let token = params.get("progressToken").cloned();
-        self.asked.values_mut().filter_map(move |asked| match asked {
-            Asked::Call(running) if token.is_some() && running.progress == token => Some(running),
+    fn running(&self) -> impl Iterator<Item = &Running> {
+        self.asked.values().filter_map(|asked| match asked {
+            Asked::Call(running) => Some(running),
             _ => None,
         })
     }
 }
 
-/// Adds the outcome of a call to the trace. If there is no room for it, there is none for another call either.
+/// Adds the outcome of a call to the trace. If it has no room for it, it has none for another call either.
 fn record_failure(session: &mut dyn Session, running: &Running) {
     if let Ok((event, _)) = session.monitor().push_failure(&running.call_id, NO_ANSWER) {
         session.ran(running.sent.as_ref().map_or(&running.call_id, |sent| &sent.first), event);

@@ -1,17 +1,19 @@
-//! What a server says unasked, in a stream that answers nothing.
+//! Messages that a server sends unasked, in a stream that answers no request.
 //!
-//! What only tells changes nothing here, so it is passed without being put in and kept: however much a server tells, no conversation
-//! grows by it. What asks is put in as if it came before an answer.
+//! A notification that changes no state is forwarded without going through [`from_server`](Proxy::from_server), so a
+//! conversation does not grow with the number of notifications. A request that the policy allows goes through it, as if
+//! it came before an answer; so do a cancellation and the first notification while a call runs, which raises the
+//! client's label.
 
 use flowgate::json::Numbers;
 
-use super::message::{self, Id, Message};
+use super::message::{self, Message};
 use super::session::Session;
-use super::{Asking, Out, Proxy};
+use super::{Out, Proxy};
 
 impl Proxy {
-    /// A message of the server that answers nothing: what is to be done, if it changes nothing. `None` if it is to be
-    /// [put in](Self::from_server).
+    /// Handles a message that answers no request and changes no state. Returns `None` if the message changes state and
+    /// must go through [`from_server`](Self::from_server).
     pub fn overhear(&mut self, session: &mut dyn Session, bytes: &[u8]) -> Option<Vec<Out>> {
         let drop = |why: &str| Some(vec![Out::Note(why.to_owned())]);
         if bytes.len() > self.settings.limits.message {
@@ -21,10 +23,8 @@ impl Proxy {
             Err(_) => drop("dropped a message of the server that cannot be read"),
             Ok((Message::Answer { .. }, _)) => drop("dropped an answer that nobody had asked for"),
             Ok((Message::Notice { method, params }, _)) => {
-                let id = params.get("requestId").and_then(Id::of);
-                let takes_back = method == "notifications/cancelled"
-                    && id.is_some_and(|id| matches!(self.asking.get(&id), Some(Asking::Server { .. })));
-                let raises = method == "notifications/progress" && self.raises_client(&params);
+                let takes_back = self.taken_back(&method, &params).is_some();
+                let raises = self.raises_client() && self.is_passed(&method, &params);
                 (!takes_back && !raises).then(|| self.server_notes(session, &method, &params))
             }
             Ok((Message::Request { id, method, params }, _)) => {

@@ -1,9 +1,10 @@
-//! What was read of chats before, so that it is not read again.
+//! Caches decoded chat prefixes, so that they are not decoded again.
 //!
-//! An agent sends all of its chat with each message, and mostly in the same letters as before. What a message says depends
-//! on its letters alone, and so does what stands for it: a chat that begins with the same letters begins with the same
-//! messages. So only what comes behind them is read, by the same reader as everything else. The same goes for what a
-//! request asks for beside its messages, its tools above all.
+//! An agent sends its whole chat with each request, mostly with the same bytes as before. The decoded form of a
+//! message and its digests depend on its bytes alone: a chat that begins with the same bytes begins with the same
+//! messages. So only the bytes behind a known prefix are decoded, by the same decoder as everything else. The rest of
+//! a request, mainly its tools, is cached by the same rule. Only Chat Completions requests are cached; the others are
+//! decoded in whole.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -17,48 +18,49 @@ use sha2::{Digest as _, Sha256};
 
 use crate::freeing::free;
 
-/// Beginnings of chats as one client has sent them.
+/// The cached chat prefixes of one client.
 #[derive(Debug, Default)]
 pub(crate) struct Beginnings(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
     by_letters: HashMap<Letters, Arc<Beginning>>,
-    /// How many messages they are together.
+    /// The number of messages in all of them.
     messages: usize,
-    /// As many again, that were read before.
+    /// The previous generation of `by_letters`.
     older: HashMap<Letters, Arc<Beginning>>,
-    /// What requests ask for beside their messages, and how many letters that is for all together.
+    /// The rest of requests, without their messages; `letters` is the size of all of it, in bytes.
     others: HashMap<Letters, Arc<Asked>>,
     letters: usize,
 }
 
-/// Stands for some letters.
+/// The digest of some bytes of a request.
 type Letters = [u8; 32];
 
-/// How many messages one client's beginnings may be, and the older ones; when there are more, the older ones are forgotten.
+/// The limit on messages in one generation of a client's prefixes; when there are more, the older generation is
+/// dropped.
 const MOST: usize = 1 << 15;
-/// How many messages may have come behind a beginning that is known.
+/// How many messages shorter than its chat a cached prefix may be.
 const BEHIND: usize = 32;
-/// How many letters may say what else requests ask for; when there are more, it begins anew.
+/// The limit on the bytes of the cached rest of requests; when there are more, that cache is cleared.
 const OTHERS: usize = 1 << 20;
 
-/// A request, as far as it was not known.
+/// A decoded request, of which a prefix may come from the cache.
 #[derive(Debug)]
 pub(crate) struct Request {
-    /// What is asked, but for the messages. A request that asks for the same has the same one, unless that was forgotten.
+    /// The request without its messages. Equal requests share it as long as it is cached.
     pub(crate) asked: Arc<Asked>,
-    /// The messages behind the beginning.
+    /// The messages behind the cached prefix.
     messages: Vec<Message>,
-    /// Where their parts come from, as far as the client says.
+    /// The provenance of their parts, as far as the client declares it.
     sources: Sources,
     beginning: Option<(Letters, Arc<Beginning>)>,
-    /// How many messages there are, and the letters of all.
+    /// The number of messages, and the digest of them all.
     all: Option<(usize, Letters)>,
 }
 
 impl Request {
-    /// The whole chat. What the client does not mark comes from `unmarked`, if that is known.
+    /// Returns the whole chat. Unmarked parts come from `unmarked`, if that is given.
     pub(crate) fn chat(&self, unmarked: Option<Source>) -> Chat<'_> {
         let chat = match &self.beginning {
             Some((_, beginning)) => Chat::going_on(beginning, &self.messages),
@@ -68,7 +70,7 @@ impl Request {
     }
 }
 
-/// Where parts come from, if those that are not marked come from here.
+/// Sets the provenance of unmarked parts, if it is given.
 pub(crate) fn filled(mut sources: Sources, messages: &[Message], unmarked: Option<Source>) -> Sources {
     if let Some(unmarked) = unmarked {
         sources.fill(messages, unmarked);
@@ -76,7 +78,7 @@ pub(crate) fn filled(mut sources: Sources, messages: &[Message], unmarked: Optio
     sources
 }
 
-/// Reads the whole body of a request.
+/// Decodes the whole body of a request.
 pub(crate) fn whole(api: Api, text: &str) -> Result<Asked, String> {
     let body = Json::parse(text).map_err(|error| format!("the body is no strict JSON: {error}"))?;
     let asked = api.decode_request(&body);
@@ -84,7 +86,7 @@ pub(crate) fn whole(api: Api, text: &str) -> Result<Asked, String> {
 }
 
 impl Beginnings {
-    /// Reads the body of a request, but for what is known.
+    /// Decodes the body of a request, except for a cached prefix.
     pub(crate) fn read(&self, api: Api, text: &str) -> Result<Request, String> {
         if let Some(request) = messages(api, text).and_then(|messages| self.read_on(api, text, &messages)) {
             return Ok(request);
@@ -95,7 +97,8 @@ impl Beginnings {
         Ok(Request { asked: Arc::new(asked), messages, sources, beginning: None, all: None })
     }
 
-    /// Reads a request whose messages stand here. What is wrong with it is told by who reads all of it.
+    /// Decodes a request whose messages are at these positions. Any error leads to `None`: the caller decodes the
+    /// whole body and reports it.
     fn read_on(&self, api: Api, text: &str, messages: &[Range<usize>]) -> Option<Request> {
         let (first, last) = (messages.first()?, messages.last()?);
         let asked = self.other(api, [text.get(..first.start)?, text.get(last.end..)?])?;
@@ -115,7 +118,7 @@ impl Beginnings {
         })
     }
 
-    /// Reads a request without messages, of which these are the two parts.
+    /// Decodes the rest of a request without its messages, of which these are the two parts.
     fn other(&self, api: Api, parts: [&str; 2]) -> Option<Arc<Asked>> {
         let text = parts.concat();
         let letters = Letters::from(Sha256::digest(&text));
@@ -136,7 +139,7 @@ impl Beginnings {
         Some(asked)
     }
 
-    /// The longest of these that is known. The shortest comes first.
+    /// Returns the longest cached prefix. The candidates are sorted, shortest first.
     fn longest(&self, beginnings: Vec<(usize, Letters)>) -> Option<(Letters, Arc<Beginning>)> {
         let known = self.known();
         beginnings.into_iter().rev().find_map(|(count, letters)| {
@@ -146,7 +149,7 @@ impl Beginnings {
         })
     }
 
-    /// The next request may begin with all of this one.
+    /// Caches all messages of this request as a prefix of the next one.
     pub(crate) fn note(&self, request: &Request, chat: &Chat<'_>) {
         let Some((count, letters)) = request.all else { return };
         let beginning = chat.beginning();
@@ -176,19 +179,20 @@ impl Beginnings {
     }
 }
 
-/// Where the messages of a request stand, if that is clear and each item of the list is one message.
+/// Returns the positions of a request's messages, if they are unambiguous and each item of the list is one message.
 fn messages(api: Api, text: &str) -> Option<Vec<Range<usize>>> {
     let items = (api == Api::ChatCompletions).then(|| json::items(text, "messages"))??;
     (!items.is_empty()).then_some(items)
 }
 
-/// What stands for all messages, and for the beginnings that may be known by how many messages they are, shortest first.
+/// Returns the digest of all messages, and the digests of the prefixes that may be cached with their lengths, shortest
+/// first.
 fn letters(text: &str, messages: &[Range<usize>]) -> (Letters, Vec<(usize, Letters)>) {
     let (mut hash, mut beginnings) = (Sha256::new(), Vec::new());
     let mut from = messages.first().map_or(0, |first| first.start);
     let shortest = messages.len().saturating_sub(BEHIND).max(1);
     for (count, message) in (1..).zip(messages).skip(shortest - 1) {
-        // With what stands between them.
+        // The digest covers the bytes between messages.
         hash.update(text.get(from..message.end).unwrap_or_default());
         from = message.end;
         if count < messages.len() {
@@ -207,7 +211,8 @@ mod tests {
 
     const API: Api = Api::ChatCompletions;
 
-    /// Reads a request and notes it; how many messages were known. It must come to the same as all of it.
+    /// Decodes and caches a request, and returns the number of cached messages. The result must equal that of decoding
+    /// the whole.
     fn read(beginnings: &Beginnings, text: &str) -> Result<usize, String> {
         let (request, whole) = (beginnings.read(API, text), whole(API, text));
         let (request, whole) = match (request, whole) {
@@ -255,13 +260,13 @@ mod tests {
         );
         check(&format!(r#"{{"model":"m","messages":[{a}]}}"#), Ok(0));
         check(&format!(r#"{{"model":"m","messages":[{a}]}}"#), Ok(0));
-        // Whatever else is asked for.
+        // With other settings.
         check(&format!(r#"{{"stream":true,"messages":[{a},{b},{c}],"model":"m","seed":7}}"#), Ok(1));
         check(&format!(r#"{{"model":"m","messages":[{a},{b},{c},{b},{a}]}}"#), Ok(3));
-        // In other letters, or elsewhere.
+        // With other bytes, or at another position.
         check(&format!(r#"{{"model":"m","messages":[{a}, {b},{c},{b},{a},{b}]}}"#), Ok(0));
         check(&format!(r#"{{"model":"m","messages":[{b},{a},{b}]}}"#), Ok(0));
-        // What is wrong is told of the whole.
+        // Errors are reported for the whole body.
         let problem = |place: &str| {
             format!(
                 "this gateway does not pass on what it does not understand: `messages[{place}].role` is not supported"
@@ -290,7 +295,7 @@ mod tests {
         let most = 4 * MOST / 4096;
         for name in 0..most {
             ask(name, 4096);
-            // Whoever goes on is not forgotten.
+            // A continued chat is not dropped.
             let gone_on = ask(most, name + 1);
             assert_eq!(gone_on, name);
             let known = beginnings.known();
@@ -344,7 +349,7 @@ mod tests {
     }
 
     proptest! {
-        /// Chats that go on, fork, are said otherwise or are broken somewhere: all come to the same.
+        /// Chats that continue, fork, are spelled otherwise or are broken somewhere: all decode to the same.
         #[test]
         fn however_it_is_read_it_says_the_same(
             all in prop::collection::vec(message(), 1..8),

@@ -1,4 +1,6 @@
-//! Who asks, by the key that they send, and how much they may ask.
+//! Clients by their keys, their quotas, and the texts that they were shown.
+//!
+//! Model and MCP routes authenticate every request here.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,51 +12,51 @@ use flowgate_guard::history::{self, Seen};
 use super::beginnings::Beginnings;
 use super::config::Client;
 
-/// The header for the client's key where `Authorization` holds the upstream's.
+/// The header of the client's key where `Authorization` contains the upstream's.
 const KEY: &str = "x-flowgate-key";
 
-/// A client, with what is known of it.
+/// A client and its state.
 #[derive(Debug)]
 pub(crate) struct Known {
     pub(crate) spec: Client,
-    /// What stands in its conversations.
+    /// The texts that it was shown.
     pub(crate) history: Mutex<Shown>,
-    /// What was read of its chats.
+    /// The cache of its decoded chat prefixes.
     pub(crate) beginnings: Beginnings,
     quota: Mutex<Quota>,
     at_work: AtomicUsize,
-    /// Conversations that were begun here.
+    /// The number of conversations begun by this process.
     begun: AtomicUsize,
     listening: AtomicUsize,
-    /// Bits of what it was shown that may show in which words of the user are hidden.
+    /// The most bits of what it was shown that may leak through which words of the user are hidden.
     bits: AtomicU64,
-    /// Letters that were forgotten for want of room.
+    /// Windows of text that were forgotten for lack of room: about one per byte of normalised text.
     forgotten: AtomicU64,
 }
 
-/// What a client was shown, as far as it is known here.
+/// What a client was shown, as far as it is loaded here.
 #[derive(Debug)]
 pub(crate) struct Shown {
     pub(crate) client: history::Client,
-    /// The number of the next text that is not known here.
+    /// The number of the next text that is not loaded.
     pub(crate) next: i64,
-    /// How often it had been cleared when it was read.
+    /// The clear count of the store at the last load.
     pub(crate) cleared: i64,
-    /// Whether what was kept has been read.
+    /// Whether the stored texts have been loaded.
     pub(crate) is_loaded: bool,
-    /// When it grew old last.
+    /// The time of the last ageing step.
     pub(crate) aged: Instant,
 }
 
 impl Shown {
-    /// Forgets all of it: what is kept is read again.
+    /// Forgets all texts, so that the stored ones are loaded again.
     pub(crate) fn read_again(&mut self) {
         self.client.seen.clear(None);
         (self.next, self.is_loaded) = (0, false);
     }
 }
 
-/// A bucket that fills with the minute.
+/// A token bucket that refills over a minute.
 #[derive(Debug)]
 struct Quota {
     left: f64,
@@ -62,7 +64,7 @@ struct Quota {
 }
 
 impl Known {
-    /// The client for a conversation that is made again: what it was shown is a part of what was put in.
+    /// Returns an empty history for a replay: what the client was shown is part of the replayed inputs.
     pub(crate) fn for_replay(&self) -> history::Client {
         history::Client {
             is_interactive: self.spec.user_messages.trusts_unmarked(),
@@ -72,7 +74,7 @@ impl Known {
         }
     }
 
-    /// Bits that a turn may have told.
+    /// Adds the bits that a turn may have leaked.
     pub(crate) fn note_bits(&self, bits: u32) {
         self.bits.fetch_add(u64::from(bits), Ordering::Relaxed);
     }
@@ -89,13 +91,13 @@ impl Known {
         self.forgotten.load(Ordering::Relaxed)
     }
 
-    /// Has what it was shown read again before it is used.
+    /// Makes the next use load the texts that it was shown again.
     pub(crate) fn read_history_again(&self) {
         self.history.lock().unwrap_or_else(PoisonError::into_inner).read_again();
     }
 
-    /// Another conversation has begun: whether it is time to see if there are too many. To look takes long where there are
-    /// many, and then a few too many are not much more.
+    /// Counts a new conversation, and returns whether to look for surplus ones. Looking is slow where there are many
+    /// conversations, and a small excess does not matter then.
     pub(crate) fn begins_another(&self) -> bool {
         self.begun.fetch_add(1, Ordering::Relaxed).is_multiple_of((self.spec.sessions / 64).max(1))
     }
@@ -103,7 +105,7 @@ impl Known {
     /// Takes one request from the quota.
     ///
     /// # Errors
-    /// In how many seconds there is one again.
+    /// The number of seconds until the next request is allowed.
     pub(crate) fn take_turn(&self) -> Result<(), u64> {
         let most = f64::from(self.spec.requests_per_minute);
         let mut quota = self.quota.lock().unwrap_or_else(PoisonError::into_inner);
@@ -120,12 +122,12 @@ impl Known {
     }
 }
 
-/// One of the requests that a client may have at the same time, until it is dropped.
+/// One of a client's parallel requests, released when it is dropped.
 #[derive(Debug)]
 pub(crate) struct AtWork(Arc<Known>);
 
 impl AtWork {
-    /// A place for one more request; `None` if the client has as many as it may.
+    /// Takes a slot for a request; `None` if the client has reached its limit.
     pub(crate) fn begin(client: &Arc<Known>) -> Option<Self> {
         let place = Self(Arc::clone(client));
         (client.at_work.fetch_add(1, Ordering::Relaxed) < client.spec.parallel).then_some(place)
@@ -138,15 +140,15 @@ impl Drop for AtWork {
     }
 }
 
-/// One of the streams of what servers say unasked that a client may have at the same time, until it is dropped.
+/// One of a client's parallel listening streams, released when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Listening(Arc<Known>);
 
-/// How many streams of what servers say unasked a client may have.
+/// The limit on parallel listening streams of one client.
 pub(crate) const MOST_LISTENING: usize = 32;
 
 impl Listening {
-    /// A place for one more stream; `None` if the client has as many as it may.
+    /// Takes a slot for a stream; `None` if the client has reached its limit.
     pub(crate) fn begin(client: &Arc<Known>) -> Option<Self> {
         let place = Self(Arc::clone(client));
         (client.listening.fetch_add(1, Ordering::Relaxed) < MOST_LISTENING).then_some(place)
@@ -192,7 +194,7 @@ impl Clients {
         self.0.iter().find(|client| client.spec.name == name).map(Arc::clone)
     }
 
-    /// The client whose key a request has, and the key for the upstream, if the client brings it.
+    /// Finds the client whose key a request carries, and returns the key for the upstream if the client brings one.
     ///
     /// # Errors
     /// What is wrong with the key.
@@ -207,7 +209,7 @@ impl Clients {
                 (Some(value), None) => {
                     value.to_str().map(Some).map_err(|_| "a key has characters that no key has")
                 }
-                // Whoever reads the other one would let somebody else in.
+                // A reader of the other value could authenticate another client.
                 (Some(_), Some(_)) => Err("a key is sent twice"),
             }
         };
@@ -236,7 +238,7 @@ impl Clients {
         Ok((Arc::clone(client), upstream))
     }
 
-    /// The same for who asks a model: where the provider's key is to be brought, it must be there.
+    /// Finds the client of a request to a model: if its upstream takes the client's own key, that key must be present.
     pub(crate) fn find(&self, headers: &HeaderMap) -> Result<(Arc<Known>, Option<String>), &'static str> {
         let (client, key) = self.find_by_key(headers)?;
         let pass_key = client.spec.upstream()?.pass_key;

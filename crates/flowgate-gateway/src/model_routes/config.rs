@@ -1,4 +1,4 @@
-//! The file that names upstreams and clients, in TOML.
+//! Reads the configuration file of the model routes, in TOML.
 //!
 //! ```toml
 //! [upstreams.local]
@@ -17,6 +17,7 @@
 
 mod file;
 mod server;
+mod witness;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -50,43 +51,43 @@ use crate::recorder::AuditSpec;
 pub use crate::store::{Place, PlaceError};
 pub use server::Server;
 
-/// Everything that model routes are started with.
+/// The configuration of the model routes.
 #[derive(Debug, Default)]
 pub struct Config {
-    /// The clients, by name.
+    /// The clients, sorted by name.
     pub clients: Vec<Client>,
-    /// What is kept, and where.
+    /// The database and the retention times.
     pub store: StoreSpec,
-    /// People who decide.
+    /// The people who decide questions.
     pub people: Vec<Person>,
-    /// How they are asked.
+    /// How questions are asked.
     pub asking: Asking,
     /// Whether callers without a token may use the policy API.
     pub policy_api_anonymous: bool,
-    /// Where is told that there is something to decide, and the secret that signs it.
+    /// The address that is notified of open questions, and the secret that signs the notifications.
     pub webhook: Option<(String, Secret)>,
-    /// Where is recorded what was judged and decided.
+    /// The audit log.
     pub audit: Option<AuditSpec>,
-    /// How lines of the log are written, if the file says so.
+    /// The format of log lines, if the file sets one.
     pub log_format: Option<Format>,
-    /// Every key that the file names, for what must not hold one.
+    /// Every key that the file names, to be hidden in texts that must not contain one.
     pub keys: Vec<Secret>,
 }
 
-/// What is kept, where, and for how long.
+/// The database, and how much it keeps for how long.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreSpec {
-    /// Where.
+    /// The database.
     pub place: Place,
-    /// Conversations that were not used for so long are deleted.
+    /// How long an unused conversation is kept.
     pub retention: Duration,
-    /// Bytes of conversations that stay in memory as well, roughly.
+    /// The approximate memory for conversations, in bytes.
     pub memory: usize,
-    /// Bytes that may be put into one conversation.
+    /// The bytes of input that one conversation may store.
     pub conversation: u64,
-    /// Letters that are remembered of what one client was shown.
+    /// The limit on remembered text that one client was shown, in windows: about one per byte of normalised text.
     pub quotations: usize,
-    /// For how long.
+    /// How long these texts are remembered.
     pub quotation_age: Duration,
 }
 
@@ -98,78 +99,80 @@ impl Default for StoreSpec {
     }
 }
 
-/// How long a connection to an upstream stays open after an answer: servers close theirs after five seconds, or later.
+/// How long an idle connection to an upstream is kept open: servers close theirs after five seconds or later.
 const IDLE: Duration = Duration::from_secs(3);
-/// Seconds of a day.
+/// The seconds of a day.
 const DAY: u64 = 24 * 60 * 60;
-/// The file of a store that is not named, beside the configuration.
+/// The default file of the database, in the folder of the configuration.
 const FILE: &str = "flowgate.db";
 
-/// A client, and what is done with its requests.
+/// A client and its settings.
 #[derive(Debug)]
 pub struct Client {
-    /// What it is called in messages to the operator.
+    /// Its name, in messages to the operator.
     pub name: String,
     /// The key that it sends.
     pub key: Secret,
-    /// How long its questions stand.
+    /// How long its questions stay open.
     pub stands: Duration,
-    /// The person for whom it asks, who never decides its questions.
+    /// The person on whose behalf it asks, who never decides its questions.
     pub owner: Option<String>,
-    /// Whose data it handles: clients of one tenant share what stores carry.
+    /// Its tenant: clients of one tenant share the labels of stores.
     pub tenant: String,
-    /// The policy that it is held to.
+    /// Its policy.
     pub policy: Arc<Policy>,
-    /// The file of the policy, as the configuration calls it.
+    /// The file of the policy, as the configuration names it.
     pub policy_file: String,
-    /// Who answers the predicates that the policy declares `extern`.
+    /// The services and modules that answer the policy's extern predicates.
     pub predicates: Asker,
-    /// Stands for the policy and all else that decides what becomes of what is put into a conversation.
+    /// The digest of the policy and all other settings that a replay of its conversations depends on.
     pub basis: String,
-    /// Where its requests to a model go, if it may ask one.
+    /// The upstream of its requests to a model, if it may send any.
     pub upstream: Option<Arc<Upstream>>,
-    /// The servers that it may ask.
+    /// The MCP servers that it may use.
     pub servers: Vec<Arc<Server>>,
-    /// Who screens and fills slots; the model that was asked for, if nobody is named.
+    /// The model that screens and fills slots; the requested model, if none is set.
     pub small_model: Option<String>,
-    /// What each step is shown.
+    /// The method that chooses the view of each step.
     pub method: Method,
     /// Whether a person sits in front of it.
     pub interactive: bool,
-    /// How far what it sends as the user's is trusted.
+    /// How far its user messages are trusted.
     pub user_messages: UserMessages,
-    /// Whether unmarked parts are trusted because the file says `interactive` and nothing of `user-messages`.
-    pub takes_the_risk_unsaid: bool,
-    /// Letters that are remembered of what it was shown.
+    /// Whether the file sets `interactive` and not `user-messages`: that a person can be asked does not imply that
+    /// this person wrote the messages.
+    pub is_interactive_alone: bool,
+    /// The limit on remembered text that it was shown, in windows: about one per byte of normalised text.
     pub quotations: usize,
-    /// For how long they are remembered.
+    /// How long these texts are remembered.
     pub quotation_age: Duration,
-    /// Whether that person is asked what the policy asks about calls of servers: if nobody else decides for the client.
+    /// Whether the person in front of it decides the policy's questions about calls of MCP servers: only if no other
+    /// person decides for it.
     pub asks_in_front: bool,
-    /// Messages that the operator knows.
+    /// Message templates that the operator has pinned.
     pub pinned: Vec<Template>,
-    /// How many requests it may make in a minute.
+    /// Its requests per minute.
     pub requests_per_minute: u32,
-    /// How many requests it may have at the same time.
+    /// Its requests in parallel.
     pub parallel: usize,
-    /// How many conversations are kept for it.
+    /// The number of its stored conversations.
     pub sessions: usize,
 }
 
-/// How far what a client sends as the user's is trusted as the user's.
+/// How far a client's user messages are trusted as the user's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum UserMessages {
     /// Not at all.
     Untrusted,
-    /// The parts that it marks as typed by a person.
+    /// The parts that the client marks as typed by a person.
     Marked,
-    /// These, and the parts that it does not mark: the agent may have pasted into them what strangers write.
+    /// The marked and the unmarked parts, although the agent may have pasted untrusted text into the latter.
     TrustUnmarkedEvenIfPasted,
 }
 
 impl UserMessages {
-    /// As it is written in the file.
+    /// Returns the name in the file.
     pub fn name(self) -> &'static str {
         match self {
             Self::Untrusted => "untrusted",
@@ -178,31 +181,31 @@ impl UserMessages {
         }
     }
 
-    /// Whether parts without a mark are trusted.
+    /// Returns whether unmarked parts are trusted.
     pub(crate) fn trusts_unmarked(self) -> bool {
         self == Self::TrustUnmarkedEvenIfPasted
     }
 
-    /// Whether marks are believed.
+    /// Returns whether the client's marks are believed.
     pub(crate) fn believes_marks(self) -> bool {
         self != Self::Untrusted
     }
 }
 
-/// A provider, or a server of local models.
+/// A model provider, or a server of local models.
 #[derive(Debug)]
 pub struct Upstream {
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// The server, with the key that is held here, if one is.
+    /// The server, with the key that the gateway holds for it, if any.
     pub remote: Remote,
     /// Whether clients bring their own keys for it.
     pub pass_key: bool,
-    /// The models that may be asked for; any, if none are named.
+    /// The models that may be requested; any, if the list is empty.
     pub models: Vec<String>,
 }
 
-/// A key. Not shown by `Debug`.
+/// A key. `Debug` does not show it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
@@ -211,16 +214,22 @@ impl Secret {
         Self(text.into())
     }
 
-    /// The text without this key. What is so short that it stands in many texts is not looked for.
+    /// Returns the text with this key replaced. Keys shorter than [`MIN_HIDDEN`] are not replaced, since they would
+    /// match unrelated text.
     pub(crate) fn hidden_in(&self, text: &str) -> String {
         if self.0.len() < MIN_HIDDEN { text.to_owned() } else { text.replace(&self.0, "[key]") }
+    }
+
+    /// Returns the key itself, in order to send it.
+    pub(crate) fn expose(&self) -> &str {
+        &self.0
     }
 
     pub(crate) fn into_bytes(self) -> Vec<u8> {
         self.0.into_bytes()
     }
 
-    /// Compares in a time that depends on the length of `given` only.
+    /// Compares in a time that depends only on the length of `given`.
     pub(crate) fn is(&self, given: &str) -> bool {
         let padded = self.0.bytes().chain(std::iter::repeat(0));
         let mut difference = u8::from(given.len() != self.0.len());
@@ -237,7 +246,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// What is wrong with the file: one line, with its place.
+/// An error in the file: one line, with its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError(String);
 
@@ -249,19 +258,19 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// The form in which conversations are kept.
-const FORMAT: u32 = 2;
+/// The version of the stored form of conversations.
+const FORMAT: u32 = 3;
 
-/// The shortest key of a client: what is shorter can be guessed.
+/// The least length of a key, in bytes: shorter ones can be guessed.
 const MIN_KEY: usize = 16;
 
-/// The shortest key that is looked for where none may be.
+/// The least length of a key that is hidden in texts, in bytes.
 const MIN_HIDDEN: usize = 8;
 
-/// Reads the file. Paths in it start at `folder`, `environment` gives variables.
+/// Reads the configuration. Relative paths start at `folder`; `environment` returns variables.
 ///
 /// # Errors
-/// What is wrong, and where.
+/// The first error in the file, with its place.
 pub fn read(
     text: &str,
     folder: &Path,
@@ -346,23 +355,23 @@ pub fn read(
     for client in &mut clients {
         (client.quotations, client.quotation_age) = (store.quotations, store.quotation_age);
     }
-    let audit = file.audit.map(|AuditTable { file, key_file, content_days }| {
-        let key = key_file.unwrap_or_else(|| file.with_extension("key"));
-        let content = content_days.map(|days| Duration::from_secs(u64::from(days.get()) * DAY));
-        AuditSpec { file: folder.join(file), key: folder.join(key), content }
-    });
+    let audit = file
+        .audit
+        .map(|table| reader.audit(table))
+        .transpose()
+        .map_err(|why| ConfigError(format!("audit{why}")))?;
     let log_format = file.log.format.map(|format| match format {
         FormatSpec::Text => Format::Text,
         FormatSpec::Json => Format::Json,
     });
     let mut keys = reader.keys.into_inner();
-    // A key that another one begins with is looked for after it, so that nothing of the longer one is left.
+    // Longer keys come first: a key that is a prefix of a longer one must not leave the rest of it visible.
     keys.sort_by_key(|key| std::cmp::Reverse(key.0.len()));
     let policy_api_anonymous = file.policy_api.allow_anonymous;
     Ok(Config { clients, store, people, asking, policy_api_anonymous, webhook, audit, log_format, keys })
 }
 
-/// What to do about a variable of a key that is not set.
+/// Returns the advice for a key's variable that is not set.
 fn missing(variable: &str) -> String {
     format!(
         "the variable {variable} is not set: export it before the start, with the key that the provider gave you, or for a client or a person \
@@ -370,7 +379,7 @@ fn missing(variable: &str) -> String {
     )
 }
 
-/// Why a file cannot be read.
+/// Explains why a file cannot be read.
 fn reason(error: &std::io::Error) -> String {
     match error.kind() {
         std::io::ErrorKind::NotFound => {
@@ -383,7 +392,7 @@ fn reason(error: &std::io::Error) -> String {
     }
 }
 
-/// What is called so.
+/// Returns the entry of this name.
 fn known<T>(kind: &str, name: &str, all: &BTreeMap<String, Arc<T>>) -> Result<Arc<T>, String> {
     all.get(name).cloned().ok_or_else(|| {
         let known: Vec<&str> = all.keys().map(String::as_str).collect();
@@ -394,12 +403,12 @@ fn known<T>(kind: &str, name: &str, all: &BTreeMap<String, Arc<T>>) -> Result<Ar
 struct Reader<'a> {
     folder: &'a Path,
     environment: &'a dyn Fn(&str) -> Option<String>,
-    /// The keys that were read.
+    /// The keys read so far.
     keys: RefCell<Vec<Secret>>,
 }
 
 impl Reader<'_> {
-    /// Who answers predicates.
+    /// Loads the sources that answer extern predicates.
     fn asker(&self, predicates: &BTreeMap<String, String>) -> Result<Asker, ConfigError> {
         let source = |(name, whom): (&String, &String)| {
             let source: Result<Source, SourceError> = format!("{name}={whom}").parse();
@@ -461,6 +470,16 @@ impl Reader<'_> {
         Ok((asking, webhook))
     }
 
+    fn audit(&self, table: AuditTable) -> Result<AuditSpec, String> {
+        let AuditTable { file, key_file, content_days, witness } = table;
+        let key = key_file.unwrap_or_else(|| file.with_extension("key"));
+        let content = content_days.map(|days| Duration::from_secs(u64::from(days.get()) * DAY));
+        let (file, key) = (self.folder.join(file), self.folder.join(key));
+        let witness = witness.map(|table| self.witness(table, &file)).transpose();
+        let witness = witness.map_err(|why| format!(".witness: {why}"))?;
+        Ok(AuditSpec { file, key, content, witness })
+    }
+
     fn store(&self, spec: StoreTable) -> Result<StoreSpec, String> {
         let usual = StoreSpec::default();
         let url = match (spec.url, spec.url_from) {
@@ -493,7 +512,7 @@ impl Reader<'_> {
             ApiSpec::Messages => Api::Messages,
         };
         let remote = Remote::new(api, &spec.url, "").map_err(|error| format!("url: {error}"))?;
-        // The clients of providers try again by themselves.
+        // The clients of providers retry by themselves.
         let (first, longest) = (Duration::from_millis(200), Duration::from_secs(2));
         let remote = remote.retries(Retries { times: 1, first, longest }).keep_connections(IDLE);
         let mut remote = remote.authorities(&self.authorities(&spec.url, spec.ca_file.as_deref())?);
@@ -557,14 +576,10 @@ impl Reader<'_> {
                 format!("there is no method `{name}`; there are: {}", names.join(", "))
             })?,
         };
-        // Whatever of this changes, a conversation does not come to the same any more.
+        // The basis covers every setting whose change makes a replay diverge.
         let named: Vec<_> = servers.iter().map(|server| (&server.name, &server.prefix)).collect();
-        let user_messages = match (spec.user_messages, spec.interactive) {
-            (Some(said), _) => said,
-            // As it was before clients could mark parts.
-            (None, true) => UserMessages::TrustUnmarkedEvenIfPasted,
-            (None, false) => UserMessages::Untrusted,
-        };
+        // Trust in text that strangers may have written must be set explicitly, by the option that names it.
+        let user_messages = spec.user_messages.unwrap_or(UserMessages::Untrusted);
         let trusted = user_messages.name();
         let basis = serde_json::json!([FORMAT, source, method.name(), trusted, spec.pinned, named]);
         let basis = random::hex(&Sha256::digest(basis.to_string()));
@@ -584,7 +599,7 @@ impl Reader<'_> {
             method,
             interactive: spec.interactive,
             user_messages,
-            takes_the_risk_unsaid: spec.interactive && spec.user_messages.is_none(),
+            is_interactive_alone: spec.interactive && spec.user_messages.is_none(),
             quotations: StoreSpec::default().quotations,
             quotation_age: StoreSpec::default().quotation_age,
             asks_in_front: false,
@@ -606,7 +621,7 @@ impl Reader<'_> {
         Ok(Some(key.trim().to_owned()))
     }
 
-    /// Who vouches for the server at an address.
+    /// Reads the certificate authorities for the server at an address.
     fn authorities(&self, url: &str, file: Option<&Path>) -> Result<Authorities, String> {
         let Some(file) = file else { return Ok(Authorities::default()) };
         if !url.starts_with("https://") {

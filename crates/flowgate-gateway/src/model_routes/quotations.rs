@@ -1,6 +1,6 @@
-//! What is remembered of what clients were shown: to be looked at and cleared by who administers them.
+//! Administration of the texts that clients were shown: admins list and clear them.
 //!
-//! Of the texts only their sources, numbers and times are told, never what they say.
+//! A list contains only sources, numbers and times, never the texts.
 
 use axum::http::{HeaderMap, StatusCode};
 use serde::Deserialize;
@@ -12,18 +12,19 @@ use crate::audit::Event;
 use crate::metrics::Figure;
 use crate::reply::Reply;
 use crate::store::StoreError;
+use crate::witness::Witnesses;
 
-/// What is to be cleared.
+/// The body of a request to clear texts.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Clear {
     client: String,
-    /// One of its sources; all of them, if none is named.
+    /// The source to clear; all sources, if none is named.
     source: Option<String>,
 }
 
 impl ModelRoutes {
-    /// What is remembered of each client that the person administers.
+    /// Lists the remembered texts of each client in the admin's tenants.
     pub(crate) async fn quotations(&self, headers: &HeaderMap) -> Result<Reply, Reply> {
         let person = self.approvals.person(headers, Role::Admin)?;
         let mut shown: Vec<Value> = Vec::new();
@@ -52,7 +53,7 @@ impl ModelRoutes {
         Ok(Reply::json(StatusCode::OK, &json!({"clients": shown})))
     }
 
-    /// Clears what is remembered of a client, or of one source of it, in all gateways that share the store.
+    /// Clears the remembered texts of a client, or of one source of it, in all gateways that share the store.
     pub(crate) async fn clear_quotations(&self, headers: &HeaderMap, body: &[u8]) -> Result<Reply, Reply> {
         let person = self.approvals.person(headers, Role::Admin)?;
         let clear: Clear = serde_json::from_slice(body).map_err(|error| {
@@ -73,15 +74,16 @@ impl ModelRoutes {
         self.recorder.record(&[event.into()]).map_err(|error| failed(&error))?;
         let store = self.sessions.store();
         let cleared = store.clear_seen(&clear.client, clear.source.as_deref()).await;
-        // Whatever has become of it there, it is read again before it is used.
+        // Whether or not clearing succeeded, the texts are loaded again before they are used.
         let unread = tokio::task::spawn_blocking(move || client.read_history_again());
         unread.await.map_err(|_| failed(&StoreError::Damaged("clearing has ended unexpectedly")))?;
         let cleared = cleared.map_err(|error| failed(&error))?;
         Ok(Reply::json(StatusCode::OK, &json!({"client": clear.client, "cleared": cleared})))
     }
 
-    /// Figures of what is remembered.
-    pub(crate) fn figures(&self) -> [Figure; 2] {
+    /// Returns the metrics of remembered texts and of the witnesses.
+    pub(crate) fn figures(&self) -> [Figure; 4] {
+        let (behind, failures) = self.recorder.witnesses().map(Witnesses::figures).unwrap_or_default();
         let sum = |of: fn(&super::clients::Known) -> u64| self.clients.all().map(|client| of(client)).sum();
         [
             (
@@ -96,10 +98,22 @@ impl ModelRoutes {
                 sum(super::clients::Known::bits),
                 true,
             ),
+            (
+                "flowgate_witness_behind_lines",
+                "Lines of the audit log that a witness was not told of.",
+                behind,
+                false,
+            ),
+            (
+                "flowgate_witness_failures_total",
+                "How often a witness of the audit log could not be told.",
+                failures,
+                true,
+            ),
         ]
     }
 }
 
 fn failed(error: &StoreError) -> Reply {
-    Reply::detail(StatusCode::SERVICE_UNAVAILABLE, &error.to_string())
+    Reply::of_store(error)
 }

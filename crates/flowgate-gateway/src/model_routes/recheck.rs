@@ -1,7 +1,8 @@
-//! Judges again what an audit log says was judged, from what the store has of the conversations.
+//! Compares the verdicts in an audit log with a replay of the conversations in the database.
 //!
-//! The guard reads no clock and draws no random number, so every verdict can be had again. A log whose chain is whole and whose
-//! verdicts come to the same was written by a gateway that judged so; one that says something else was not.
+//! The guard reads no clock and draws no random number, so every verdict can be reproduced. A log whose chain is
+//! intact and whose verdicts equal the replayed ones was written by a gateway that judged so; a log with other
+//! verdicts was not. The audit command calls [`known`] before it reads logs and [`recheck`] after.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,39 +17,41 @@ use crate::audit::{Anchors, Hash, Record};
 use crate::store::logs::Listed;
 use crate::store::{Past, Store, StoreError};
 
-/// What came of judging again.
+/// The outcome of a comparison.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rechecked {
-    /// Verdicts that came to the same.
+    /// Verdicts that the replay reproduced.
     pub same: u64,
-    /// Verdicts of turns that were never kept: their calls did not go out.
+    /// Verdicts of turns that were never stored: their calls did not go out.
     pub unkept: u64,
-    /// Verdicts of conversations that were deleted, or that are held under another policy now.
+    /// Verdicts of conversations that were deleted, or that have another policy now.
     pub gone: u64,
-    /// Verdicts from before the log was begun, which it does not have.
+    /// Replayed verdicts that are older than the log and therefore not in it.
     pub earlier: u64,
-    /// Conversations of which the log has nothing, and that cannot be judged again: their policy was changed, or their client is gone.
+    /// Conversations without verdicts in the log that cannot be replayed: their policy was changed, or their client
+    /// was removed.
     pub unread: u64,
-    /// What did not come to the same.
+    /// Conversations whose replay differs from the log, or diverges.
     pub differ: Vec<Difference>,
 }
 
-/// What a database has before logs are read. A turn is recorded before it is kept: what is there must be in a log that is read later.
+/// The contents of a database before logs are read. A turn is recorded before it is stored: whatever is in the
+/// database now must be in a log that is read later.
 #[derive(Debug, Clone, Default)]
 pub struct Known {
-    /// What it knows of logs.
+    /// The database's anchors of logs.
     pub anchors: Anchors,
     conversations: Vec<Listed>,
 }
 
-/// A conversation that does not come to what the log says.
+/// A conversation whose replay differs from the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
     /// The client.
     pub client: String,
     /// The conversation.
     pub conversation: String,
-    /// What differs.
+    /// The difference.
     pub what: String,
 }
 
@@ -58,7 +61,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// A verdict: how many events there were, the tool, what was said, and what stands for the call.
+/// A verdict: the number of events before it, the tool, the outcome, and the digest of the call.
 type Verdict = (u64, String, String, String);
 
 /// The verdicts of logs, by conversation, with the policies under which they were given.
@@ -68,16 +71,16 @@ pub struct Logged {
     logs: Vec<Hash>,
 }
 
-/// The verdicts that one log has of one conversation, each with its policy.
+/// The verdicts on one conversation in one log, each with the digest of its policy.
 type OfLog = Vec<(String, Verdict)>;
 
 impl Logged {
-    /// From now on, records are of this log.
+    /// Attributes the following records to this log.
     pub fn begin(&mut self, log: Hash) {
         self.logs.push(log);
     }
 
-    /// Takes note of a record, if it is a verdict.
+    /// Adds a record, if it is a verdict.
     pub fn add(&mut self, record: &Record) {
         if record.kind != "judged" {
             return;
@@ -97,19 +100,20 @@ impl Logged {
     }
 }
 
-/// What the database of a configuration has.
+/// Reads the contents of a configuration's database.
 ///
 /// # Errors
 /// If the store cannot be read.
 pub fn known(config: &Config) -> Result<Known, StoreError> {
     waiting(async {
         let store = Store::read(&config.store.place).await?;
-        // Logs first: what is recorded meanwhile is in the log.
+        // Anchors are read before conversations: what is recorded in the meantime is in the log.
         Ok(Known { anchors: store.anchors().await?, conversations: store.conversations().await? })
     })
 }
 
-/// Judges again what the database has and what the logs say, with the policies of a configuration.
+/// Replays the conversations of the database under the policies of a configuration, and compares the verdicts with the
+/// logs.
 ///
 /// # Errors
 /// If the store cannot be read.
@@ -126,7 +130,7 @@ async fn judge_again(config: Config, known: Known, mut logged: Logged) -> Result
     let store = Store::read(&config.store.place).await?;
     let clients = Clients::new(config.clients);
     let mut rechecked = Rechecked::default();
-    // Where nothing is known of the log, conversations may be older than it.
+    // Without an anchor of the log, conversations may be older than it.
     let anchors = known.anchors.logs.iter().filter(|anchor| logged.logs.contains(&anchor.log));
     let after = anchors.map(|anchor| anchor.after).min();
     for Listed { id, client: name, name: conversation, turns } in known.conversations {
@@ -145,7 +149,7 @@ async fn judge_again(config: Config, known: Known, mut logged: Logged) -> Result
             continue;
         };
         past.inputs.truncate(usize::try_from(turns).unwrap_or(usize::MAX));
-        // Verdicts under another policy are those of a conversation that began anew since.
+        // Verdicts under another policy belong to a conversation that was begun anew since.
         let of_policy = |log: OfLog| -> Vec<Verdict> {
             let same = log.into_iter().filter(|(policy, _)| *policy == past.basis);
             same.map(|(_, verdict)| verdict).collect()
@@ -170,7 +174,7 @@ async fn judge_again(config: Config, known: Known, mut logged: Logged) -> Result
     Ok(rechecked)
 }
 
-/// What a conversation judges that is made again.
+/// Replays a conversation and returns its verdicts.
 fn again(client: &Arc<clients::Known>, past: &Past) -> Result<Vec<Verdict>, String> {
     let judged = sessions::replay(client, &past.key, &past.inputs).map_err(|failure| failure.message)?;
     let verdict = |call: flowgate_guard::conversation::Judged| {
@@ -179,7 +183,7 @@ fn again(client: &Arc<clients::Known>, past: &Past) -> Result<Vec<Verdict>, Stri
     Ok(judged.into_iter().map(verdict).collect())
 }
 
-/// What came of the verdicts of one conversation.
+/// The counts of one conversation's verdicts, named as in [`Rechecked`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Compared {
     same: u64,
@@ -187,8 +191,9 @@ struct Compared {
     earlier: u64,
 }
 
-/// Every verdict that comes again stands in a log, in order; what else stands there is of turns that were not kept. The first ones of a
-/// conversation that `is_older` than the log may be missing.
+/// Matches the replayed verdicts against the logs, in order. Every replayed verdict must be in a log; what else is in
+/// a log belongs to turns that were not stored. The first verdicts of a conversation that `is_older` than the log may
+/// be missing.
 fn compare(logs: &[Vec<Verdict>], again: &[Verdict], is_older: bool) -> Result<Compared, String> {
     let mut rests: Vec<_> = logs.iter().map(|log| log.iter()).collect();
     let (mut same, mut earlier) = (0, 0);
@@ -230,7 +235,7 @@ mod tests {
         };
         check(&[&[]], &[], false, Ok([0, 0, 0]));
         check(&[&[(1, "permit"), (2, "deny")]], &[(1, "permit"), (2, "deny")], false, Ok([2, 0, 0]));
-        // A turn that was tried, and not kept, and tried again.
+        // A turn that was tried, not stored, and tried again.
         let tried: Said<'_> = &[(1, "permit"), (1, "permit"), (2, "deny")];
         check(&[tried], &[(1, "permit"), (2, "deny")], false, Ok([2, 1, 0]));
         let missing = Err("`permit` for a call of send at event 1 is not in the log");
@@ -242,10 +247,10 @@ mod tests {
             false,
             Err("`deny` for a call of send at event 2 is not in the log"),
         );
-        // Two gateways went on with it in turn.
+        // Two gateways continued the conversation alternately.
         let turns: Said<'_> = &[(1, "permit"), (2, "deny"), (3, "permit")];
         check(&[&[(1, "permit"), (3, "permit")], &[(2, "deny")]], turns, false, Ok([3, 0, 0]));
-        // It began before its log did; but what the log has is there to the end.
+        // The conversation began before the log did; from its first logged verdict on, none may be missing.
         check(&[&[(3, "permit")]], turns, true, Ok([1, 0, 2]));
         check(
             &[&[(2, "deny")]],

@@ -1,4 +1,5 @@
-//! What the log says of one request of an agent to a model: how it ended, what was judged, and what it took. No content.
+//! The log line of one request of an agent to a model: its outcome, the verdicts, and the time it took. It has no
+//! content.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -16,13 +17,13 @@ use super::turn::{Cause, Failure};
 use crate::log::{Event, Limit, Log, millis};
 use crate::status::Waits;
 
-/// What became of a request, as far as it is known.
+/// The outcome of a request, as far as it is known.
 #[derive(Debug)]
 pub(crate) struct Report {
     begun: Instant,
     conversation: Option<String>,
     verdicts: Verdicts,
-    /// Calls that the client was given.
+    /// The number of calls that the client received.
     calls: usize,
     questions: usize,
     hidden: usize,
@@ -31,19 +32,21 @@ pub(crate) struct Report {
     ended: Option<Ended>,
     upstream: Duration,
     failure: Option<(StatusCode, Cause)>,
-    /// What the client is told of what is hidden, if it asks.
+    /// The detail of the failure.
+    detail: Option<String>,
+    /// The explanation of what is hidden from the model, if the client asks for it.
     pub(crate) explained: Option<String>,
-    /// Whether the turn waits for a person.
+    /// The question that the turn waits for, if any.
     pub(crate) waits: Option<Waits>,
 }
 
-/// How many calls were judged, by the verdict.
+/// The numbers of judged calls by verdict.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Verdicts {
     permitted: usize,
     asked: usize,
     denied: usize,
-    /// Calls that were judged without an end, since a limit of evaluation was reached.
+    /// The number of calls whose evaluation a limit cut off.
     unfinished: usize,
 }
 
@@ -66,7 +69,7 @@ impl Verdicts {
         [("permitted", permitted.into()), ("asked", asked.into()), ("denied", denied.into())]
     }
 
-    /// Reports calls whose evaluation a limit cut off.
+    /// Logs that a limit cut off the evaluation of calls.
     pub(crate) fn report_limit(self, log: &Log, client: &str, conversation: Option<&str>) {
         if self.unfinished > 0 {
             log.limit(&Limit {
@@ -95,17 +98,18 @@ impl Report {
             ended: None,
             upstream: Duration::ZERO,
             failure: None,
+            detail: None,
             explained: None,
             waits: None,
         }
     }
 
-    /// The request belongs to this conversation.
+    /// Sets the conversation of the request.
     pub(crate) fn name(&mut self, conversation: &str) {
         self.conversation = Some(conversation.to_owned());
     }
 
-    /// The turn came to this.
+    /// Adds the outcome of the turn.
     pub(crate) fn turn(&mut self, turn: &Turn) {
         self.judged(&turn.judged);
         self.calls = turn.calls.len();
@@ -120,21 +124,23 @@ impl Report {
         self.verdicts.count(judged);
     }
 
-    /// Models took so long.
+    /// Adds time that models took.
     pub(crate) fn upstream(&mut self, took: Duration) {
         self.upstream += took;
     }
 
     pub(crate) fn failed(&mut self, failure: &Failure) {
         self.failure = Some((failure.status, failure.cause));
+        self.detail.clone_from(&failure.detail);
     }
 
-    /// Refused before it was known what is asked.
+    /// Notes a request that was rejected before its failure could be noted.
     pub(crate) fn refused(&mut self, status: StatusCode) {
         self.failure.get_or_insert((status, Cause::Request));
     }
 
-    /// Writes the line of the request. `key` is the key for the upstream, if the client brings one.
+    /// Writes the log line of the request. `key` is the key for the upstream, if the client brings one; it is hidden
+    /// in the name of the conversation.
     pub(crate) fn write(self, log: &Log, client: &str, key: Option<&str>) {
         let name = self.conversation.as_ref().map(|name| match key {
             Some(key) => Secret::new(key).hidden_in(name),
@@ -165,6 +171,7 @@ impl Report {
         fields.push(("withheld", self.withheld.into()));
         fields.push(("messages", self.messages.into()));
         fields.extend(self.ended.map(|ended| ("ended", name_of(ended).into())));
+        fields.extend(self.detail.map(|detail| ("detail", detail.into())));
         fields.push(("ms", millis(self.begun.elapsed())));
         fields.push(("upstream_ms", millis(self.upstream)));
         log.write(event, client, fields, sentence);
@@ -192,7 +199,7 @@ fn name_of(ended: Ended) -> &'static str {
     }
 }
 
-/// What a status of ours means, without the words of the request.
+/// Explains a status of the gateway, without words of the request.
 pub(crate) fn sentence_of(status: StatusCode) -> &'static str {
     match status.as_u16() {
         400 => "the request cannot be understood; its client was told where",
@@ -212,7 +219,7 @@ pub(crate) fn sentence_of(status: StatusCode) -> &'static str {
     }
 }
 
-/// Why a model's server did not answer, without its words: they may quote what it was asked.
+/// Explains why a model's server did not answer, without its words: they may quote its prompt.
 pub(crate) fn of_error(error: &Error) -> Cause {
     if *error == Error::Cancelled {
         return Cause::Gone;
@@ -242,7 +249,7 @@ pub(crate) fn of_error(error: &Error) -> Cause {
     })
 }
 
-/// A model, and how long it took.
+/// A model whose time is measured.
 pub(crate) struct Timed<'a> {
     model: &'a dyn Complete,
     micros: &'a AtomicU64,

@@ -1,20 +1,24 @@
 //! MCP servers behind the gateway: an agent's tools, in the same conversation as its chat.
 //!
-//! What a client and its servers say to each other passes the [machine](crate::mcp) between them, one for each server and
-//! conversation. All of them, and the chat, share one monitor: what one server has shown counts when another one is called, or the
-//! model. Nothing hangs on the session that MCP knows.
+//! The messages between a client and a server pass a [state machine](crate::mcp), one for each server and
+//! conversation. All of them, and the chat, share one monitor: what one server has shown counts when another server or
+//! the model is called. No decision depends on the session id of MCP.
 //!
-//! What is put into a machine is kept with what is put into the chat, in its order, so that a conversation can be made again anywhere.
+//! The inputs of a machine are stored with those of the chat, in order, so that any gateway can replay the
+//! conversation.
 //!
-//! * `exchange`: one request of a client, until it is answered. * `tools`: which tools are on offer. * `recorded`: what people in front of
-//!   clients were asked.
-//! * `listening`: what a server says unasked. * `upstream`: how a server is asked, `events` how it answers, `rest` how that
-//!   goes on. * `way`: how a client is answered. * `headers`: what HTTP says of a message besides the message.
+//! * `exchange`: one message of a client, until it is answered.
+//! * `tools`: the tools on offer.
+//! * `recorded`: audit records of questions to people in front of clients.
+//! * `listening`: server messages that answer no request.
+//! * `upstream`: requests to a server; `events`: its answers; `rest`: resumption of broken streams.
+//! * `way`: replies to a client.
+//! * `headers`: the HTTP headers of a message.
 
 mod events;
 pub(crate) mod exchange;
 mod headers;
-mod listening;
+pub(crate) mod listening;
 mod recorded;
 mod rest;
 mod tools;
@@ -34,65 +38,71 @@ pub(crate) use listening::listens;
 pub(crate) use upstream::Upstream;
 
 use crate::ask::journal::Answered;
+use crate::limits::values;
 use crate::mcp::{Limits, Out, Pins, Proxy, Said, Settings};
 
-/// What is put into a conversation, in order.
+/// An element of the stored inputs of a conversation, which are in order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Step {
-    /// Into its chat.
+    /// Inputs of its chat.
     Chat(Vec<Input>),
-    /// Into the machine of a server.
+    /// An input of a server's state machine.
     Server(Put),
 }
 
-/// Something that is put into the machine of a server.
+/// An input of a server's state machine, with the name of the server.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Put {
     pub(crate) server: String,
     pub(crate) what: Told,
 }
 
-/// What a machine is told.
+/// The kinds of input of a state machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Told {
-    /// The client says this; if it wants to, it is told what the answer carries.
+    /// A message of the client; `labels` is set if it asks for the labels of the answer.
     Client {
         text: String,
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         labels: bool,
     },
-    /// The server says this.
+    /// A message of the server.
     Server(String),
-    /// The server was sent the request that it knows by this id, and does not answer it in a way that can be passed on.
+    /// The server received the request with this id, and gave no answer that can be passed on.
     Failed { id: serde_json::Value, why: String },
-    /// The server was not sent the request that has this id.
+    /// The request with this id was not sent to the server.
     Unsent { id: serde_json::Value, why: String },
-    /// These tools were approved of by now.
+    /// The tools that are approved now.
     Pinned { pins: Pins, accept_new: bool },
-    /// Somebody who was asked says this.
+    /// The answer to a question.
     Decided { question: String, said: Said },
 }
 
-/// The machines of one conversation.
+/// The state machines of one conversation.
 #[derive(Debug, Default)]
 pub(crate) struct Machines {
     machines: BTreeMap<String, Proxy>,
-    /// What was put in and is not kept yet, if anything was put into a machine.
+    /// The inputs that are not stored yet, if any of them is of a machine.
     steps: Vec<Step>,
+    /// The number of JSON values in the messages of clients and servers.
+    values: usize,
 }
 
 impl Machines {
-    /// The machine of a server, if the client has such a server.
+    /// Returns the machine of a server, if the client has this server.
     fn of(&mut self, conversation: &Conversation, client: &Client, name: &str) -> Option<&mut Proxy> {
         let server = client.server(name)?;
         let begun = || Proxy::new(settings(client, server, conversation));
         Some(self.machines.entry(name.to_owned()).or_insert_with(begun))
     }
 
-    /// Hands something to the machine of a server; nothing comes of it if the client has no such server.
+    /// Hands an input to the machine of a server; returns nothing if the client does not have this server.
     fn put(&mut self, conversation: &mut Conversation, client: &Client, put: &Put) -> Vec<Out> {
+        if let Told::Client { text, .. } | Told::Server(text) = &put.what {
+            self.values = self.values.saturating_add(values(text.as_bytes()));
+        }
         let Some(machine) = self.of(conversation, client, &put.server) else { return Vec::new() };
         match &put.what {
             Told::Client { text, labels } => {
@@ -114,7 +124,12 @@ impl Machines {
         self.machines.get_mut(server).map(Proxy::judged).unwrap_or_default()
     }
 
-    /// Whether something was put into a machine and is not kept.
+    /// Returns the number of JSON values in the messages of clients and servers.
+    pub(super) fn values(&self) -> usize {
+        self.values
+    }
+
+    /// Returns whether inputs of a machine are not stored yet.
     pub(super) fn has_steps(&self) -> bool {
         !self.steps.is_empty()
     }
@@ -125,14 +140,14 @@ fn settings(client: &Client, server: &Server, conversation: &Conversation) -> Se
         is_interactive: client.asks_in_front,
         names: Some(conversation.nonce_of(&server.name)),
         asks_elsewhere: true,
-        // How much is put in is bounded for all of the conversation.
+        // The size of the whole conversation is bounded elsewhere.
         limits: Limits { session: usize::MAX, ..Limits::default() },
         ..Settings::new(&server.name)
     }
 }
 
 impl Session {
-    /// Hands something to the machine of a server. Returns what is to be done, and what was judged.
+    /// Hands an input to the machine of a server. Returns the actions that follow, and the verdicts.
     pub(crate) fn put(&mut self, client: &Client, put: Put) -> (Vec<Out>, Vec<Judged>) {
         let chat = self.conversation.inputs();
         if !chat.is_empty() {
@@ -144,23 +159,24 @@ impl Session {
         (out, judged)
     }
 
-    /// What is to be done for a message of a server that changes nothing, and so is not kept. `None` if it is to be put in.
+    /// Returns the actions for a server's message that changes nothing and is therefore not stored; `None` if it must
+    /// be put in.
     pub(crate) fn overhear(&mut self, client: &Client, server: &str, text: &str) -> Option<Vec<Out>> {
         let machine = self.machines.of(&self.conversation, client, server)?;
         machine.overhear(&mut self.conversation, text.as_bytes())
     }
 
-    /// The tools of a server that were approved of, as far as its machine knows.
+    /// Returns the approved tools of a server, as far as its machine has received them.
     pub(crate) fn pins(&self, server: &str) -> Option<&Pins> {
         self.machines.machines.get(server)?.pins()
     }
 
-    /// The question of a machine that is to be asked.
+    /// Returns an open question of a machine.
     pub(crate) fn question(&self, server: &str, name: &str) -> Option<&Question> {
         self.machines.machines.get(server)?.question(name)
     }
 
-    /// What was put in since it was last taken out, as it is kept.
+    /// Takes the inputs since the last call, in their stored form.
     pub(super) fn row(&mut self) -> serde_json::Result<String> {
         let (chat, answers) = (self.conversation.inputs(), self.answers.answered());
         if self.machines.steps.is_empty() && answers.is_empty() {
@@ -173,7 +189,7 @@ impl Session {
         serde_json::to_string(&Row { steps, answers })
     }
 
-    /// Puts in again what was kept as one row. Returns what was judged; nothing if it does not come to the same.
+    /// Replays one stored row. Returns its verdicts, or `None` if the replay diverges.
     pub(super) fn again(&mut self, client: &super::clients::Known, row: &str) -> Option<Vec<Judged>> {
         let mut own = client.for_replay();
         let mut judged = Vec::new();
@@ -188,26 +204,26 @@ impl Session {
                 self.machines.put(&mut self.conversation, &client.spec, &put);
                 judged.extend(self.machines.judged(&put.server));
             }
-            // What the client was shown is known, by whichever way.
+            // The history of the client includes what it was shown by machines.
             judged.extend(self.conversation.again(&mut own, &mut self.history, &inputs).ok()?);
         }
-        // What ran then was recorded then.
+        // Calls that ran were recorded when they first ran.
         self.conversation.taken();
         Some(judged)
     }
 }
 
-/// What is kept of a turn with more than a chat in it.
+/// The stored form of a turn that has more than chat inputs.
 #[derive(Debug, Serialize, Deserialize)]
 struct Row {
     steps: Vec<Step>,
-    /// What predicates were answered meanwhile.
+    /// The answers of extern predicates in this turn.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     answers: Vec<Answered>,
 }
 
 impl Row {
-    /// What was put in, from how it is kept: a list if it is a chat and nothing else.
+    /// Reads a stored row: a list, if it has only chat inputs.
     fn read(row: &str) -> serde_json::Result<Self> {
         if row.starts_with('[') {
             let steps = vec![Step::Chat(serde_json::from_str(row)?)];

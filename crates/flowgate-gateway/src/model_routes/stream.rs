@@ -1,7 +1,8 @@
-//! Answers that are sent while they come into being.
+//! Streamed answers of the model routes.
 //!
-//! Only text goes out early that will stand in the answer as it is, whatever follows: the guard says which. Calls go out
-//! when all of the message has been judged. A client that reads slowly slows its own turn; one that goes away ends it.
+//! Only text that will be in the final answer unchanged goes out early: the guard decides which. Calls go out when the
+//! whole message has been judged. A client that reads slowly slows its own turn by back-pressure; a client that
+//! disconnects ends it.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -20,20 +21,20 @@ use super::{CONVERSATION, Gone};
 use crate::reply::Reply;
 use crate::status::Waits;
 
-/// What goes from a turn to the client.
+/// A part of an answer, from a turn to its client.
 #[derive(Debug)]
 pub(crate) enum Part {
-    /// The answer begins, with these headers.
+    /// The start of the answer, with these headers.
     Begin(Vec<(&'static str, String)>),
     Bytes(Vec<u8>),
 }
 
 const EVENTS: &str = "text/event-stream; charset=utf-8";
 
-/// Parts that may wait for a client to take them.
+/// The number of parts that may wait for a client.
 const WAITING: usize = 16;
 
-/// A way for an answer: where the turn writes, and where the client reads.
+/// Creates the channel of an answer, from the turn to the response.
 pub(crate) fn way() -> (Sender<Part>, Receiver<Part>) {
     channel(WAITING)
 }
@@ -42,14 +43,14 @@ pub(crate) fn way() -> (Sender<Part>, Receiver<Part>) {
 pub(crate) struct Outgoing {
     api: Api,
     conversation: String,
-    /// More headers of the answer.
+    /// Additional headers of the answer.
     headers: Vec<(&'static str, String)>,
     writer: Option<Writer>,
     parts: Sender<Part>,
     begun: bool,
-    /// What was sent of the text.
+    /// The text that was sent.
     sent: String,
-    /// Whether nobody reads any more.
+    /// Whether the client has gone.
     pub(crate) is_lost: bool,
 }
 
@@ -66,17 +67,17 @@ impl Outgoing {
         Self { api, conversation, headers, writer, parts, begun: false, sent: String::new(), is_lost: false }
     }
 
-    /// The answer has this header as well, if it has not begun.
+    /// Adds a header to the answer. It has no effect once the answer has begun.
     pub(crate) fn header(&mut self, name: &'static str, value: String) {
         self.headers.push((name, value));
     }
 
-    /// Whether the client has been sent something: then there is no other answer any more.
+    /// Returns whether anything was sent: then no other reply is possible.
     pub(crate) fn has_begun(&self) -> bool {
         self.begun
     }
 
-    /// What was sent of the text.
+    /// Returns the text that was sent.
     pub(crate) fn sent(&self) -> &str {
         &self.sent
     }
@@ -88,7 +89,7 @@ impl Outgoing {
         self.send(&events);
     }
 
-    /// Sends what is left of the answer; or returns all of it, if nothing has been sent.
+    /// Sends the rest of the answer; or returns all of it, if nothing has been sent.
     pub(crate) fn finish(&mut self, completion: &Completion, waits: Option<&Waits>) -> Option<Reply> {
         let mut events = self.writer.take().map(|writer| writer.finish(completion)).unwrap_or_default();
         waits.into_iter().for_each(|waits| waits.in_events(&mut events));
@@ -101,7 +102,7 @@ impl Outgoing {
         Some(self.headers.iter().fold(reply, |reply, (name, value)| reply.named(name, value)))
     }
 
-    /// Breaks the answer off with an error.
+    /// Ends the answer with an error.
     pub(crate) fn fail(&mut self, status: StatusCode, message: &str) {
         self.send(&[broken_off(self.api, status, message)]);
     }
@@ -127,7 +128,7 @@ fn encoded(events: &[Event]) -> Vec<u8> {
     events.iter().map(Event::encode).collect::<Vec<_>>().concat().into_bytes()
 }
 
-/// What ends a stream whose answer cannot go on.
+/// Builds the event that ends a broken stream.
 pub(crate) fn broken_off(api: Api, status: StatusCode, message: &str) -> Event {
     let mut body = api.encode_error(status.as_u16(), message);
     let name = if api == Api::ChatCompletions { "" } else { "error" };
@@ -137,7 +138,8 @@ pub(crate) fn broken_off(api: Api, status: StatusCode, message: &str) -> Event {
     Event::new(name, body.to_string())
 }
 
-/// The response to a client that is sent parts as they come; when it is dropped, the turn is told.
+/// Builds a response with these headers that streams parts as they come. Its drop signals to the turn that the client
+/// has gone.
 pub(crate) fn response(headers: &[(&'static str, String)], parts: Receiver<Part>, gone: Gone) -> Response {
     let mut response = events(parts, gone);
     for (name, value) in headers {
@@ -148,7 +150,7 @@ pub(crate) fn response(headers: &[(&'static str, String)], parts: Receiver<Part>
     response
 }
 
-/// A response of events, which come as they happen; when it is dropped, whoever sends them is told.
+/// Builds a response that streams events as they come. Its drop signals to their sender that the client has gone.
 pub(crate) fn events(parts: Receiver<Part>, gone: Gone) -> Response {
     let mut response = Response::new(Body::new(Incoming { parts, _gone: gone }));
     let headers = response.headers_mut();

@@ -1,4 +1,7 @@
-//! One request, from what was asked to what is answered.
+//! Runs one turn: from the decoded request of a client to the completion that it receives.
+//!
+//! The request's conversation is held while the turn runs. The model routes call [`run`] and store the outcome
+//! afterwards.
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -33,37 +36,44 @@ use crate::status::Waits;
 use crate::store::StoreError;
 use crate::visibility;
 
-/// Why a request is not answered.
+/// The failure of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub(crate) status: StatusCode,
     pub(crate) message: String,
-    /// Who or what failed, for the log.
+    /// The cause, for the log.
     pub(crate) cause: Cause,
+    /// A detail for the log only. It may name files of the operator and never contains content.
+    pub(crate) detail: Option<String>,
 }
 
-/// Who or what fails where a request is not answered. Its words are ours: messages may quote what others wrote.
+/// The cause of a failure. Its texts are constants of the gateway: messages may quote what others wrote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// The request, or who sent it.
+    /// The request or its client.
     Request,
-    /// The conversation has no room.
+    /// The conversation is full.
     Full,
-    /// The client went away.
+    /// The client has gone.
     Gone,
-    /// A server of models.
+    /// A model's server.
     Upstream(&'static str),
-    /// The store, or the audit log.
+    /// The store or the audit log.
     Store(&'static str),
 }
 
 impl Failure {
     pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> Self {
-        Self { status, message: message.into(), cause: Cause::Request }
+        Self { status, message: message.into(), cause: Cause::Request, detail: None }
     }
 
     pub(crate) fn because(self, cause: Cause) -> Self {
         Self { cause, ..self }
+    }
+
+    /// Adds a detail for the log.
+    pub(crate) fn detailed(self, detail: String) -> Self {
+        Self { detail: Some(detail), ..self }
     }
 }
 
@@ -77,10 +87,10 @@ impl From<PushError> for Failure {
     }
 }
 
-/// How many tools a client may offer.
+/// The number of tools that a client may offer.
 const MAX_TOOLS: usize = 512;
 
-/// A conversation of a client, with nothing in it. What its predicates are answered is in the journal.
+/// Creates an empty conversation of a client. The answers of its extern predicates go to the journal.
 pub(crate) fn begin(client: &Known, key: [u8; 32], journal: &Journal) -> Result<Conversation, Failure> {
     let settings =
         Settings { expires: client.spec.stands, ..Settings::new(client.spec.method, DigestKey::new(key)) };
@@ -91,13 +101,13 @@ pub(crate) fn begin(client: &Known, key: [u8; 32], journal: &Journal) -> Result<
     Ok(conversation)
 }
 
-/// A request, and all that it takes to answer it.
+/// A request with everything needed to answer it.
 #[derive(Clone, Copy)]
 pub(crate) struct Turn<'t> {
     pub(crate) client: &'t Known,
-    /// The conversation.
+    /// The name of the conversation.
     pub(crate) name: &'t str,
-    /// What is asked, but for the messages.
+    /// The request without its messages.
     pub(crate) asked: &'t Arc<wire::Asked>,
     /// Its messages.
     pub(crate) chat: &'t Chat<'t>,
@@ -106,11 +116,11 @@ pub(crate) struct Turn<'t> {
     pub(crate) waiting: &'t Waiting,
     pub(crate) approvals: &'t Approvals,
     pub(crate) log: &'t Log,
-    /// Whether the client wants to know what is hidden from the model.
+    /// Whether the client asks for an explanation of what is hidden from the model.
     pub(crate) explains: bool,
 }
 
-/// Refuses what no model is asked for, before anything is known of it.
+/// Rejects requests that no model may receive, before the chat is added to the conversation.
 pub(crate) fn check(client: &Known, asked: &wire::Asked) -> Result<(), Failure> {
     let upstream = upstream(client)?;
     if !upstream.models.is_empty() && !upstream.models.contains(&asked.model) {
@@ -129,7 +139,7 @@ fn upstream(client: &Known) -> Result<&Upstream, Failure> {
     client.spec.upstream().map_err(|why| Failure::new(StatusCode::NOT_FOUND, why))
 }
 
-/// Takes a chat into its conversation, and has the model write until it is the client's turn.
+/// Adds a chat to its conversation and runs the agent until the client has to act.
 pub(crate) fn run(
     turn: Turn<'_>,
     session: &mut Session,
@@ -165,7 +175,7 @@ pub(crate) fn run(
             Decision::Allow => used.extend(asked),
             Decision::Refuse | Decision::Silent | Decision::Unasked => {}
         }
-        // Others may have written meanwhile to what the question refers to.
+        // In the meantime others may have written to the stores that the question refers to.
         if let Some(record) = approvals.stores_since(&client.spec.tenant, session.recalled.as_deref())? {
             session.recall(&record).map_err(|_| StoreError::Damaged("a tenant's stores"))?;
         }
@@ -201,8 +211,16 @@ pub(crate) fn run(
     let model = Chosen { model: &remote, choice: &request.choice, is_first: AtomicBool::new(true) };
     let begun = Instant::now();
     let mut watch = Watch { turn, stream, before: String::new(), recalled: session.recalled.clone() };
+    let mut unasked = None;
     let mut ask = |ask: &Ask| {
-        let Answered { decision, asked } = approvals.ask(asker, ask, &used);
+        let Answered { decision, asked } = match approvals.ask(asker, ask, &used) {
+            Ok(answered) => answered,
+            Err(error) => {
+                unasked = Some(error);
+                // This ends the turn, and nothing of it is stored.
+                return Decision::Later;
+            }
+        };
         match decision {
             Decision::Allow => used.extend(asked),
             Decision::Later => question = asked,
@@ -222,6 +240,11 @@ pub(crate) fn run(
     };
     let ended = agent.go_on(&mut session.conversation);
     report.upstream(Duration::from_micros(micros.load(Ordering::Relaxed)));
+    if let Some(error) = unasked {
+        ended.iter().for_each(|turn| report.turn(turn));
+        session.is_unasked = true;
+        return Err(error.into());
+    }
     let mut turn = match ended {
         Ok(turn) => turn,
         Err(error) => {
@@ -242,14 +265,14 @@ pub(crate) fn run(
     (session.void, session.used) = used.into_iter().partition(is_void);
     session.events = events(client, name, &mut turn);
     if turn.ended != Some(Ended::Asked) {
-        // What was handed over before may have been stopped since.
+        // A freeze may have stopped calls since they were handed over.
         let mut calls = turn.calls.iter();
         let stopped = calls.find_map(|call| approvals.stops(&client.spec, name, &call.tool.to_string()));
         if let Some(why) = stopped {
             session.keep_back(client, name, &mut turn, &why);
             return Err(Failure::new(StatusCode::FORBIDDEN, why));
         }
-        // Calls that were permitted before a person was asked rest on what was consented to then.
+        // Calls that were permitted before a person was asked rest on the consents of that time.
         let is_other = is_resumed && has_changed || approvals.withdrawn(&client.spec)? != withdrawn;
         if !turn.calls.is_empty() && is_other {
             let why = "what the policy consents to has changed meanwhile: try again";
@@ -276,11 +299,11 @@ pub(crate) fn run(
     Ok(completion)
 }
 
-/// Of how many requests a session knows that they have the tools that are on offer.
+/// The number of requests that a session remembers as carrying the tools on offer.
 const KNOWN_OFFERS: usize = 4;
 
 impl Session {
-    /// The tools that a client has are on offer.
+    /// Offers the tools of a request to the model.
     fn offer(&mut self, client: &Client, asked: &Arc<wire::Asked>, names: &Names) -> Result<(), PushError> {
         if self.offered.iter().any(|known| known.as_ptr() == Arc::as_ptr(asked)) {
             return Ok(());
@@ -294,12 +317,12 @@ impl Session {
             self.conversation.offer(tools().map(|tool| offered(client, tool)).collect())?;
         }
         self.offered.truncate(KNOWN_OFFERS - 1);
-        // Its place stays taken, so that no other request is found there.
+        // The weak pointer keeps the allocation, so that no other request can have the same address.
         self.offered.insert(0, Arc::downgrade(asked));
         Ok(())
     }
 
-    /// The calls of a turn do not go out: what a person had allowed of them is void.
+    /// Withholds the calls of a turn: approvals that they used become void.
     fn keep_back(&mut self, client: &Known, name: &str, turn: &mut Done, cause: &str) {
         self.void.append(&mut self.used);
         for call in &mut turn.calls {
@@ -309,7 +332,7 @@ impl Session {
         }
     }
 
-    /// The client gets this for an answer.
+    /// Adds the completion to the conversation as the message that the client receives.
     fn answered(&mut self, client: &Known, completion: &Completion) {
         let message = Message::Assistant { text: completion.text.clone(), calls: completion.calls.clone() };
         let mut known = client.history.lock().unwrap_or_else(PoisonError::into_inner);
@@ -317,7 +340,7 @@ impl Session {
     }
 }
 
-/// What is recorded of a turn. It is nowhere else afterwards.
+/// Moves the audit records out of a turn.
 fn events(client: &Known, name: &str, turn: &mut Done) -> Vec<Note> {
     let judged = std::mem::take(&mut turn.judged).into_iter();
     let withheld = std::mem::take(&mut turn.withheld).into_iter();
@@ -327,7 +350,7 @@ fn events(client: &Known, name: &str, turn: &mut Done) -> Vec<Note> {
     judged.chain(withheld.map(|text| recorder::withheld(&client.spec, name, text))).collect()
 }
 
-/// What the client gets of a turn that waits for a person.
+/// Builds the completion for a turn that waits for a person.
 fn waiting_for(client: &Client, question: Option<&Asked>, turn: &Done) -> Completion {
     let note = format!(
         "[a person has to allow what comes next: question {}. Say `{CONTINUE}` when it is decided; anything else gives it up.]",
@@ -338,7 +361,7 @@ fn waiting_for(client: &Client, question: Option<&Asked>, turn: &Done) -> Comple
     completion
 }
 
-/// What the model has said, as one text.
+/// Joins the model's replies into one text.
 fn said(replies: &[Reply]) -> String {
     let mut text = String::new();
     for reply in replies {
@@ -351,10 +374,10 @@ fn said(replies: &[Reply]) -> String {
     text
 }
 
-/// What stands between two messages of the model in one answer.
+/// The separator between two replies of the model in one completion.
 const BETWEEN: &str = "\n\n";
 
-/// What the client gets of a turn.
+/// Builds the completion of a turn for the client.
 fn completion(turn: &Done, name: &dyn Fn(&Tool) -> String) -> Completion {
     let mut text = said(&turn.replies);
     if turn.ended == Some(Ended::Clearance) {
@@ -369,14 +392,14 @@ fn completion(turn: &Done, name: &dyn Fn(&Tool) -> String) -> Completion {
     let stop = match (calls.is_empty(), turn.ended) {
         (false, _) => Stop::Calls,
         (true, Some(Ended::Steps | Ended::Full)) => Stop::Length,
-        // Calls that came to nothing are no reason.
+        // Calls that were not handed to the client are no reason to stop.
         (true, _) if turn.stop == Stop::Calls => Stop::End,
         (true, _) => turn.stop,
     };
     Completion { text, calls, stop, usage: turn.spent.tokens }
 }
 
-/// A tool of the client's, as it describes it. Whether that is to be believed, the policy says.
+/// Builds the offer of a client's tool from its description. Its label is up to the policy.
 fn offered(client: &Client, tool: &ToolSpec) -> Offered {
     Offered {
         tool: client.tool_of(&tool.name),
@@ -387,7 +410,7 @@ fn offered(client: &Client, tool: &ToolSpec) -> Offered {
     }
 }
 
-/// A model of which the client says in its first message whether it calls a tool.
+/// A model whose first message follows the client's choice of tool.
 struct Chosen<'a> {
     model: &'a dyn Complete,
     choice: &'a ToolChoice,
@@ -405,7 +428,7 @@ impl Complete for Chosen<'_> {
             ToolChoice::Any => !request.tools.is_empty(),
             ToolChoice::Auto | ToolChoice::None => true,
         };
-        // A second message answers a refusal, and may have to say so.
+        // A second message answers a denied call, and may have to explain it in text.
         if !self.is_first.swap(false, Ordering::Relaxed) || !is_there || request.choice == *self.choice {
             return self.model.complete(request, listener);
         }
@@ -413,19 +436,19 @@ impl Complete for Chosen<'_> {
     }
 }
 
-/// Sends what may be sent, and stops when the client has gone.
+/// Streams text that may go out early, and cancels the turn when the client has gone.
 struct Watch<'a> {
     turn: Turn<'a>,
     stream: &'a mut Option<Outgoing>,
-    /// What the model has said in the messages before this one.
+    /// The text of the model's earlier replies.
     before: String,
-    /// The record of the tenant's stores that the conversation knows.
+    /// The record of the tenant's stores that the conversation recalled last.
     recalled: Option<String>,
 }
 
 impl Observer for Watch<'_> {
     fn stands(&mut self, conversation: &Conversation) {
-        // What is left then goes out with the end of the answer.
+        // The rest goes out with the end of the answer.
         if conversation.is_over() {
             return;
         }
@@ -466,15 +489,16 @@ impl Observer for Watch<'_> {
     }
 }
 
-/// What a client is told of every failure of a model's server.
+/// The constant message to a client for every failure of a model's server.
 const NO_COMPLETION: &str =
     "the model's server gave no answer that can be passed on; the log of the gateway has the reason";
 
-/// A failure of a model. What a model's server can choose, such as its status, the name of its error or how long to wait, is in the log only:
-/// the server may have been shown hidden text, and no label and no rule of the policy speaks of an error.
+/// Converts a failure of a model. Whatever a model's server can choose, such as its status, the name of its error or
+/// the time to wait, goes to the log only: the server may have been shown hidden text, and no label and no rule of the
+/// policy covers an error.
 fn of_model(error: &Error) -> Failure {
     let (status, message) = match error {
-        // These are decided here, before anything is sent.
+        // These are decided in the gateway, before anything is sent.
         Error::OverBudget(_) => (StatusCode::PAYMENT_REQUIRED, error.to_string()),
         Error::Unsupported(_) => (StatusCode::BAD_REQUEST, error.to_string()),
         _ => (StatusCode::BAD_GATEWAY, NO_COMPLETION.to_owned()),

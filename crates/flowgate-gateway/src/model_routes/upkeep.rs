@@ -1,4 +1,6 @@
-//! What is done for the store from time to time.
+//! Periodic maintenance of the store and the audit log.
+//!
+//! The model routes start these tasks when they open the store; a task ends when its object is dropped.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -10,20 +12,20 @@ use crate::log::{Event, Log};
 use crate::recorder::Recorder;
 use crate::store::Store;
 
-/// How often this gateway says that it is still there: several times in the time for which it holds conversations.
+/// How often this gateway renews its holds on conversations: several times within the life of a hold.
 const HOLD: Duration = Duration::from_secs(8);
-/// How often questions that are over are marked.
+/// How often expired questions are marked.
 const EXPIRE: Duration = Duration::from_secs(30);
-/// How often the store is written how far the audit log has come beyond the last turn.
+/// How often the head of the audit log is stored if it has advanced beyond the last turn.
 const NOTE: Duration = Duration::from_secs(5);
-/// How often what is too old is deleted.
+/// How often old data is deleted.
 const CLEAN: Duration = Duration::from_secs(600);
 
-/// How often content beside the audit log is deleted that is too old: all that is kept is written anew.
+/// How often old content beside the audit log is deleted; this rewrites all that is kept.
 const FORGET: Duration = Duration::from_secs(3600);
 
-/// Looks after a store until it is closed. What was not used for `retention` is deleted, and what clients were shown longer than
-/// `quotations` ago.
+/// Starts the maintenance of a store. Conversations and questions unused for `retention` are deleted, and texts that
+/// clients were shown longer than `quotations` ago.
 pub(super) fn begin(
     store: &Arc<Store>,
     approvals: &Arc<Approvals>,
@@ -37,7 +39,7 @@ pub(super) fn begin(
         tokio::spawn(often(FORGET, recording, move |recording| {
             let log = log.clone();
             async move {
-                // What cannot be deleted now is tried again, but somebody may have to do something about it.
+                // A failed deletion is retried, but the operator may have to act on its cause.
                 if let Ok(Err(error)) = tokio::task::spawn_blocking(move || recording.expire()).await {
                     let sentence = format!("content that is too old is not deleted: {error}");
                     log.write(Event::Failure, "", Vec::new(), &sentence);
@@ -47,10 +49,10 @@ pub(super) fn begin(
     }
     if store.is_shared() {
         let store = Arc::downgrade(store);
-        // What fails is tried again: a conversation that was held by nobody for too long is not kept.
+        // A failed renewal is retried: a conversation whose hold has expired is not stored.
         tokio::spawn(often(HOLD, store, |store| async move { drop(store.hold_on().await) }));
     }
-    // What fails is tried again, and written with the next turn as well.
+    // A failed write is retried, and the head is stored with the next turn as well.
     let noted = Arc::downgrade(store);
     tokio::spawn(often(NOTE, noted, |store| async move { drop(store.note_log().await) }));
     let age = i64::try_from(retention.as_millis()).unwrap_or(i64::MAX / 2);

@@ -1,4 +1,4 @@
-//! Compiled policies: clients send the policy with every request.
+//! A cache of compiled policies: clients send the policy with every request.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use crate::metrics::Figure;
 
 type Key = (Dialect, Arc<str>);
 
-/// The policies that were used last, bounded by their number and by their size.
+/// The most recently used policies, bounded in number and size.
 #[derive(Debug)]
 pub(super) struct Cache {
     policies: usize,
@@ -29,12 +29,12 @@ struct Kept {
 }
 
 impl Cache {
-    /// Keeps so many policies of so many bytes, as [`Policy::size`] has it.
+    /// Keeps at most `policies` policies and `bytes` bytes, as [`Policy::size`] counts them.
     pub(super) fn new(policies: usize, bytes: usize) -> Self {
         Self { policies, bytes, kept: Mutex::default() }
     }
 
-    /// The policy of `source`, compiled now if it is not kept.
+    /// Returns the policy of `source`, compiled now if it is not cached.
     pub(super) fn get_or_insert(
         &self,
         dialect: Dialect,
@@ -44,7 +44,7 @@ impl Cache {
         if let Some(policy) = self.kept().get(&key) {
             return Ok(policy);
         }
-        // Nobody waits for it: two clients that send a new policy at the same time compile it twice.
+        // Compiled without the lock: two clients that send a new policy at the same time compile it twice.
         let policy = Arc::new(Policy::parse_as(source, dialect)?);
         if policy.size() <= self.bytes && self.policies > 0 {
             self.kept().insert(key, Arc::clone(&policy), self.policies, self.bytes);
@@ -52,7 +52,7 @@ impl Cache {
         Ok(policy)
     }
 
-    /// Its figures.
+    /// Returns the figures of the cache.
     pub(super) fn figures(&self) -> [Figure; 4] {
         let kept = self.kept();
         let number = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);

@@ -1,18 +1,19 @@
-//! What is wrong with a policy, as text that a client can print: each line of the source with a caret under the place.
+//! Formats the diagnostics of a policy as text that a client can print: each line of the source with a caret under
+//! the place.
 //!
-//! The caret's line follows the source's line and is indented alike, by a gutter of the same width: clients look for
-//! the two together.
+//! The line of the caret follows the line of the source and is indented alike, by a gutter of the same width: clients
+//! look for the two together.
 
 use std::fmt::Write;
 
 use flowgate::policy::{Diagnostic, Severity};
 
-/// More findings than this are counted, not told.
+/// The most findings that are shown; the others are counted.
 const MAX_FINDINGS: usize = 50;
-/// Characters of a line that are shown on either side of the place.
+/// The characters of a line that are shown on either side of the place.
 const AROUND: usize = 120;
 
-/// The findings about `source`, in their order.
+/// Returns the findings about `source`, in their order.
 pub(super) fn report(source: &str, diagnostics: &[Diagnostic]) -> String {
     let errors = diagnostics.iter().filter(|diagnostic| diagnostic.severity == Severity::Error).count();
     let mut report = format!("the policy has {errors} error{}", if errors == 1 { "" } else { "s" });
@@ -40,7 +41,7 @@ pub(super) fn report(source: &str, diagnostics: &[Diagnostic]) -> String {
     report
 }
 
-/// A line around a column from 0, and what stands before the caret under it.
+/// Returns the part of a line around a column (from 0), and the indentation of the caret under it.
 fn excerpt(line: &str, column: usize) -> (String, String) {
     let line = line.strip_suffix('\r').unwrap_or(line);
     let skipped = column.saturating_sub(AROUND);

@@ -1,23 +1,23 @@
-//! What is asked: strict JSON, whose mistakes are told with their place.
+//! Requests of the policy API: strict JSON, whose errors are reported with their place.
 
 use flowgate::json::{self, Numbers};
 use serde_json::{Map, Value};
 
 use super::Refusal;
 
-/// A policy to be read.
+/// A policy to load.
 pub(super) struct Load {
     pub(super) policy: String,
 }
 
-/// A trace to be judged by a policy.
+/// A trace to judge by a policy.
 pub(super) struct Check {
     pub(super) messages: Vec<Value>,
     pub(super) policy: String,
     pub(super) parameters: Map<String, Value>,
 }
 
-/// A trace to be judged by several policies.
+/// A trace to judge by several policies.
 pub(super) struct Batch {
     pub(super) messages: Vec<Value>,
     pub(super) policies: Vec<String>,
@@ -52,13 +52,13 @@ impl Batch {
         });
         let policies = policies.collect::<Result<_, _>>()?;
         let parameters = fields.object("parameters")?;
-        // For the books of other services; what it names is still held to be a name.
+        // Used by other services only; its type is still checked.
         fields.optional_text("dataset_name")?;
         Ok(Self { messages, policies, parameters })
     }
 }
 
-/// The fields of a body. Fields that nobody asks for are let be: newer clients may send more.
+/// The fields of a body. Unknown fields are ignored: newer clients may send more.
 struct Fields(Map<String, Value>);
 
 impl Fields {
@@ -91,7 +91,7 @@ impl Fields {
         }
     }
 
-    /// An object, which is empty if it is not there.
+    /// Returns an object, which is empty if the field is absent.
     fn object(&mut self, name: &str) -> Result<Map<String, Value>, Refusal> {
         match self.0.swap_remove(name) {
             None | Some(Value::Null) => Ok(Map::new()),

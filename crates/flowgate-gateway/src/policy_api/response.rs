@@ -1,17 +1,18 @@
-//! What is answered. These types are the wire format; `openapi.json` describes them, and tests hold the two together.
+//! Responses of the policy API. These types are the wire format; `openapi.json` describes them, and tests compare the
+//! two.
 
 use flowgate::analysis::{Failure, FailureKind, Violation};
 use flowgate::policy::{Action, Diagnostic, Policy};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// A policy could be read. It has no field `errors`: clients take that for a failure.
+/// The answer for a policy that compiles. It has no field `errors`: clients take that for a failure.
 #[derive(Debug, Serialize)]
 pub(crate) struct Loaded {
     warnings: Vec<Warning>,
 }
 
-/// What is odd about a policy.
+/// A warning about a policy.
 #[derive(Debug, Serialize)]
 struct Warning {
     code: &'static str,
@@ -33,7 +34,7 @@ impl Loaded {
     }
 }
 
-/// What a policy says of a trace.
+/// The verdict of a policy on a trace.
 #[derive(Debug, Serialize)]
 pub(crate) struct Checked {
     pub(super) errors: Vec<Found>,
@@ -69,9 +70,9 @@ impl Found {
         }
     }
 
-    /// A rule that cannot be evaluated denies.
+    /// Returns the finding for a rule that cannot be evaluated: it denies.
     ///
-    /// The key has the length of the trace: clients that tell only what is new must be told again.
+    /// The key contains the length of the trace: clients that report only new findings must report it again.
     pub(super) fn failure(failed: &Failed, rule: usize, messages: usize) -> Self {
         let message = format!("the rule at line {} cannot be evaluated: {}", failed.rule, failed.message);
         Self {
@@ -85,7 +86,8 @@ impl Found {
     }
 }
 
-/// Clients know text, numbers, truth values and objects; anything else becomes its JSON.
+/// Converts an argument for clients, which handle strings, numbers, booleans and objects; other values become their
+/// JSON text.
 fn argument(value: Value) -> Value {
     match value {
         Value::Null | Value::Array(_) => Value::String(value.to_string()),
@@ -115,16 +117,16 @@ impl Failed {
     }
 }
 
-/// What each of several policies says of a trace, in their order.
+/// The verdicts of several policies on a trace, in their order.
 #[derive(Debug, Serialize)]
 pub(crate) struct Batched {
     pub(super) result: Vec<Judged>,
 }
 
-/// What one of several policies says.
+/// The verdict of one of several policies.
 ///
-/// A client of the old service that sees an `error_message` looks at nothing else: it is there only if there is
-/// nothing else.
+/// A client of the original service that sees an `error_message` ignores everything else: it is present only if there
+/// is nothing else.
 #[derive(Debug, Serialize)]
 pub(crate) struct Judged {
     policy: String,
@@ -167,7 +169,7 @@ mod tests {
         }
     }
 
-    /// A value of each type with every field.
+    /// Returns a value of each type with every field.
     fn examples() -> [(&'static str, Value); 9] {
         let policy = Policy::parse(SOURCE).unwrap();
         let failure =
@@ -190,7 +192,7 @@ mod tests {
             ("Batched", value(Batched { result: vec![judged()] })),
             ("Judged", value(judged())),
             ("Detail", value(crate::reply::Detail { detail: "m" })),
-            ("Health", value(crate::service::Health::new(vec!["store"]))),
+            ("Health", value(crate::service::Health::new(vec!["store"], vec!["witness file"]))),
         ]
     }
 

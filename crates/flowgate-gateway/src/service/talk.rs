@@ -1,4 +1,4 @@
-//! What is answered on a thread that may wait: in one piece, or as a stream.
+//! Responses that are computed on a blocking thread: in one piece, or as a stream.
 
 use std::sync::Arc;
 
@@ -15,26 +15,26 @@ use crate::model_routes::stream::{self, Part};
 use crate::reply::Reply;
 use crate::workers::{Refused, Workers};
 
-/// What a client is told where a turn comes to nothing: instead of an answer, and at the end of a stream that has begun.
+/// How a failed turn is reported: instead of an answer, and at the end of a stream that has begun.
 pub(super) struct Broken<R, E> {
     pub(super) reply: R,
     pub(super) event: E,
 }
 
-/// Says in a form what has happened.
+/// Formats a status and a message.
 type Said<T> = fn(StatusCode, &str) -> T;
 
-/// What a client of a server is told.
+/// Returns the formats of the route for MCP servers.
 pub(super) fn of_server() -> Broken<Said<Reply>, Said<Event>> {
     Broken { reply: Reply::detail, event: |_, message| exchange::broken_off(message) }
 }
 
-/// A turn that ended by a mistake of ours.
+/// The message for a turn that ended by a bug of the gateway.
 const UNEXPECTED: &str =
     "the turn ended unexpectedly, and the conversation begins anew; this is a mistake of the gateway";
 
 impl Service {
-    /// Has something answered by some of its threads.
+    /// Has one of the pools of workers compute a response.
     pub(super) async fn talk(
         self: &Arc<Self>,
         at: fn(&Self) -> &Workers,
@@ -45,13 +45,13 @@ impl Service {
         answer: impl FnOnce(&Waiting, Sender<Part>) -> Option<Reply> + Send + 'static,
     ) -> Result<Response, Reply> {
         let waiting = Waiting::default();
-        // Dropped when the client goes away or the time is over: then the turn ends as soon as it can.
+        // Dropped when the client disconnects or the time is over: then the turn ends as soon as it can.
         let gone = waiting.until_dropped();
         let (sender, mut parts) = stream::way();
         let service = Arc::clone(self);
         let (ends, rest) = (waiting.until_dropped(), sender.clone());
         let mut work = Box::pin(async move {
-            // Whether or not somebody reads, the turn ends when its time is over.
+            // The turn ends when its time is over, whether or not the stream is read.
             let _ends = ends;
             let work = at(&service).run(move || answer(&waiting, sender));
             timeout(service.limits.turn_time, work).await
@@ -62,9 +62,9 @@ impl Service {
             part = parts.recv() => match part {
                 Some(Part::Begin(headers)) => {
                     let response = stream::response(&headers, parts, gone);
-                    // The turn goes on for who reads; the guard of the wait has gone with the body.
+                    // The turn continues for the reader; the guard of the wait was moved into the body.
                     tokio::spawn(async move {
-                        // A turn that takes too long says so itself.
+                        // A turn that takes too long reports that itself.
                         if let Ok(Err(Refused::Broken)) = work.await {
                             let event = event(StatusCode::INTERNAL_SERVER_ERROR, UNEXPECTED).encode();
                             let _ = rest.send(Part::Bytes(event.into_bytes())).await;
@@ -78,7 +78,7 @@ impl Service {
         };
         match done {
             Ok(Ok(Some(reply))) => Ok(reply.into_response()),
-            // It was streamed between two looks.
+            // The stream began after the last poll.
             Ok(Ok(None)) => match parts.try_recv() {
                 Ok(Part::Begin(headers)) => Ok(stream::response(&headers, parts, gone)),
                 _ => Err(reply(StatusCode::INTERNAL_SERVER_ERROR, "the turn ended without an answer")),
@@ -120,7 +120,7 @@ mod tests {
     use crate::log::Log;
     use crate::model_routes::refusal;
 
-    /// What a client hears of a turn that says this and then breaks: the status, and the body.
+    /// Returns the status and the body that a client receives from a turn that sends `said` and then panics.
     async fn heard(api: Api, said: Vec<Part>) -> (u16, String) {
         let (access, limits) = (Access::Local, Limits::default());
         let service =
@@ -131,7 +131,7 @@ mod tests {
             event: move |status, message: &str| stream::broken_off(api, status, message),
         };
         let (reads, is_read) = std::sync::mpsc::channel::<()>();
-        // Where something was said, the turn breaks when the answer has begun.
+        // If anything was sent, the turn panics after the answer has begun.
         let reads = (!said.is_empty()).then_some(reads);
         let answer = move |_: &Waiting, parts: Sender<Part>| {
             said.into_iter().for_each(|part| parts.blocking_send(part).unwrap());

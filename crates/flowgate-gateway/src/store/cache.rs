@@ -1,11 +1,11 @@
-//! What is known of a store that nobody else writes to, so that it is not asked every time.
+//! Facts about a store that only this gateway writes to, so that not every read is a query.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Freeze;
 
-/// Nothing of it is used where others write as well.
+/// The cached facts; not used where other gateways write as well.
 #[derive(Debug, Default)]
 pub(super) struct Cache(Mutex<Known>);
 
@@ -13,21 +13,21 @@ pub(super) struct Cache(Mutex<Known>);
 struct Known {
     tenants: HashMap<String, Option<String>>,
     freezes: Option<Arc<[Freeze]>>,
-    /// How often something was stopped or let go on.
+    /// The number of freezes and thaws so far.
     changes: u64,
     chats: Chats,
 }
 
-/// The conversations of which it is known that nobody else's chats begin with all that was said in them.
+/// The conversations whose chats are known to share their longest prefix with no other conversation.
 #[derive(Debug, Default)]
 struct Chats {
-    /// By a client and a prefix.
+    /// The conversation by client and prefix.
     owners: HashMap<(String, String), String>,
-    /// The prefix of each, by its client and name.
+    /// The prefix by client and conversation.
     prefixes: HashMap<(String, String), String>,
 }
 
-/// How many conversations are known so; when there are more, it begins anew.
+/// The most conversations in the cache; when it is full, it is cleared.
 const MOST_CHATS: usize = 16_384;
 
 impl Chats {
@@ -44,24 +44,24 @@ impl Cache {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The record of a tenant's stores, if it is known what it is.
+    /// Returns the record of a tenant's stores, if it is known.
     pub(super) fn tenant(&self, tenant: &str) -> Option<Option<String>> {
         self.known().tenants.get(tenant).cloned()
     }
 
-    /// What the record of a tenant's stores is. Until a write of it has failed or not, it is known as what was written: that
-    /// carries no less.
+    /// Sets the record of a tenant's stores. While the outcome of a write is unknown, the written record is assumed:
+    /// it carries no less.
     pub(super) fn set_tenant(&self, tenant: &str, record: Option<String>) {
         self.known().tenants.insert(tenant.to_owned(), record);
     }
 
-    /// What is stopped, or how often that has changed.
+    /// Returns the freezes, or the number of changes so far if they are not known.
     pub(super) fn freezes(&self) -> Result<Arc<[Freeze]>, u64> {
         let known = self.known();
         known.freezes.clone().ok_or(known.changes)
     }
 
-    /// What was stopped when it had changed so often; if it has changed since, nothing is known.
+    /// Sets the freezes as they were at change number `changes`; ignored if they have changed since.
     pub(super) fn set_freezes(&self, changes: u64, freezes: &Arc<[Freeze]>) {
         let mut known = self.known();
         if known.changes == changes {
@@ -69,13 +69,13 @@ impl Cache {
         }
     }
 
-    /// The conversation to which alone chats belong that begin so.
+    /// Returns the only conversation to which chats with this prefix belong.
     pub(super) fn chat(&self, client: &str, prefix: &str) -> Option<String> {
         self.known().chats.owners.get(&(client.to_owned(), prefix.to_owned())).cloned()
     }
 
-    /// From now on, chats that begin with `prefix` belong to this conversation alone, and those that begin like the other
-    /// `prefixes` may belong to it.
+    /// Records that chats with `prefix` belong to this conversation alone, and that chats with the other `prefixes`
+    /// may belong to it.
     pub(super) fn set_chat(&self, client: &str, name: &str, prefix: &str, prefixes: &[String]) {
         self.forget_prefixes(client, name, prefixes);
         let chats = &mut self.known().chats;
@@ -86,7 +86,8 @@ impl Cache {
         chats.owners.insert((client.to_owned(), prefix.to_owned()), name.to_owned());
     }
 
-    /// Chats that begin so may belong to this conversation, and what is known of it itself is not sure any more.
+    /// Records that chats with these prefixes may belong to this conversation, and drops what is known of the
+    /// conversation itself.
     pub(super) fn forget_prefixes(&self, client: &str, name: &str, prefixes: &[String]) {
         let chats = &mut self.known().chats;
         chats.forget(client, name);
@@ -98,12 +99,12 @@ impl Cache {
         }
     }
 
-    /// A conversation is there no longer.
+    /// Drops a conversation that was deleted.
     pub(super) fn forget_chat(&self, client: &str, name: &str) {
         self.known().chats.forget(client, name);
     }
 
-    /// Something was stopped, or let go on.
+    /// Drops the freezes, since one was added or removed.
     pub(super) fn forget_freezes(&self) {
         let mut known = self.known();
         known.changes += 1;
@@ -136,11 +137,11 @@ mod tests {
         cache.set_chat("c", "one", "p", &[]);
         cache.set_chat("other", "two", "p", &[]);
         check("p", Some("one"));
-        // Goes on.
+        // The conversation is extended.
         cache.set_chat("c", "one", "q", &[]);
         check("p", None);
         check("q", Some("one"));
-        // Another conversation of the same client says the same.
+        // Another conversation of the same client has the same prefix.
         cache.forget_prefixes("c", "two", &["q".to_owned()]);
         check("q", None);
         assert_eq!(cache.chat("other", "p").as_deref(), Some("two"));

@@ -1,8 +1,8 @@
-//! Conversations, and what is known of tenants and clients.
+//! Conversations, and the records of tenants and clients.
 //!
-//! Who goes on with a conversation holds it for a while, so that requests wait for each other wherever they arrive; and a
-//! turn is kept only if no other was kept since, so that nothing is lost even if two should hold it. Rows are locked in one
-//! order: questions, the tenant, the conversation, the client.
+//! A gateway that extends a conversation holds a lease on it, so that concurrent requests are serialized across
+//! gateways. A turn is persisted only if no other was persisted since, so that nothing is lost even if two gateways
+//! hold the lease. Rows are locked in one order: questions, the tenant, the conversation, the client.
 
 use std::sync::PoisonError;
 
@@ -10,75 +10,75 @@ use sqlx::{AssertSqlSafe, Row as _};
 
 use super::{Store, StoreError, Transaction, within};
 
-/// How long nobody else goes on with a conversation, in milliseconds, if its holder is not heard of.
+/// The duration of a lease in milliseconds, unless its holder renews it.
 const HELD: i64 = 30_000;
-/// How many prefixes are looked up at once.
+/// How many prefixes one query looks up.
 const CHUNK: usize = 64;
-/// How many of the longest are looked up before the others: of a chat that goes on, one of these is known.
+/// How many of the longest prefixes are looked up first: for a chat that continues, one of these is known.
 const FIRST: usize = 4;
 
-/// A conversation as it is kept.
+/// A persisted conversation.
 #[derive(Debug)]
 pub(crate) struct Opened {
-    /// Its number: no other conversation ever has it.
+    /// Its number, which is never reused.
     pub(crate) id: i64,
     /// The key of its digests.
     pub(crate) key: String,
-    /// How many turns were kept.
+    /// The number of persisted turns.
     pub(crate) turns: i64,
-    /// Bytes of all turns.
+    /// The bytes of all turns.
     pub(crate) bytes: i64,
-    /// What was put in, turn by turn, beyond those that were known.
+    /// The journal, turn by turn, beyond the turns that the caller has.
     pub(crate) inputs: Vec<String>,
 }
 
-/// All that was put into a conversation.
+/// The whole journal of a conversation.
 #[derive(Debug)]
 pub(crate) struct Past {
-    /// Under what it is held.
+    /// The digest of the client's settings that the journal was written under.
     pub(crate) basis: String,
     /// The key of its digests.
     pub(crate) key: String,
-    /// What was put in, turn by turn.
+    /// The journal, turn by turn.
     pub(crate) inputs: Vec<String>,
 }
 
-/// A turn that is to be kept.
+/// A turn to persist.
 #[derive(Debug)]
 pub(crate) struct Kept<'a> {
     pub(crate) client: &'a str,
     pub(crate) name: &'a str,
-    /// Its number.
+    /// The number of the conversation.
     pub(crate) conversation: i64,
-    /// Whether it was said long ago that it is used.
+    /// Whether the conversation's time of last use is out of date.
     pub(crate) is_stale: bool,
-    /// How many turns were kept before.
+    /// The number of turns persisted before.
     pub(crate) turns: i64,
-    /// Bytes of those.
+    /// The bytes of those turns.
     pub(crate) bytes: i64,
     pub(crate) inputs: &'a str,
-    /// What chats begin with that belong here from now on, and no longer.
+    /// The chat prefixes that belong to the conversation from now on, and those that no longer do.
     pub(crate) prefixes: &'a [String],
     pub(crate) forgotten: &'a [String],
-    /// The longest that belongs here now.
+    /// The longest prefix that belongs to the conversation now.
     pub(crate) longest: Option<&'a str>,
 }
 
 impl Kept<'_> {
-    /// Bytes of all turns, with this one.
+    /// Returns the bytes of all turns, including this one.
     pub(super) fn bytes(&self) -> i64 {
         self.bytes.saturating_add(i64::try_from(self.inputs.len()).unwrap_or(i64::MAX))
     }
 }
 
 impl Store {
-    /// The conversation that a chat goes on with, if it is known without asking: this is the longest prefix of the chat.
+    /// Returns the conversation that a chat continues, if the cache knows it by the longest prefix of the chat.
     pub(crate) fn of_known_chat(&self, client: &str, longest: &str) -> Option<String> {
         self.cache.chat(client, longest).filter(|_| !self.is_shared)
     }
 
-    /// The conversation that a chat goes on with: the only one of the client's that has the longest of these prefixes that
-    /// any has. The shortest comes first.
+    /// Returns the conversation that a chat continues: the only one of the client's that has the longest of these
+    /// prefixes that any of them has. `prefixes` is sorted, the shortest first.
     pub(crate) async fn of_chat(
         &self,
         client: &str,
@@ -112,8 +112,11 @@ impl Store {
         Ok(None)
     }
 
-    /// Opens a conversation, and begins it if it is not there or was held on another basis. `known` turns are not read again.
-    /// From now on it is held.
+    /// Opens a conversation and takes the lease; begins it anew if it does not exist or was kept on another basis.
+    /// The first `known` turns are not read.
+    ///
+    /// # Errors
+    /// [`StoreError::Held`] if another gateway has the lease.
     pub(crate) async fn open_conversation(
         &self,
         (client, name): (&str, &str),
@@ -160,7 +163,7 @@ impl Store {
         .await
     }
 
-    /// All that was put into a conversation.
+    /// Returns the whole journal of a conversation.
     pub(crate) async fn past(&self, client: &str, name: &str) -> Result<Option<Past>, StoreError> {
         within(async {
             let mut tx = self.begin().await?;
@@ -173,7 +176,7 @@ impl Store {
         .await
     }
 
-    /// Whether a client has a conversation of this name.
+    /// Returns whether a client has a conversation of this name.
     pub(crate) async fn has_conversation(&self, client: &str, name: &str) -> Result<bool, StoreError> {
         let query = sqlx::query("SELECT 1 FROM conversations WHERE client = $1 AND name = $2")
             .bind(client)
@@ -181,7 +184,7 @@ impl Store {
         within(async { Ok(query.fetch_optional(&self.pool).await?.is_some()) }).await
     }
 
-    /// Lets others go on with a conversation that nothing was done in.
+    /// Releases the lease on a conversation in which nothing was done.
     pub(crate) async fn let_go(&self, client: &str, name: &str) -> Result<(), StoreError> {
         if !self.is_shared {
             return Ok(());
@@ -192,8 +195,8 @@ impl Store {
         Ok(())
     }
 
-    /// From now on, or no longer, this gateway goes on with a conversation. What it does not go on with is not held on to, and so
-    /// anybody's after a while, whatever has failed.
+    /// Adds a conversation to those whose lease this gateway renews, or removes it. A lease that is not renewed
+    /// expires, whatever has failed.
     pub(crate) fn note_held(&self, client: &str, name: &str, is_held: bool) {
         if !self.is_shared {
             return;
@@ -207,7 +210,7 @@ impl Store {
         }
     }
 
-    /// Goes on holding what this gateway goes on with.
+    /// Renews the leases of this gateway.
     pub(crate) async fn hold_on(&self) -> Result<(), StoreError> {
         let held: Vec<(String, String)> = {
             let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
@@ -222,7 +225,8 @@ impl Store {
         Ok(())
     }
 
-    /// The conversations of a client that were used longest ago, beyond as many as it may have. `newest` is not one of them.
+    /// Returns the conversations of a client that were used longest ago, beyond the `most` that it may have. `newest`
+    /// is not one of them.
     pub(crate) async fn surplus(
         &self,
         client: &str,
@@ -240,24 +244,24 @@ impl Store {
         Ok(rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?)
     }
 
-    /// Deletes a conversation with all that was put into it. What its stores carry and what its client was shown is still
-    /// known.
+    /// Deletes a conversation with its journal. The labels of its stores and the texts that its client was shown are
+    /// kept.
     pub(crate) async fn delete_conversation(&self, client: &str, name: &str) -> Result<(), StoreError> {
         self.cache.forget_chat(client, name);
         within(async {
             let mut tx = self.begin().await?;
             delete_named(&mut tx, client, name).await?;
             tx.commit().await?;
-            // A turn may have been kept meanwhile.
+            // A turn may have been persisted in between.
             self.cache.forget_chat(client, name);
             Ok(())
         })
         .await
     }
 
-    /// Deletes the conversations that were not used for so many milliseconds; how many.
+    /// Deletes the conversations that were not used for `age` milliseconds, and returns their number.
     pub(crate) async fn delete_unused(&self, age: i64) -> Result<u64, StoreError> {
-        // Few at a time, since nobody else can write to a file meanwhile.
+        // In small batches, since a SQLite file has one writer at a time.
         let sql = "UPDATE conversations SET used = used \
                    WHERE id IN (SELECT id FROM conversations WHERE used < {now} - $1 AND held_until < {now} LIMIT 32) \
                    AND used < {now} - $1 AND held_until < {now} RETURNING id, client, name";
@@ -282,7 +286,8 @@ impl Store {
         }
     }
 
-    /// Keeps a turn from which nothing else follows, if none was kept since. Only a store of one's own does.
+    /// Persists a turn without other effects, if none was persisted since. Requires a store that no other gateway
+    /// uses.
     pub(crate) fn keep_alone(&self, kept: &Kept<'_>) -> Result<(), StoreError> {
         let Some(turns) = &self.turns else { return Err(StoreError::Damaged("it is not one's own")) };
         let log = self.beyond();
@@ -297,12 +302,12 @@ impl Store {
         done
     }
 
-    /// What the stores of a tenant carry, if it is known without asking.
+    /// Returns the record of a tenant's stores, if the cache knows it.
     pub(crate) fn known_tenant(&self, tenant: &str) -> Option<Option<String>> {
         self.cache.tenant(tenant).filter(|_| !self.is_shared)
     }
 
-    /// What the stores of a tenant carry.
+    /// Returns the record of a tenant's stores.
     pub(crate) async fn tenant(&self, tenant: &str) -> Result<Option<String>, StoreError> {
         if let Some(known) = self.cache.tenant(tenant).filter(|_| !self.is_shared) {
             return Ok(known);
@@ -313,14 +318,14 @@ impl Store {
     }
 }
 
-/// Takes the record of a tenant's stores: until the transaction ends nobody else has it.
+/// Locks the record of a tenant's stores until the transaction ends, and returns it.
 pub(crate) async fn take_tenant(
     store: &Store,
     tx: &mut Transaction,
     tenant: &str,
 ) -> Result<Option<String>, StoreError> {
     if !store.is_shared {
-        // Who is in a transaction is alone.
+        // In a file, the transaction is the only writer.
         if let Some(known) = store.cache.tenant(tenant) {
             return Ok(known);
         }
@@ -336,7 +341,7 @@ pub(crate) async fn take_tenant(
     Ok(Some(row.try_get(0)?).filter(|record: &String| !record.is_empty()))
 }
 
-/// Keeps the record of a tenant's stores.
+/// Persists the record of a tenant's stores.
 pub(crate) async fn keep_tenant(
     store: &Store,
     tx: &mut Transaction,
@@ -350,13 +355,13 @@ pub(crate) async fn keep_tenant(
     Ok(())
 }
 
-/// Keeps a turn if it is the next one.
+/// Inserts a turn if it is the next one.
 const INSERT: &str = "INSERT INTO turns (conversation, number, bytes, prefixes, inputs) \
      SELECT $1, $2, $3, $4, $5 \
      WHERE $2 = 0 OR EXISTS (SELECT 1 FROM turns WHERE conversation = $1 AND number = $2 - 1) \
      ON CONFLICT DO NOTHING";
 
-/// Keeps a turn of a conversation, if none was kept since, and lets others go on with it.
+/// Persists a turn of a conversation, if none was persisted since, and releases the lease.
 pub(crate) async fn keep_turn(
     store: &Store,
     tx: &mut Transaction,
@@ -388,7 +393,7 @@ pub(crate) async fn keep_turn(
     super::keep_log(store, tx).await
 }
 
-/// What was put into a conversation, turn by turn, from number `from` on.
+/// Returns the journal of a conversation, turn by turn, from number `from` on.
 async fn inputs(tx: &mut Transaction, id: i64, from: i64) -> Result<Vec<String>, StoreError> {
     let sql = "SELECT inputs FROM turns WHERE conversation = $1 AND number >= $2 ORDER BY number";
     let rows = sqlx::query(sql).bind(id).bind(from).fetch_all(&mut **tx).await?;
@@ -396,7 +401,7 @@ async fn inputs(tx: &mut Transaction, id: i64, from: i64) -> Result<Vec<String>,
 }
 
 async fn delete_named(tx: &mut Transaction, client: &str, name: &str) -> Result<(), StoreError> {
-    // From here on, nobody keeps a turn of it.
+    // From here on, no turn of it can be persisted.
     let sql = "UPDATE conversations SET used = used WHERE client = $1 AND name = $2 RETURNING id";
     match sqlx::query(sql).bind(client).bind(name).fetch_optional(&mut **tx).await? {
         Some(row) => delete(tx, client, row.try_get(0)?).await,
@@ -404,7 +409,7 @@ async fn delete_named(tx: &mut Transaction, client: &str, name: &str) -> Result<
     }
 }
 
-/// Deletes a conversation that nobody keeps a turn of meanwhile.
+/// Deletes a conversation whose row this transaction has locked.
 async fn delete(tx: &mut Transaction, client: &str, id: i64) -> Result<(), StoreError> {
     let sql = "SELECT prefixes FROM turns WHERE conversation = $1 AND prefixes <> ''";
     let rows = sqlx::query(sql).bind(id).fetch_all(&mut **tx).await?;
@@ -418,13 +423,13 @@ async fn delete(tx: &mut Transaction, client: &str, id: i64) -> Result<(), Store
         let query = sqlx::query(AssertSqlSafe(sql)).bind(client).bind(id);
         chunk.iter().fold(query, |query, prefix| query.bind(*prefix)).execute(&mut **tx).await?;
     }
-    // Its turns with it.
+    // Its turns are deleted with it.
     let sql = "DELETE FROM conversations WHERE id = $1";
     sqlx::query(sql).bind(id).execute(&mut **tx).await?;
     Ok(())
 }
 
-/// So many places for values, from number `first` on.
+/// Returns `count` placeholders for values, from number `first` on.
 fn places(first: usize, count: usize) -> String {
     let places: Vec<String> = (first..first + count).map(|number| format!("${number}")).collect();
     places.join(", ")
@@ -435,7 +440,7 @@ mod tests {
     use super::*;
     use crate::store::Place;
 
-    /// Others get a conversation after a while whose gateway does not go on with it, also if it could not let it go.
+    /// A lease that a gateway does not renew expires, also if the gateway could not release it.
     #[test]
     fn only_what_is_gone_on_with_is_held_on_to() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -453,7 +458,7 @@ mod tests {
             ] {
                 sqlx::query(hold).bind(holder).bind(until).bind(name).execute(&store.pool).await.unwrap();
             }
-            // A database that is shared speaks another language; who is noted is the same.
+            // The SQL of a shared database differs; the set of leases does not.
             store.is_shared = true;
             for name in ["used", "left", "let go", "another's"] {
                 store.note_held("c", name, true);
@@ -468,7 +473,7 @@ mod tests {
         });
     }
 
-    /// However many were not used for long, they are gone, with what they began with.
+    /// All conversations that were not used for long are deleted, with their prefixes.
     #[tokio::test]
     async fn what_is_not_used_for_long_is_deleted() {
         let store = Store::open(&Place::Memory).await.unwrap();
@@ -507,7 +512,7 @@ mod tests {
         assert_eq!(left, ["prefix-held", "prefix-new"]);
     }
 
-    /// It is said of a conversation that it is used, but not with every turn.
+    /// A turn updates the time of last use, but not every turn does.
     #[tokio::test]
     async fn a_turn_says_that_its_conversation_is_used_if_that_is_old() {
         let store = Store::open(&Place::Memory).await.unwrap();

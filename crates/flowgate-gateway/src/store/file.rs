@@ -1,32 +1,36 @@
-//! The file of a SQLite store: which process has it, who may read it, and whether it is the one that was there.
+//! The file of a SQLite store: which process owns it, who may read it, and whether it is the expected database.
 //!
-//! The lock file stays when the gateway stops, and names the database. So a database that was deleted or replaced is noticed: with it
-//! goes what stores and clients are known to carry, and labels must not be forgotten silently.
+//! The lock file remains when the gateway stops, and names the database. A database that was deleted or replaced is
+//! therefore noticed: the labels of stores and clients are lost with it, and labels must not be forgotten silently.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read as _, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use super::StoreError;
+use crate::file_lock;
 
-/// A store's file that is this process's.
+/// The file of a store that this process owns.
 #[derive(Debug)]
 pub(super) struct Owned {
     path: PathBuf,
     lock: File,
-    /// The database that was here when the lock file was written.
+    /// The identity of the database that the lock file names; empty if it names none.
     named: String,
 }
 
 impl Owned {
-    /// Takes a file for this process alone, and makes it if there is none and none is missing.
+    /// Locks a file for this process, and creates it if there is none and none is expected.
+    ///
+    /// # Errors
+    /// If another process has the file, the expected database is missing, or a file cannot be opened.
     pub(super) fn take(path: &Path) -> Result<Self, StoreError> {
         let lock = lock_of(path);
         let shown = lock.display().to_string();
         let failed = |error| StoreError::Lock(shown.clone(), error);
         let mut file =
             private(OpenOptions::new().read(true).write(true).create(true)).open(&lock).map_err(failed)?;
-        match file.try_lock() {
+        match file_lock::acquire(&file) {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(StoreError::Taken(shown)),
             Err(TryLockError::Error(error)) => return Err(failed(error)),
@@ -37,13 +41,13 @@ impl Owned {
         if !named.is_empty() && !path.exists() {
             return Err(StoreError::Gone(path.display().to_string()));
         }
-        // SQLite gives the files beside it the same mode.
+        // SQLite creates the files beside it with the same mode.
         let made = private(OpenOptions::new().write(true).create(true)).open(path);
         made.map_err(|error| StoreError::Lock(path.display().to_string(), error))?;
         Ok(Self { path: path.to_owned(), lock: file, named })
     }
 
-    /// Refuses another database than the one that was here.
+    /// Rejects a database other than the one that the lock file names.
     pub(super) fn check(&self, database: &str) -> Result<(), StoreError> {
         match self.named.as_str() {
             "" => Ok(()),
@@ -52,7 +56,7 @@ impl Owned {
         }
     }
 
-    /// From now on this database is expected here.
+    /// Writes this database into the lock file as the expected one.
     pub(super) fn name(&self, database: &str) -> Result<(), StoreError> {
         if self.named == database {
             return Ok(());
@@ -68,14 +72,15 @@ fn lock_of(path: &Path) -> PathBuf {
     path.with_added_extension("lock")
 }
 
-/// Of a file that is made, only its owner can read and write it.
+/// Sets the mode of a created file: only its owner can read and write it.
 fn private(options: &mut OpenOptions) -> OpenOptions {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(options, 0o600);
     options.clone()
 }
 
-/// Those of the files that hold conversations, or what was recorded of them, which others than their owner can read or write.
+/// Returns those of the files with conversations, or with records of them, that others than their owner can read or
+/// write.
 pub(crate) fn open_to_others(paths: &[PathBuf]) -> Vec<&PathBuf> {
     let is_open = |path: &&PathBuf| {
         #[cfg(unix)]
@@ -93,7 +98,7 @@ pub(crate) fn open_to_others(paths: &[PathBuf]) -> Vec<&PathBuf> {
     paths.iter().filter(is_open).collect()
 }
 
-/// The file of a database, and those beside it that hold parts of it.
+/// Returns the file of a database, and the files beside it that hold parts of it.
 pub(crate) fn files(path: &Path) -> Vec<PathBuf> {
     let beside = |end: &str| {
         let mut name = path.as_os_str().to_owned();

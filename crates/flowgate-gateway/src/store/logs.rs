@@ -1,6 +1,7 @@
-//! What the database knows of audit logs: how far each has come, written in the transactions that keep turns and decisions.
+//! The heads of audit logs in the database, written in the transactions that persist turns and decisions.
 //!
-//! A log proves what is missing from it only against something else: a gateway whose log is behind its database is not started.
+//! A truncated log can be detected only against another record: a gateway whose log is behind its database does not
+//! start.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -10,26 +11,26 @@ use sqlx::Row as _;
 use super::{Store, StoreError, Transaction, within};
 use crate::audit::{Anchor, Anchors, End, Hash, Head, Log, PublicKey};
 
-/// The log of this gateway.
+/// The audit log of this gateway.
 #[derive(Debug)]
 pub(crate) struct Watched {
     id: String,
     end: Arc<End>,
-    /// The number of the last line that the database knows.
+    /// The number of the last line that the database has recorded.
     kept: AtomicI64,
 }
 
-/// A conversation that the database has.
+/// A conversation in the database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Listed {
     pub(crate) id: i64,
     pub(crate) client: String,
     pub(crate) name: String,
-    /// How many turns were kept.
+    /// The number of persisted turns.
     pub(crate) turns: i64,
 }
 
-/// How far the log has come beyond what the database knows.
+/// A head of the log that is newer than the one in the database.
 #[derive(Debug, Clone)]
 pub(crate) struct Beyond {
     pub(super) log: String,
@@ -38,12 +39,12 @@ pub(crate) struct Beyond {
 }
 
 const UPDATE: &str = "UPDATE audit_logs SET seq = $1, hash = $2 WHERE log = $3 AND seq < $1";
-/// The same on the connection for turns.
+/// The same statement for the connection for turns.
 pub(super) const UPDATE_BESIDE: &str =
     "UPDATE audit_logs SET seq = ?1, hash = ?2 WHERE log = ?3 AND seq < ?1";
 
 impl Store {
-    /// What the database knows of logs.
+    /// Returns the heads of logs that the database has recorded.
     pub(crate) async fn anchors(&self) -> Result<Anchors, StoreError> {
         within(async {
             let identity = sqlx::query("SELECT id, began_empty FROM identity").fetch_one(&self.pool).await?;
@@ -68,7 +69,7 @@ impl Store {
         .await
     }
 
-    /// Conversations with turns, as they are now.
+    /// Returns the conversations that have turns.
     pub(crate) async fn conversations(&self) -> Result<Vec<Listed>, StoreError> {
         let sql = "SELECT id, client, name, MAX(number) FROM conversations \
                    JOIN turns ON turns.conversation = conversations.id GROUP BY id, client, name ORDER BY id";
@@ -84,14 +85,14 @@ impl Store {
         rows.iter().map(listed).collect()
     }
 
-    /// From now on the database knows how far this log has come, and knows none any more in whose place it is. With `is_begun_anew`,
-    /// conversations that are there may have turns that the log has lost.
+    /// Records the head of this log, and removes those of the logs that it replaces. With `is_begun_anew`, existing
+    /// conversations may have turns that the log has lost.
     pub(crate) async fn watch(&self, log: &Log, is_begun_anew: bool) -> Result<(), StoreError> {
         let (id, key, end) = (log.id().to_string(), log.key().to_string(), log.end());
         let head = end.get();
         within(async {
             let mut tx = self.begin().await?;
-            // Where gateways share the database, others keep theirs, each with a key of its own.
+            // Gateways that share the database keep the records of the others, each with a key of its own.
             let sql =
                 "DELETE FROM audit_logs WHERE (log <> $1 OR $4 = 1) AND (log = $1 OR key = $2 OR $3 = 0)";
             let delete = sqlx::query(sql).bind(&id).bind(&key).bind(i64::from(self.is_shared));
@@ -110,7 +111,7 @@ impl Store {
         self.log.set(Watched { id, end, kept }).map_err(|_| StoreError::Damaged("it watches a log already"))
     }
 
-    /// How far the log has come beyond what the database knows.
+    /// Returns the head of the log, if it is newer than the one in the database.
     pub(super) fn beyond(&self) -> Option<Beyond> {
         let Watched { id, end, kept } = self.log.get()?;
         let head = end.get();
@@ -122,14 +123,14 @@ impl Store {
         })
     }
 
-    /// The database knows this.
+    /// Notes that the database has recorded this head.
     pub(super) fn note_known(&self, beyond: Option<&Beyond>) {
         if let (Some(beyond), Some(watched)) = (beyond, self.log.get()) {
             watched.kept.fetch_max(beyond.seq, Ordering::Relaxed);
         }
     }
 
-    /// Has the database know how far the log has come, if it does not.
+    /// Records the head of the log in the database, if it is newer.
     pub(crate) async fn note_log(&self) -> Result<(), StoreError> {
         let Some(beyond) = self.beyond() else { return Ok(()) };
         within(async {
@@ -143,7 +144,8 @@ impl Store {
     }
 }
 
-/// In this transaction, the database gets to know how far the log has come. What is recorded for it has to be recorded before.
+/// Records the head of the log in this transaction. The lines for the transaction have to be appended to the log
+/// before.
 pub(crate) async fn keep_log(store: &Store, tx: &mut Transaction) -> Result<(), StoreError> {
     match store.beyond() {
         Some(beyond) => update(tx, &beyond).await,

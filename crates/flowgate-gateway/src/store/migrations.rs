@@ -1,4 +1,4 @@
-//! The tables, as they came to be.
+//! The tables of the store, as a sequence of migrations.
 
 use std::cmp::Ordering;
 
@@ -7,7 +7,7 @@ use sqlx::{AnyPool, AssertSqlSafe, SqlSafeStr as _};
 
 use super::StoreError;
 
-/// A migration that has been released never changes.
+/// The migrations in order. A migration that has been released never changes.
 const MIGRATIONS: [(i64, &str, &str); 6] = [
     (1, "conversations", include_str!("../../migrations/1_conversations.sql")),
     (2, "questions", include_str!("../../migrations/2_questions.sql")),
@@ -17,7 +17,7 @@ const MIGRATIONS: [(i64, &str, &str); 6] = [
     (6, "quotations", include_str!("../../migrations/6_quotations.sql")),
 ];
 
-/// Brings the tables of a PostgreSQL database or of a SQLite file up to date.
+/// Migrates the tables of a PostgreSQL database or of a SQLite file.
 pub(super) async fn run(pool: &AnyPool, is_postgres: bool) -> Result<(), StoreError> {
     first(MIGRATIONS.len(), is_postgres).run(pool).await.map_err(|error| match error {
         MigrateError::VersionMissing(_) => StoreError::New,
@@ -25,12 +25,12 @@ pub(super) async fn run(pool: &AnyPool, is_postgres: bool) -> Result<(), StoreEr
     })
 }
 
-/// Whether the tables are those of this program; nothing is changed.
+/// Checks that the tables are those of this program; changes nothing.
 pub(super) async fn check(pool: &AnyPool) -> Result<(), StoreError> {
     let sql = "SELECT MAX(version) FROM _sqlx_migrations";
     let version: Option<i64> = match sqlx::query_scalar(sql).fetch_one(pool).await {
         Ok(version) => version,
-        // There is no such table.
+        // The table of migrations does not exist.
         Err(sqlx::Error::Database(_)) => None,
         Err(error) => return Err(error.into()),
     };
@@ -42,7 +42,7 @@ pub(super) async fn check(pool: &AnyPool) -> Result<(), StoreError> {
     }
 }
 
-/// The first of them. What is said in another way in each database stands in braces.
+/// Returns the first `count` migrations. Braces stand for what the databases spell differently.
 fn first(count: usize, is_postgres: bool) -> Migrator {
     let (number, in_one_place) = match is_postgres {
         true => ("BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY", ""),
@@ -62,7 +62,7 @@ mod tests {
     use super::super::{Place, Store, StoreError};
     use super::first;
 
-    /// A conversation of each of two clients, and one that has no turn.
+    /// A conversation of each of two clients, and one without turns.
     const OLD: [&str; 3] = [
         "INSERT INTO conversations (client, name, basis, key, turns, bytes, used, holder, held_until) \
          VALUES ('c', 'one', 'b', 'k1', 2, 5, 7, '', 0), ('d', 'one', 'b', 'k2', 1, 2, 8, '', 0), ('c', 'none', 'b', 'k3', 0, 0, 9, '', 0)",
@@ -75,7 +75,7 @@ mod tests {
     async fn check(place: &Place) {
         sqlx::any::install_default_drivers();
         let url = place.url("");
-        // There is no file; there are no tables.
+        // First there is no file, then there are no tables.
         assert!(place.is_shared() || matches!(Store::read(place).await, Err(StoreError::Old)));
         let mut old = AnyConnection::connect(&url).await.unwrap();
         assert!(matches!(Store::read(place).await, Err(StoreError::Old)));
@@ -106,7 +106,7 @@ mod tests {
             let found = store.of_chat(client, &[prefix.to_owned()]).await.unwrap();
             assert_eq!(found.as_deref(), name, "{client} {prefix}");
         }
-        // Nothing is left of one, and all of the other.
+        // Nothing of the first remains, and all of the second.
         store.delete_conversation("c", "one").await.unwrap();
         let count = async |sql: &'static str| -> i64 {
             sqlx::query_scalar(sql).fetch_one(&store.pool).await.unwrap()
@@ -115,7 +115,7 @@ mod tests {
         assert_eq!(count("SELECT COUNT(*) FROM turns").await, 1);
         let again = store.open_conversation(("c", "one"), "b", "k", 0).await.unwrap();
         assert!(again.id > opened.id, "{again:?}");
-        // All of them were used long ago, but for the new one.
+        // All of them were used long ago, except the new one.
         assert_eq!(store.delete_unused(3_600_000).await.unwrap(), 2);
         assert_eq!(count("SELECT COUNT(*) FROM prefixes").await, 0);
         assert_eq!(count("SELECT COUNT(*) FROM conversations").await, 1);

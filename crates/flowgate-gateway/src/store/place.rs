@@ -1,17 +1,17 @@
-//! Where a store is.
+//! The address of a store.
 
 use std::fmt;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-/// A file, a memory or a database.
+/// The address of a store: a file, memory or a database.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Place {
     /// A SQLite file.
     File(PathBuf),
-    /// Nothing outlives the gateway.
+    /// In memory: nothing outlives the gateway.
     Memory,
-    /// A PostgreSQL database by its address, which may hold a password.
+    /// The URL of a PostgreSQL database, which may contain a password.
     Postgres(String),
 }
 
@@ -21,7 +21,7 @@ impl fmt::Debug for Place {
     }
 }
 
-/// An address that is none.
+/// A text that is not the address of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlaceError;
 
@@ -34,10 +34,10 @@ impl fmt::Display for PlaceError {
 impl std::error::Error for PlaceError {}
 
 impl Place {
-    /// Reads an address. Files start at `folder`.
+    /// Parses an address. Relative file names start at `folder`.
     ///
     /// # Errors
-    /// If it is none.
+    /// If the text is not the address of a store.
     pub fn read(text: &str, folder: &Path) -> Result<Self, PlaceError> {
         if text == "memory" {
             return Ok(Self::Memory);
@@ -53,15 +53,21 @@ impl Place {
         }
     }
 
-    /// What it may be called in messages: without a password.
+    /// Returns the name for messages, without a password.
     pub fn name(&self) -> String {
         match self {
             Self::File(path) => path.display().to_string(),
             Self::Memory => "memory".to_owned(),
             Self::Postgres(url) => {
                 let rest = url.split_once("://").map_or("", |(_, rest)| rest);
-                let rest = rest.split(['?', '#']).next().unwrap_or_default();
-                format!("postgres://{}", rest.rsplit_once('@').map_or(rest, |(_, host)| host))
+                let authority = rest.split(['?', '#']).next().unwrap_or_default();
+                let host = match authority.rsplit_once('@') {
+                    Some((_, host)) => host,
+                    // A password that holds `?` or `#` and is not escaped: nothing before its end can be told from it.
+                    None if rest.contains('@') => "",
+                    None => authority,
+                };
+                format!("postgres://{host}")
             }
         }
     }
@@ -77,7 +83,7 @@ impl Place {
         }
     }
 
-    /// Its address for sqlx; that of a memory is a path which nobody else has.
+    /// Returns the URL for sqlx; that of a memory database is the path `memory`, which no other store uses.
     pub(super) fn url(&self, memory: &str) -> String {
         match self {
             Self::File(path) => {
@@ -117,6 +123,8 @@ mod tests {
             "postgres://me:secret@db:5432/flowgate?password=secret",
             Some(("postgres://db:5432/flowgate", true)),
         );
+        check("postgres://me:secret?1@db/flowgate", Some(("postgres://", true)));
+        check("postgres://me:1#secret@db/flowgate?password=secret", Some(("postgres://", true)));
         check("postgresql://db/flowgate", Some(("postgres://db/flowgate", true)));
         check("sqlite:", None);
         check("sqlite::memory:", None);

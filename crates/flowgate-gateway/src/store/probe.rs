@@ -1,7 +1,7 @@
-//! Whether the store can be written now.
+//! Whether the store is writable.
 //!
-//! That a process answers does not say that it can keep a turn: the disk may be full, or the database away. So whoever asks for the
-//! gateway's health has something written, in the same ways in which turns are.
+//! A process that answers can still be unable to persist a turn: the disk may be full, or the database unreachable.
+//! The health route therefore writes a probe, on the same connections as turns.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -9,25 +9,25 @@ use std::time::{Duration, Instant};
 
 use super::{Store, StoreError, within};
 
-/// How long an answer stands. Anybody may ask, and is not to make the gateway write more often.
+/// How long an outcome is reused. Anybody may ask for health, and must not cause more frequent writes.
 const FRESH: Duration = Duration::from_secs(1);
-/// How long a write may take.
+/// The time limit of a probe.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How much is written: about as much as a turn.
+/// The bytes that a probe writes: about as many as a turn.
 const BYTES: usize = 16 << 10;
 
 const WRITE: &str = "UPDATE probe SET content = $1 WHERE one = 1";
-/// The same on the connection for turns.
+/// The same statement for the connection for turns.
 pub(super) const WRITE_BESIDE: &str = "UPDATE probe SET content = ?1 WHERE one = 1";
 
-/// Whether the store could be written, and when that was tried.
+/// The outcome of a probe, and its time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Probed {
     at: Instant,
     is_writable: bool,
 }
 
-/// Another text each time: SQLite writes no page that stays as it is.
+/// Returns a different text each time: SQLite does not write a page that is unchanged.
 pub(super) fn text() -> String {
     static COUNT: AtomicU8 = AtomicU8::new(0);
     let letter = char::from(b'a' + COUNT.fetch_add(1, Ordering::Relaxed) % 26);
@@ -35,7 +35,7 @@ pub(super) fn text() -> String {
 }
 
 impl Store {
-    /// Whether the store can be written, as far as was known a second ago.
+    /// Returns whether the store is writable, as of at most a second ago.
     pub(crate) async fn is_writable(self: &Arc<Self>) -> bool {
         let mut probed = self.probe.lock().await;
         if let Some(probed) = probed.filter(|probed| probed.at.elapsed() < FRESH) {
@@ -46,7 +46,7 @@ impl Store {
         is_writable
     }
 
-    /// Writes on each of the connections that turns are kept by.
+    /// Writes on each of the connections that persist turns.
     async fn write(self: &Arc<Self>) -> Result<(), StoreError> {
         let store = Arc::clone(self);
         let beside = move || store.turns.as_ref().map_or(Ok(()), super::turns::Turns::probe);
@@ -65,14 +65,14 @@ mod tests {
     use super::super::turns::tests::{Places, kept, open, turns};
     use super::*;
 
-    /// How a store may break.
+    /// A way for a store to fail.
     #[derive(Debug, Clone, Copy)]
     enum Fault {
-        /// SQLite has rolled back by itself: the rollback that follows fails.
+        /// SQLite has rolled back by itself: the explicit rollback fails.
         RolledBack,
         /// A transaction for a turn could not be ended.
         Unended,
-        /// There is no room for another page.
+        /// There is no space for another page.
         Full,
     }
 
@@ -82,7 +82,7 @@ mod tests {
         store.turns.as_ref().unwrap().execute(&sql);
     }
 
-    /// Whatever has failed, turns are kept as soon as they can be, without a restart, and health says when.
+    /// After any failure, turns are persisted as soon as possible, without a restart, and health reports it.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_store_that_failed_goes_on() {
         for (fault, breaks_writes) in

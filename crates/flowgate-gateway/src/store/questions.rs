@@ -1,7 +1,11 @@
-//! Questions to people, and what they have stopped.
+//! Questions to people, and freezes.
 //!
-//! A question is decided once, for exactly what it asks, before it expires; what was allowed is used once, in the transaction
-//! that keeps the turn in which its call goes out. Whatever crashes in between, an approval is neither lost nor used twice.
+//! A question is decided once, for exactly what it asks, before it expires; an approval is used once, in the
+//! transaction that persists the turn in which its call is sent. Whatever crashes in between, an approval is neither
+//! lost nor used twice.
+
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
@@ -14,20 +18,20 @@ use super::cache::Cache;
 use super::tools::{self, Offer};
 use super::{Store, StoreError, Transaction, within};
 
-/// What has become of a question.
+/// The state of a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Nobody has decided.
+    /// Undecided.
     Open,
-    /// Somebody said yes.
+    /// A person allowed it.
     Allowed,
-    /// Somebody said no.
+    /// A person denied it.
     Denied,
-    /// It was allowed, and the call went out.
+    /// It was allowed, and the call was sent.
     Used,
-    /// Nobody decided in time, or what was allowed was not used in time.
+    /// It was not decided in time, or the approval was not used in time.
     Expired,
-    /// The conversation went on without it.
+    /// The conversation continued without it.
     Void,
 }
 
@@ -35,7 +39,7 @@ impl State {
     pub(crate) const ALL: [Self; 6] =
         [Self::Open, Self::Allowed, Self::Denied, Self::Used, Self::Expired, Self::Void];
 
-    /// Its name where it is kept and listed.
+    /// Returns its name in the database and in listings.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Open => "open",
@@ -48,7 +52,7 @@ impl State {
     }
 }
 
-/// A question as it is kept.
+/// A persisted question.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Question {
     pub(crate) id: String,
@@ -62,13 +66,13 @@ pub(crate) struct Question {
     pub(crate) state: State,
     pub(crate) asked: i64,
     pub(crate) expires: i64,
-    /// Who decided; empty if nobody has.
+    /// The person who decided; empty if it is undecided.
     pub(crate) decided_by: String,
     pub(crate) decided: i64,
     pub(crate) change: i64,
 }
 
-/// What is to be asked.
+/// A question to ask.
 #[derive(Debug, Clone)]
 pub(crate) struct NewQuestion<'a> {
     pub(crate) id: &'a str,
@@ -77,48 +81,48 @@ pub(crate) struct NewQuestion<'a> {
     pub(crate) tenant: &'a str,
     pub(crate) digest: &'a str,
     pub(crate) content: &'a str,
-    /// For how many milliseconds it stands.
+    /// The time until it expires, in milliseconds.
     pub(crate) stands: i64,
-    /// How many turns of the conversation were kept before.
+    /// The number of persisted turns of the conversation, or [`BESIDE`] or [`OFFERED`].
     pub(crate) turn: i64,
-    /// Questions of this turn that were answered by a yes already.
+    /// The questions of this turn whose approvals are used already.
     pub(crate) used: &'a [String],
-    /// How many questions may be open.
+    /// The bounds on open questions.
     pub(crate) most: Most,
 }
 
-/// How many questions of one conversation and of one client may be open at the same time.
+/// The bounds on questions of one conversation and of one client that are open at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Most {
     pub(crate) of_conversation: i64,
     pub(crate) of_client: i64,
 }
 
-/// What came of asking.
+/// The outcome of asking.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Posed {
-    /// The same was asked before: the question.
+    /// The same question was asked before.
     Known(String),
-    /// It is asked now. Answers to the same question about a state that has changed since are void: these had been allowed.
-    New { id: String, void: Vec<String> },
-    /// It is not asked: the conversation has too many open questions.
+    /// The question is new. Its predecessors about a state that has changed since are void.
+    New(String),
+    /// Not asked: the conversation has too many open questions.
     FullConversation,
-    /// It is not asked: the client has too many open questions.
+    /// Not asked: the client has too many open questions.
     FullClient,
 }
 
 /// Why a question cannot be decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Undecided {
-    /// There is none, or not for this person.
+    /// It does not exist, or is not visible to this person.
     Unknown,
-    /// It asks for something else.
+    /// Its digest differs from the given one.
     OtherDigest,
     /// It is not open any more.
     Not(State),
 }
 
-/// Something that was stopped: its kind, what, by whom and when.
+/// A freeze: its kind, its target, who ordered it and when.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Freeze {
     pub(crate) kind: String,
@@ -127,22 +131,29 @@ pub(crate) struct Freeze {
     pub(crate) since: i64,
 }
 
-/// Tools of a server that a client's people may be asked about at the same time.
+/// The bound on open questions about the tools of one server, for one client.
 pub(crate) const MOST_OFFERED: i64 = 20;
-/// The turn of a question beside the chat: it stands across the turns of its conversation, for the same call and the same reasons.
+/// The turn of a question beside the chat: it stands across the turns of its conversation, for the same call and the
+/// same reasons.
 pub(crate) const BESIDE: i64 = -1;
 /// The turn of a question about a tool that a server offers.
 pub(crate) const OFFERED: i64 = -2;
-/// The part of a question's content that nobody is shown: what it is about, and what its parts carry.
+/// The member of a question's content that people are not shown: the state that it is about, and the labels of its
+/// parts.
 pub(crate) const OWN: &str = "flowgate";
-/// The columns of a question. One that is over and was not noticed is shown as it is.
+/// The columns of a question. One that has expired and is not marked yet is shown as expired.
 const COLUMNS: &str = "id, client, name, tenant, digest, content, \
     CASE WHEN state IN ('open', 'allowed') AND {over} THEN 'expired' ELSE state END, \
     asked, expires, decided_by, decided, change";
 
 impl Store {
-    /// Asks, or finds the question that was asked before for the same, in a turn that was not kept.
-    pub(crate) async fn ask(&self, new: &NewQuestion<'_>) -> Result<Posed, StoreError> {
+    /// Asks a question, or returns the same question if it stands and its approval is not used. A new question is
+    /// recorded before anybody can see it; `record` is given its predecessors that are void.
+    pub(crate) async fn ask(
+        &self,
+        new: &NewQuestion<'_>,
+        record: impl FnOnce(&[String]) -> Result<(), StoreError>,
+    ) -> Result<Posed, StoreError> {
         within(async {
             let mut tx = self.begin().await?;
             let change = next_change(&mut tx).await?;
@@ -156,7 +167,8 @@ impl Store {
                 }
             }
             let void = self.void_changed(&mut tx, new, change).await?;
-            // Whoever offers tools takes no room from who calls them, and no conversation takes it from the others.
+            // Servers that offer tools use up no room for questions about calls, and no conversation uses up that of
+            // the others.
             let (of, most_here) = match new.turn {
                 OFFERED => ("= $3", MOST_OFFERED),
                 _ => ("> $3", new.most.of_conversation),
@@ -182,13 +194,15 @@ impl Store {
             let insert = sqlx::query(self.timed(sql)).bind(new.id).bind(new.client).bind(new.name);
             let insert = insert.bind(new.tenant).bind(new.digest).bind(new.content).bind(new.stands);
             insert.bind(change).bind(new.turn).execute(&mut *tx).await?;
+            record(&void)?;
+            super::keep_log(self, &mut tx).await?;
             tx.commit().await?;
-            Ok(Posed::New { id: new.id.to_owned(), void })
+            Ok(Posed::New(new.id.to_owned()))
         })
         .await
     }
 
-    /// The same question about a state that has changed since is answered no more. Returns those that had been allowed.
+    /// Voids the same question about a state that has changed since. Returns the questions that had been allowed.
     async fn void_changed(
         &self,
         tx: &mut Transaction,
@@ -215,14 +229,15 @@ impl Store {
         Ok(void)
     }
 
-    /// A question.
+    /// Returns a question.
     pub(crate) async fn question(&self, id: &str) -> Result<Option<Question>, StoreError> {
         let sql = self.timed(&format!("SELECT {COLUMNS} FROM questions WHERE id = $1"));
         let row = within(async { Ok(sqlx::query(sql).bind(id).fetch_optional(&self.pool).await?) }).await?;
         row.as_ref().map(read).transpose()
     }
 
-    /// The question that a conversation asked last about the call with this digest, in one of its first `turns` turns.
+    /// Returns the question that a conversation asked last about the call with this digest, in one of its first
+    /// `turns` turns.
     pub(crate) async fn question_of(
         &self,
         (client, name): (&str, &str),
@@ -238,8 +253,8 @@ impl Store {
         row.as_ref().map(read).transpose()
     }
 
-    /// Questions to which something happened after change number `after`, in that order: `most` of them, or more, so that all
-    /// that one change did is there.
+    /// Returns the questions that changed after change number `after`, in the order of changes: about `most` of them,
+    /// with all questions of each change.
     pub(crate) async fn questions_after(&self, after: i64, most: usize) -> Result<Vec<Question>, StoreError> {
         let sql = format!("SELECT {COLUMNS} FROM questions WHERE change > $1 ORDER BY change LIMIT $2");
         let mut limit = most;
@@ -252,7 +267,7 @@ impl Store {
             if found.len() < limit {
                 return Ok(found);
             }
-            // The rest of the last change may not be here.
+            // The last change may be incomplete.
             found.retain(|question| Some(question.change) != last);
             if !found.is_empty() {
                 return Ok(found);
@@ -261,30 +276,36 @@ impl Store {
         }
     }
 
-    /// The number of the last change.
+    /// Returns the number of the last change.
     pub(crate) async fn last_change(&self) -> Result<i64, StoreError> {
         let query = sqlx::query("SELECT last FROM changes WHERE one = 1");
         Ok(within(async { Ok(query.fetch_one(&self.pool).await?) }).await?.try_get(0)?)
     }
 
-    /// The questions of a state, of a tenant or of all, the newest first, and at most `most` of them.
+    /// Returns the questions of a state, of a tenant or of all, the newest first, and how many were left out. Of more
+    /// than `most`, each client has its newest in turn, so that a client that asks a lot hides no other's.
     pub(crate) async fn questions(
         &self,
         state: State,
         tenant: Option<&str>,
         most: i64,
-    ) -> Result<Vec<Question>, StoreError> {
+    ) -> Result<(Vec<Question>, i64), StoreError> {
         let sql = format!(
-            "SELECT {COLUMNS} FROM questions WHERE state = $1 AND (state NOT IN ('open', 'allowed') OR {{stands}}) \
-             AND ($2 = '' OR tenant = $2) ORDER BY asked DESC LIMIT $3"
+            "SELECT {COLUMNS}, total FROM (SELECT *, COUNT(*) OVER () AS total, \
+             ROW_NUMBER() OVER (PARTITION BY client ORDER BY asked DESC, change DESC) AS place FROM questions \
+             WHERE state = $1 AND (state NOT IN ('open', 'allowed') OR {{stands}}) AND ($2 = '' OR tenant = $2)) AS found \
+             ORDER BY place, asked DESC LIMIT $3"
         );
         let query = sqlx::query(self.timed(&sql)).bind(state.name()).bind(tenant.unwrap_or("")).bind(most);
         let rows = within(async { Ok(query.fetch_all(&self.pool).await?) }).await?;
-        rows.iter().map(read).collect()
+        let total = rows.first().map_or(Ok(0), |row| row.try_get::<i64, _>(12))?;
+        let mut found = rows.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+        found.sort_by_key(|question| std::cmp::Reverse(question.asked));
+        Ok((found, total.saturating_sub(i64::try_from(rows.len()).unwrap_or(i64::MAX))))
     }
 
-    /// Decides a question, once, by a person who was shown what this digest stands for. Before anything can follow from it, it is
-    /// recorded.
+    /// Decides a question, once, by a person who was shown what this digest represents. The decision is recorded
+    /// before anything can follow from it.
     pub(crate) async fn decide(
         &self,
         (id, digest): (&str, &str),
@@ -320,7 +341,7 @@ impl Store {
         })
     }
 
-    /// Gives up what a conversation asked, since it went on without the answer. Returns what had been allowed.
+    /// Voids what a conversation asked, since it continued without the answer. Returns what had been allowed.
     pub(crate) async fn give_up(&self, client: &str, name: &str) -> Result<Vec<Question>, StoreError> {
         within(async {
             let mut tx = self.begin().await?;
@@ -339,7 +360,8 @@ impl Store {
         .await
     }
 
-    /// Marks what is over, and deletes what was over for so many milliseconds. Returns what had been allowed and was not used in time.
+    /// Marks expired questions, and deletes those that expired more than `age` milliseconds ago. Returns the
+    /// approvals that were not used in time.
     pub(crate) async fn expire(&self, age: i64) -> Result<Vec<Question>, StoreError> {
         within(async {
             let mut tx = self.begin().await?;
@@ -358,7 +380,7 @@ impl Store {
         .await
     }
 
-    /// Everything that is stopped.
+    /// Returns all freezes.
     pub(crate) async fn freezes(&self) -> Result<Arc<[Freeze]>, StoreError> {
         let changes = match self.cache.freezes() {
             Ok(known) if !self.is_shared => return Ok(known),
@@ -379,7 +401,7 @@ impl Store {
         Ok(freezes)
     }
 
-    /// Stops something.
+    /// Adds a freeze.
     pub(crate) async fn freeze(&self, kind: &str, what: &str, who: &str) -> Result<(), StoreError> {
         let sql =
             "INSERT INTO freezes (kind, what, who, since) VALUES ($1, $2, $3, {now}) ON CONFLICT DO NOTHING";
@@ -388,7 +410,7 @@ impl Store {
         within(async { Ok(query.execute(&self.pool).await?) }).await.map(drop)
     }
 
-    /// Lets something go on; whether it was stopped.
+    /// Removes a freeze; returns whether there was one.
     pub(crate) async fn thaw(&self, kind: &str, what: &str) -> Result<bool, StoreError> {
         let query = sqlx::query("DELETE FROM freezes WHERE kind = $1 AND what = $2").bind(kind).bind(what);
         let _changes = Changes(&self.cache);
@@ -396,7 +418,7 @@ impl Store {
     }
 }
 
-/// What is stopped may have changed, also if nobody waits to hear of it any more.
+/// Invalidates the cached freezes on drop, also if the request was cancelled.
 struct Changes<'s>(&'s Cache);
 
 impl Drop for Changes<'_> {
@@ -405,7 +427,7 @@ impl Drop for Changes<'_> {
     }
 }
 
-/// If a question was about a tool that a server offers, a yes approves of it.
+/// Approves the tool that a question is about, if it is about a tool that a server offers.
 async fn approve_offered(store: &Store, tx: &mut Transaction, id: &str, who: &str) -> Result<(), StoreError> {
     let sql = "SELECT tenant, content FROM questions WHERE id = $1";
     let row = sqlx::query(sql).bind(id).fetch_one(&mut **tx).await?;
@@ -417,7 +439,10 @@ async fn approve_offered(store: &Store, tx: &mut Transaction, id: &str, who: &st
     tools::approve(store, tx, (&tenant, who), &offer).await
 }
 
-/// Uses up what was allowed, in the transaction that keeps what it was allowed for.
+/// Uses an approval, in the transaction that persists the turn that it is for.
+///
+/// # Errors
+/// [`StoreError::Withdrawn`] if it was used, voided or has expired.
 pub(crate) async fn use_question(store: &Store, tx: &mut Transaction, id: &str) -> Result<(), StoreError> {
     let change = next_change(tx).await?;
     let sql =
@@ -428,7 +453,7 @@ pub(crate) async fn use_question(store: &Store, tx: &mut Transaction, id: &str) 
     }
 }
 
-/// Voids what was allowed, in the transaction that keeps the turn in which its call did not run.
+/// Voids an approval, in the transaction that persists the turn in which its call did not run.
 pub(crate) async fn void_question(tx: &mut Transaction, id: &str) -> Result<(), StoreError> {
     let change = next_change(tx).await?;
     let sql =
@@ -437,7 +462,7 @@ pub(crate) async fn void_question(tx: &mut Transaction, id: &str) -> Result<(), 
     Ok(())
 }
 
-/// What a question asks, without the state that it asks about.
+/// Returns what a question asks, without the state that it asks about.
 fn stateless(content: &str) -> Option<Value> {
     let mut content: Value = serde_json::from_str(content).ok()?;
     if let Some(Value::Object(own)) = content.get_mut(OWN) {
@@ -446,7 +471,7 @@ fn stateless(content: &str) -> Option<Value> {
     Some(content)
 }
 
-/// The number of the next change. Changes are kept in the order of their numbers.
+/// Returns the number of the next change. Changes are committed in the order of their numbers.
 async fn next_change(tx: &mut Transaction) -> Result<i64, StoreError> {
     let sql = "UPDATE changes SET last = last + 1 WHERE one = 1 RETURNING last";
     Ok(sqlx::query(sql).fetch_one(&mut **tx).await?.try_get(0)?)
@@ -469,250 +494,4 @@ fn read(row: &AnyRow) -> Result<Question, StoreError> {
         decided: row.try_get(10)?,
         change: row.try_get(11)?,
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::store::Place;
-    use proptest::prelude::*;
-
-    /// Something that can happen to the questions of two conversations.
-    #[derive(Debug, Clone)]
-    enum Step {
-        /// A conversation asks one of three things, which stands for an hour or is over at once.
-        Ask { name: usize, what: usize, stands: bool },
-        /// Somebody decides the question that was asked as this one, with the right digest or another.
-        Decide { question: usize, is_right: bool, allow: bool },
-        /// A turn uses it.
-        Use(usize),
-        /// A turn uses it and is not kept.
-        Fail(usize),
-        /// A conversation goes on without it.
-        GiveUp(usize),
-        /// What is over is marked.
-        Sweep,
-        /// The gateway is killed and started anew.
-        Restart,
-    }
-
-    fn step() -> impl Strategy<Value = Step> {
-        let question = 0..6_usize;
-        prop_oneof![
-            4 => (0..2_usize, 0..3_usize, prop::bool::weighted(0.8))
-                .prop_map(|(name, what, stands)| Step::Ask { name, what, stands }),
-            4 => (question.clone(), prop::bool::weighted(0.8), any::<bool>())
-                .prop_map(|(question, is_right, allow)| Step::Decide { question, is_right, allow }),
-            3 => question.clone().prop_map(Step::Use),
-            1 => question.prop_map(Step::Fail),
-            1 => (0..2_usize).prop_map(Step::GiveUp),
-            1 => Just(Step::Sweep),
-            1 => Just(Step::Restart),
-        ]
-    }
-
-    /// A question as it should be.
-    #[derive(Debug, Clone)]
-    struct Model {
-        id: String,
-        name: usize,
-        what: usize,
-        stands: bool,
-        state: State,
-    }
-
-    impl Model {
-        fn is(&self, states: &[State]) -> bool {
-            self.stands && states.contains(&self.state)
-        }
-
-        fn shown(&self) -> State {
-            let is_over = !self.stands && matches!(self.state, State::Open | State::Allowed);
-            if is_over { State::Expired } else { self.state }
-        }
-    }
-
-    async fn follow(steps: &[Step], place: &Place) {
-        let mut store = Store::open(place).await.unwrap();
-        let mut model: Vec<Model> = Vec::new();
-        let digest = |what: usize| format!("digest {what}");
-        let mut used = 0;
-        for (number, step) in steps.iter().enumerate() {
-            match *step {
-                Step::Ask { name, what, stands } => {
-                    let new = NewQuestion {
-                        id: &number.to_string(),
-                        client: "c",
-                        name: &name.to_string(),
-                        tenant: "t",
-                        digest: &digest(what),
-                        content: "{}",
-                        stands: if stands { 3_600_000 } else { -1 },
-                        turn: 0,
-                        used: &[],
-                        most: Most { of_conversation: i64::MAX, of_client: i64::MAX },
-                    };
-                    let (id, is_new) = match store.ask(&new).await.unwrap() {
-                        Posed::Known(id) => (id, false),
-                        Posed::New { id, .. } => (id, true),
-                        full => panic!("{full:?}"),
-                    };
-                    let open = [State::Open, State::Allowed];
-                    let known =
-                        model.iter().any(|q| q.id == id && q.name == name && q.what == what && q.is(&open));
-                    let any = model.iter().any(|q| q.name == name && q.what == what && q.is(&open));
-                    assert_eq!((is_new, known), (!any, any), "{number}");
-                    if is_new {
-                        model.push(Model { id, name, what, stands, state: State::Open });
-                    }
-                }
-                Step::Decide { question, is_right, allow } => {
-                    let Some(q) = model.get_mut(question) else { continue };
-                    let digest = if is_right { digest(q.what) } else { "another".to_owned() };
-                    let mut recorded = false;
-                    let record = || {
-                        recorded = true;
-                        Ok(())
-                    };
-                    let decided = store.decide((&q.id, &digest), allow, "ann", record).await.unwrap();
-                    let may = is_right && q.is(&[State::Open]);
-                    assert_eq!((decided.is_ok(), recorded), (may, may), "{number}");
-                    if may {
-                        q.state = if allow { State::Allowed } else { State::Denied };
-                    }
-                }
-                Step::Use(question) | Step::Fail(question) => {
-                    let Some(q) = model.get_mut(question) else { continue };
-                    let mut tx = store.begin().await.unwrap();
-                    let done = use_question(&store, &mut tx, &q.id).await;
-                    assert_eq!(done.is_ok(), q.is(&[State::Allowed]), "{number}");
-                    if done.is_ok() && matches!(step, Step::Use(_)) {
-                        tx.commit().await.unwrap();
-                        q.state = State::Used;
-                        used += 1;
-                    }
-                }
-                Step::GiveUp(name) => {
-                    let given_up = store.give_up("c", &name.to_string()).await.unwrap();
-                    let allowed = model.iter().filter(|q| q.name == name && q.is(&[State::Allowed]));
-                    let mut allowed: Vec<&str> = allowed.map(|q| q.id.as_str()).collect();
-                    allowed.sort_unstable();
-                    let mut found: Vec<&str> = given_up
-                        .iter()
-                        .filter(|q| q.state == State::Allowed)
-                        .map(|q| q.id.as_str())
-                        .collect();
-                    found.sort_unstable();
-                    assert_eq!(found, allowed, "{number}");
-                    let open =
-                        |q: &&mut Model| q.name == name && matches!(q.state, State::Open | State::Allowed);
-                    model.iter_mut().filter(open).for_each(|q| q.state = State::Void);
-                }
-                Step::Sweep => drop(store.expire(i64::MAX / 4).await.unwrap()),
-                Step::Restart => {
-                    drop(store);
-                    store = Store::open(place).await.unwrap();
-                }
-            }
-            for q in &model {
-                let kept = store.question(&q.id).await.unwrap().unwrap();
-                // A question that was over when it was given up may have been marked before.
-                let is_same = kept.state == q.shown() || !q.stands && kept.state == State::Expired;
-                assert!(is_same, "{number}: {kept:?} {q:?}");
-            }
-        }
-        assert_eq!(model.iter().filter(|q| q.state == State::Used).count(), used);
-    }
-
-    /// A yes is for one question: for its reasons, for the state that it is about, and for one of two equal calls.
-    #[tokio::test]
-    async fn a_yes_is_for_one_question() {
-        let store = Store::open(&Place::Memory).await.unwrap();
-        let ask = async |id: &str, content: &str, used: &[String]| {
-            let most = Most { of_conversation: 100, of_client: 100 };
-            let (client, name, tenant, digest) = ("c", "n", "t", "d");
-            let (stands, turn) = (3_600_000, BESIDE);
-            store
-                .ask(&NewQuestion { id, client, name, tenant, digest, content, stands, turn, used, most })
-                .await
-                .unwrap()
-        };
-        let new = |id: &str, void: &[&str]| Posed::New {
-            id: id.to_owned(),
-            void: void.iter().map(|id| (*id).to_owned()).collect(),
-        };
-        let (one, other) = (
-            r#"{"reasons":["a"],"flowgate":{"state":"1"}}"#,
-            r#"{"reasons":["b"],"flowgate":{"state":"1"}}"#,
-        );
-        assert_eq!(ask("1", one, &[]).await, new("1", &[]));
-        assert!(store.decide(("1", "d"), true, "ann", || Ok(())).await.unwrap().is_ok());
-        assert_eq!(ask("2", one, &[]).await, Posed::Known("1".to_owned()));
-        // For other reasons, and for the second of two equal calls of one turn, it is another question.
-        assert_eq!(ask("3", other, &[]).await, new("3", &[]));
-        assert_eq!(ask("4", one, &["1".to_owned()]).await, new("4", &[]));
-        // The state has changed: what was allowed is void, and what was asked for other reasons stands.
-        let changed = r#"{"reasons":["a"],"flowgate":{"state":"2"}}"#;
-        assert_eq!(ask("5", changed, &[]).await, new("5", &["1"]));
-        assert_eq!(store.question("1").await.unwrap().unwrap().state, State::Void);
-        assert_eq!(store.question("3").await.unwrap().unwrap().state, State::Open);
-        let mut tx = store.begin().await.unwrap();
-        assert!(use_question(&store, &mut tx, "1").await.is_err());
-    }
-
-    /// Where it cannot be known what is stopped, nobody says that nothing is.
-    #[tokio::test]
-    async fn a_store_that_fails_does_not_say_that_nothing_is_stopped() {
-        let store = Store::open(&Place::Memory).await.unwrap();
-        assert!(store.freezes().await.unwrap().is_empty());
-        sqlx::query("ALTER TABLE freezes RENAME TO gone").execute(&store.pool).await.unwrap();
-        assert!(store.freeze("tool", "send", "ann").await.is_err());
-        assert!(store.freezes().await.is_err());
-        sqlx::query("ALTER TABLE gone RENAME TO freezes").execute(&store.pool).await.unwrap();
-        assert!(store.freezes().await.unwrap().is_empty());
-    }
-
-    /// What is stopped is seen at once, though it is not asked every time, and so if whoever changed it has stopped waiting.
-    #[test]
-    fn what_is_stopped_is_seen_at_once() {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async {
-            let store = Store::open(&Place::Memory).await.unwrap();
-            let count = async || store.freezes().await.unwrap().len();
-            assert_eq!(count().await, 0);
-            assert!(store.cache.freezes().is_ok(), "it need not be asked again");
-            store.freeze("tool", "send", "ann").await.unwrap();
-            assert_eq!(count().await, 1);
-            assert!(store.thaw("tool", "send").await.unwrap());
-            assert_eq!(count().await, 0);
-            for is_frozen in [true, false] {
-                count().await;
-                let begun = std::future::poll_fn(|context| {
-                    let polled = match is_frozen {
-                        true => std::pin::pin!(store.freeze("tool", "pay", "ann")).poll(context).is_ready(),
-                        false => std::pin::pin!(store.thaw("tool", "pay")).poll(context).is_ready(),
-                    };
-                    std::task::Poll::Ready(polled)
-                });
-                assert!(!begun.await, "it is given up before it has ended");
-                assert!(store.cache.freezes().is_err(), "nobody knows what became of it");
-            }
-        });
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
-
-        /// Whatever happens in whatever order, a question is decided once, by its digest, in time, and used once, if it was
-        /// allowed.
-        #[test]
-        fn questions_are_decided_once_and_used_once(steps in prop::collection::vec(step(), 1..30)) {
-            let folder = std::env::temp_dir().join(format!("flowgate-questions-{}", std::process::id()));
-            let _ = std::fs::remove_dir_all(&folder);
-            std::fs::create_dir_all(&folder).unwrap();
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(follow(&steps, &Place::File(folder.join("store.db"))));
-            let _ = std::fs::remove_dir_all(&folder);
-        }
-    }
 }

@@ -1,12 +1,13 @@
-//! What clients were shown with a label, and what their users said first: it outlives the conversations.
+//! The labelled texts that clients were shown, and the texts that their users typed first. They outlive the
+//! conversations.
 //!
-//! Each text comes from a source. Of each source as much is kept as is remembered of it, for as long.
+//! Each text has a source. Of each source, as much is kept as the history remembers of it, for as long.
 
 use sqlx::Row as _;
 
 use super::{Store, StoreError, Transaction, within};
 
-/// A text that a client was shown, in normal form, with its label in JSON; or one that its user said.
+/// A normalized text that a client was shown, with its label in JSON; or one that its user typed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) source: String,
@@ -14,15 +15,15 @@ pub(crate) struct Seen {
     pub(crate) letters: String,
 }
 
-/// What is known of a client's texts.
+/// The texts of a client.
 #[derive(Debug, Default)]
 pub(crate) struct Recalled {
     pub(crate) texts: Vec<Seen>,
-    /// The number after the last.
+    /// The number after that of the last text.
     pub(crate) next: i64,
-    /// Whether anything was forgotten, ever.
+    /// Whether any text was ever forgotten.
     pub(crate) has_forgotten: bool,
-    /// How often somebody cleared them: what was learned before the last time is known no more.
+    /// How often the texts were cleared: what was read before the last time is out of date.
     pub(crate) cleared: i64,
 }
 
@@ -32,13 +33,13 @@ pub(crate) struct Held {
     pub(crate) source: String,
     pub(crate) texts: i64,
     pub(crate) letters: i64,
-    /// When the oldest and the newest were kept, in milliseconds since 1970; 0 where that is not known.
+    /// When the oldest and the newest were persisted, in milliseconds since 1970; 0 if unknown.
     pub(crate) oldest: i64,
     pub(crate) newest: i64,
 }
 
 impl Store {
-    /// What a client was shown, from number `from` on.
+    /// Returns the texts of a client, from number `from` on.
     pub(crate) async fn seen(&self, client: &str, from: i64) -> Result<Recalled, StoreError> {
         within(async {
             let mut tx = self.begin().await?;
@@ -55,7 +56,7 @@ impl Store {
         .await
     }
 
-    /// How much is kept of each source of a client, and how often something was forgotten.
+    /// Returns how much is kept of each source of a client, and how often texts were forgotten.
     pub(crate) async fn seen_sources(&self, client: &str) -> Result<(Vec<Held>, i64), StoreError> {
         within(async {
             let mut tx = self.begin().await?;
@@ -79,11 +80,11 @@ impl Store {
         .await
     }
 
-    /// Deletes what is kept of a source of a client, or of all of them; how many texts. Every gateway forgets them.
+    /// Deletes the texts of one source of a client, or of all, and returns their number. Every gateway forgets them.
     pub(crate) async fn clear_seen(&self, client: &str, source: Option<&str>) -> Result<u64, StoreError> {
         within(async {
             let mut tx = self.begin().await?;
-            // Who keeps a text of the client meanwhile waits.
+            // Locks the client's row: a transaction that adds a text waits.
             let sql = "INSERT INTO clients (client, seen, forgotten, cleared) VALUES ($1, 0, 1, 1) \
                        ON CONFLICT (client) DO UPDATE SET forgotten = clients.forgotten + 1, cleared = clients.cleared + 1";
             sqlx::query(sql).bind(client).execute(&mut *tx).await?;
@@ -103,7 +104,7 @@ impl Store {
         .await
     }
 
-    /// Deletes what was kept so many milliseconds ago.
+    /// Deletes the texts that were persisted more than `age` milliseconds ago.
     pub(crate) async fn delete_old_seen(&self, age: i64) -> Result<(), StoreError> {
         within(async {
             let mut tx = self.begin().await?;
@@ -121,8 +122,8 @@ impl Store {
     }
 }
 
-/// Keeps what a client was shown. Returns what others have kept since number `from`, and the number after the last that is
-/// kept now.
+/// Persists texts that a client was shown. Returns the texts that others have persisted since number `from`, and the
+/// number after that of the last text.
 pub(crate) async fn keep_seen(
     store: &Store,
     tx: &mut Transaction,
@@ -145,12 +146,13 @@ pub(crate) async fn keep_seen(
     Ok((others, next))
 }
 
-/// The name of a source as a database takes it: clients choose the names of their tools, and PostgreSQL has no NUL in texts.
+/// Returns the name of a source as a database accepts it: clients choose the names of their tools, and PostgreSQL has
+/// no NUL in texts.
 fn storable(source: &str) -> String {
     source.replace('\0', "\u{fffd}")
 }
 
-/// Forgets the oldest texts of a source of a client, so that no more than so many letters are left.
+/// Deletes the oldest texts of a source of a client, so that at most `most` characters are left.
 pub(crate) async fn forget_seen(
     tx: &mut Transaction,
     client: &str,
@@ -213,7 +215,7 @@ mod tests {
         assert!(!recalled.has_forgotten && recalled.cleared == 0);
         let of = |source: &str, texts: i64, letters: i64| (source.to_owned(), texts, letters);
         assert_eq!(sources("c").await, [of("a", 2, 16), of("b", 1, 5), of("user", 1, 3)]);
-        // The oldest of one source go, and nobody else's.
+        // The oldest texts of this source are deleted, and none of another.
         let mut tx = store.begin().await.unwrap();
         forget_seen(&mut tx, "c", "a", 10).await.unwrap();
         tx.commit().await.unwrap();
@@ -222,7 +224,7 @@ mod tests {
         assert_eq!(store.clear_seen("c", Some("a")).await.unwrap(), 1);
         assert_eq!(sources("c").await, [of("b", 1, 5), of("user", 1, 3)]);
         assert_eq!(store.seen("c", 0).await.unwrap().cleared, 1);
-        // What is old goes as well; of what was kept before times were, the time begins now.
+        // Old texts are deleted as well; a text without a time is dated now.
         store.delete_old_seen(3_600_000).await.unwrap();
         assert_eq!(sources("c").await.len(), 2);
         sqlx::query("UPDATE seen SET kept = 5 WHERE source = 'b'").execute(&store.pool).await.unwrap();

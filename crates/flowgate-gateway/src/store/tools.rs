@@ -1,4 +1,4 @@
-//! Tools of servers that were approved of, for a tenant: word for word, as they were described then.
+//! The tools of servers that a tenant has approved, each bound to the digest of its description.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use sqlx::Row as _;
 
 use super::{Store, StoreError, Transaction, within};
 
-/// A tool that a server offers, and what stands for all that it says of it.
+/// A tool that a server offers, and the digest of its whole description.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Offer {
     pub(crate) server: String,
@@ -16,7 +16,7 @@ pub(crate) struct Offer {
 }
 
 impl Store {
-    /// The tools of a server that were approved of, with their digests.
+    /// Returns the approved tools of a server, with their digests.
     pub(crate) async fn approved(
         &self,
         tenant: &str,
@@ -31,7 +31,7 @@ impl Store {
             .collect::<Result<_, sqlx::Error>>()?)
     }
 
-    /// Whether a tool of a server was ever approved of, by any tenant.
+    /// Returns whether any tenant has ever approved a tool of a server.
     pub(crate) async fn has_tool(&self, server: &str, tool: &str) -> Result<bool, StoreError> {
         let query = sqlx::query("SELECT 1 FROM tools WHERE server = $1 AND tool = $2 LIMIT 1")
             .bind(server)
@@ -39,7 +39,8 @@ impl Store {
         within(async { Ok(query.fetch_optional(&self.pool).await?.is_some()) }).await
     }
 
-    /// Approves of tools that nobody has decided on: the first that a tenant is shown of a server.
+    /// Approves tools that nobody has decided on: the first ones that a tenant is offered by a server (trust on first
+    /// use).
     pub(crate) async fn approve_first(&self, tenant: &str, offers: &[Offer]) -> Result<(), StoreError> {
         within(async {
             let mut tx = self.begin().await?;
@@ -55,7 +56,7 @@ impl Store {
     }
 }
 
-/// Approves of a tool as it is described now, in place of how it was described before.
+/// Approves a tool as it is described now, and replaces the approval of its former description.
 pub(super) async fn approve(
     store: &Store,
     tx: &mut Transaction,

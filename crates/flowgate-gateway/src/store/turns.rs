@@ -1,7 +1,7 @@
-//! Turns from which nothing else follows, kept on the thread that answers them.
+//! The connection for turns without other effects, used on the thread that answers them.
 //!
-//! sqlx asks SQLite from a thread of its own, and each statement is a way there and back: that takes longer than to keep a
-//! turn. So most turns have a connection of their own, to a store that no other gateway uses.
+//! sqlx runs SQLite on a thread of its own, and each statement is a round trip between threads: that takes longer
+//! than to persist a turn. Most turns therefore use a connection of their own, to a store that no other gateway uses.
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -15,15 +15,15 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension as _, params}
 use super::logs::{self, Beyond};
 use super::{Kept, PRAGMAS, Place, StoreError};
 
-/// What is in the write-ahead log is brought into the file after so many turns, beside them: whoever brings it there waits for
-/// the disk. Much at once would keep turns waiting, too. Only if that does not get anywhere, it is done [by a turn](super::PRAGMAS).
+/// The number of turns after which a thread beside them checkpoints the write-ahead log: a checkpoint waits for the
+/// disk, and a large one would delay turns too. Only if that makes no progress, [a turn](super::PRAGMAS) checkpoints.
 const BETWEEN_CHECKPOINTS: u32 = 128;
 
-/// The write-ahead log begins anew when it has so many pages. The turn that begins it waits for the disk, and so do others
-/// meanwhile. Not too many, so that they stay in memory: what is written over in part is read first.
+/// The number of pages at which the write-ahead log restarts. The turn that restarts it waits for the disk, and so do
+/// others. The log is kept short enough to stay in memory: a page that is partly overwritten is read first.
 const LONG_LOG: i64 = 4096;
 
-/// If nobody asks for a checkpoint for so long, the write-ahead log may begin anew at any time.
+/// The time without a request for a checkpoint after which the write-ahead log may restart at any time.
 const QUIET: Duration = Duration::from_secs(2);
 
 /// The connection for turns.
@@ -35,13 +35,13 @@ struct State {
     path: PathBuf,
     vfs: Option<&'static str>,
     connection: Connection,
-    /// How many were kept since the last checkpoint was asked for.
+    /// The number of turns since the last request for a checkpoint.
     count: u32,
     checkpoints: Option<Checkpoints>,
 }
 
 impl Turns {
-    /// A connection to a store that is there and up to date; nothing if others use it, too.
+    /// Connects to an open, migrated store; returns nothing if other gateways may use it.
     pub(super) fn open(place: &Place, memory: &str) -> Result<Option<Self>, StoreError> {
         let (path, vfs) = match place {
             Place::File(path) => (path.as_path(), None),
@@ -53,18 +53,19 @@ impl Turns {
         Ok(Some(Self(Mutex::new(State { path: path.to_owned(), vfs, connection, count: 0, checkpoints }))))
     }
 
-    /// Uses the connection, which is in no transaction before and after. One whose rollback failed, as it can when the disk is full,
-    /// is closed and replaced: it would refuse every turn, and keep others from writing.
+    /// Runs `work` on the connection, which is in no transaction before and after. A connection whose rollback
+    /// failed, as it can when the disk is full, is closed and replaced: it would reject every turn and block other
+    /// writers.
     fn using<T>(&self, work: impl FnOnce(&mut State) -> Result<T, StoreError>) -> Result<T, StoreError> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         state.end_transaction()?;
         let done = work(&mut state);
-        // If that fails, it is tried again by whoever comes next.
+        // If this fails, the next caller tries again.
         let _ = state.end_transaction();
         done
     }
 
-    /// Does to the connection what a test wants.
+    /// Executes a statement for a test.
     #[cfg(test)]
     pub(super) fn execute(&self, sql: &str) {
         let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -74,7 +75,7 @@ impl Turns {
             .map(|mut statement| statement.query([]).map(|mut rows| rows.next().map(drop)));
     }
 
-    /// Writes something as long as a turn.
+    /// Writes as much as a turn.
     pub(super) fn probe(&self) -> Result<(), StoreError> {
         self.using(|state| {
             let tx = Begun::new(&state.connection)?;
@@ -83,7 +84,7 @@ impl Turns {
         })
     }
 
-    /// Begins a conversation, and returns its number; nothing if it is there.
+    /// Begins a conversation and returns its number; returns nothing if it exists.
     pub(super) fn begin(
         &self,
         (client, name): (&str, &str),
@@ -95,14 +96,14 @@ impl Turns {
                    ON CONFLICT DO NOTHING";
         self.using(|state| {
             let mut insert = state.connection.prepare_cached(sql)?;
-            // It is kept when this returns. What a statement returns row by row is kept only after the last, and a failure then
-            // is not told.
+            // The row is committed when this returns. A statement that returns rows commits after the last one only,
+            // and a failure then is not reported.
             let is_new = insert.execute(params![client, name, basis, key])? == 1;
             Ok(is_new.then(|| state.connection.last_insert_rowid()))
         })
     }
 
-    /// The names that a query finds of a client's conversations.
+    /// Returns the names of a client's conversations that a query finds.
     pub(super) fn names(
         &self,
         sql: &str,
@@ -116,8 +117,8 @@ impl Turns {
         })
     }
 
-    /// Keeps a turn if none was kept since. Before anybody else can write, `noted` is told whether chats that begin like this
-    /// one may belong elsewhere.
+    /// Persists a turn if none was persisted since. Before another writer can proceed, calls `noted` with whether the
+    /// longest prefix may belong to another conversation as well.
     pub(super) fn keep(
         &self,
         kept: &Kept<'_>,
@@ -150,7 +151,7 @@ impl State {
                 "UPDATE conversations SET used = CAST(unixepoch('subsec') * 1000 AS INTEGER) WHERE id = ?1";
             tx.prepare_cached(sql)?.execute(params![conversation])?;
         }
-        // Two statements: SQLite takes notes of the pages that a statement changes which may insert any number of rows.
+        // Two statements: SQLite journals the pages that a statement changes if it may insert any number of rows.
         let sql = "SELECT 1 FROM turns WHERE conversation = ?1 AND number = ?2 - 1";
         let mut select = tx.prepare_cached(sql)?;
         if *turns > 0 && !select.exists(params![conversation, turns])? {
@@ -161,7 +162,7 @@ impl State {
         let mut insert = tx.prepare_cached(sql)?;
         match insert.execute(params![conversation, turns, kept.bytes(), prefixes.join(" "), inputs]) {
             Ok(_) => {}
-            // It is there, or the conversation was deleted.
+            // The turn exists, or the conversation was deleted.
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => {
                 return Err(StoreError::Overtaken);
             }
@@ -201,7 +202,8 @@ impl State {
     }
 }
 
-/// A transaction, which is taken back when it is dropped. rusqlite's own are read as SQL each time.
+/// A transaction that rolls back when it is dropped. Its statements are cached; those of rusqlite's transactions are
+/// parsed each time.
 struct Begun<'c>(&'c Connection);
 
 impl<'c> Begun<'c> {
@@ -244,7 +246,7 @@ fn connect(path: &Path, vfs: Option<&str>) -> Result<Connection, StoreError> {
     Ok(connection)
 }
 
-/// A thread that brings the write-ahead log into the file when it is asked to, until this is dropped.
+/// A thread that checkpoints the write-ahead log on request, until this is dropped.
 #[derive(Debug)]
 struct Checkpoints {
     asked: Option<SyncSender<()>>,
@@ -260,7 +262,7 @@ impl Checkpoints {
             loop {
                 match asks.recv_timeout(QUIET) {
                     Ok(()) => {}
-                    // What else is written brings itself into the file, and must not wait for us.
+                    // Writes of other connections checkpoint themselves, and must not wait for the reader.
                     Err(RecvTimeoutError::Timeout) => {
                         reader.read_on(false);
                         continue;
@@ -269,9 +271,11 @@ impl Checkpoints {
                 }
                 let is_long = pages >= LONG_LOG;
                 reader.read_on(!is_long);
-                // It begins anew if no turn comes during the last of these, which have ever less to do.
+                // The log restarts if no turn arrives during the last of these checkpoints, each of which has less to
+                // do.
                 for _ in 0..if is_long { 4 } else { 1 } {
-                    // What fails is tried again. It waits for nobody who reads or writes, and they do not wait for it.
+                    // A failure is retried with the next request. A passive checkpoint neither waits for readers and
+                    // writers nor delays them.
                     let checkpoint = "PRAGMA wal_checkpoint(PASSIVE)";
                     pages = connection.query_row(checkpoint, [], |row| row.get(1)).unwrap_or_default();
                 }
@@ -283,13 +287,13 @@ impl Checkpoints {
 
     fn ask(&self) {
         if let Some(asked) = &self.asked {
-            // Full: it is asked for already.
+            // The queue is full: a checkpoint is requested already.
             let _ = asked.try_send(());
         }
     }
 }
 
-/// Who reads what is in the write-ahead log: meanwhile it does not begin anew.
+/// A reader of the write-ahead log: while it reads, the log does not restart.
 #[derive(Debug)]
 struct Reader(Connection);
 
@@ -298,7 +302,7 @@ impl Reader {
         Ok(Self(connect(path, None)?))
     }
 
-    /// Reads what is there now, or nothing. If that fails, the log begins anew more often.
+    /// Ends the current read, and begins another one if `is_reading`. If that fails, the log restarts more often.
     fn read_on(&mut self, is_reading: bool) {
         if !self.0.is_autocommit() {
             let _ = self.0.execute_batch("ROLLBACK");
@@ -345,7 +349,7 @@ pub(super) mod tests {
         }
     }
 
-    /// A memory, and a file that is gone when this is dropped.
+    /// A memory store, and a file that is deleted when this is dropped.
     pub(in crate::store) struct Places(PathBuf);
 
     impl Places {
@@ -388,7 +392,7 @@ pub(super) mod tests {
             let [p, q] = [vec!["p".to_owned()], vec!["q".to_owned(), "\"r".to_owned()]];
             store.keep_alone(&kept(one, 0, &p)).unwrap();
             assert_eq!((turns(&store, "one").await, of_chat(&store, "p").await.as_deref()), (1, Some("one")));
-            // One was kept since; and those of a conversation that has not come so far, or is not there.
+            // A turn was persisted since; then: the conversation is shorter, or does not exist.
             for (one, number) in [(one, 0), (one, 2), (("two", one.1 + 1), 0)] {
                 let kept = store.keep_alone(&Kept { forgotten: &p, ..kept(one, number, &q) });
                 assert!(matches!(kept, Err(StoreError::Overtaken)), "{one:?} {number}: {kept:?}");
@@ -413,7 +417,7 @@ pub(super) mod tests {
             let one = ("one", open(&store, "one").await);
             let two = ("two", open(&store, "two").await);
             let three = ("three", open(&store, "three").await);
-            // Kept together with something else: it is known to the database alone.
+            // Persisted together with other effects: the database knows it, the cache does not.
             let mut tx = store.begin().await.unwrap();
             keep_turn(&store, &mut tx, &kept(one, 0, &p)).await.unwrap();
             tx.commit().await.unwrap();
@@ -421,14 +425,14 @@ pub(super) mod tests {
                 (store.of_known_chat("c", "p"), of_chat(&store, "p").await.as_deref()),
                 (None, Some("one"))
             );
-            // Of two that begin so, neither is known.
+            // Two conversations have the same prefix: the chat belongs to neither.
             store.keep_alone(&kept(two, 0, &p)).unwrap();
             assert_eq!((store.of_known_chat("c", "p"), of_chat(&store, "p").await), (None, None));
             store.keep_alone(&kept(two, 1, &q)).unwrap();
             assert_eq!(store.of_known_chat("c", "q").as_deref(), Some("two"));
             store.keep_alone(&kept(three, 0, &q)).unwrap();
             assert_eq!((store.of_known_chat("c", "q"), of_chat(&store, "q").await), (None, None));
-            // What is deleted is not found.
+            // A deleted conversation is not found.
             store.keep_alone(&kept(three, 1, &["r".to_owned()])).unwrap();
             assert_eq!(store.of_known_chat("c", "r").as_deref(), Some("three"));
             store.delete_conversation("c", "three").await.unwrap();
@@ -436,7 +440,7 @@ pub(super) mod tests {
         }
     }
 
-    /// While turns come the log does not begin anew; when they do not, it may.
+    /// The log does not restart while turns arrive, and may restart when they do not.
     #[tokio::test]
     async fn nobody_keeps_the_log_from_beginning_anew_for_long() {
         let places = Places::new("log");
@@ -462,7 +466,7 @@ pub(super) mod tests {
         wait(false);
     }
 
-    /// Who keeps turns without a pause keeps nobody else from it.
+    /// A steady stream of turns does not starve others.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn turns_wait_for_turns_and_no_longer() {
         let places = Places::new("waits");
@@ -485,7 +489,7 @@ pub(super) mod tests {
         }
     }
 
-    /// Nobody fails because somebody else writes.
+    /// Concurrent writers do not fail each other.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn turns_and_everything_else_are_kept_side_by_side() {
         let places = Places::new("shared");

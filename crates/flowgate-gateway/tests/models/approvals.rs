@@ -28,7 +28,11 @@ fn home(upstream: &Upstream, wait: u32) -> Home {
          [people.vic]\nkey-from = \"vic\"\nrole = \"viewer\"\n[people.eve]\nkey-from = \"eve\"\nrole = \"approver\"\ntenants = [\"bank\"]\n\
          [approvals]\nwait-seconds = {wait}\n"
     );
-    let text = config(&upstream.url, "chat-completions", "interactive = true\nowner = \"ann\"") + &people;
+    let text = config(
+        &upstream.url,
+        "chat-completions",
+        "user-messages = \"trust-unmarked-even-if-pasted\"\nowner = \"ann\"",
+    ) + &people;
     let policy = POLICY.to_owned() + "ask \"mails are confirmed\" if:\n    (call: ToolCall) is tool:send\n";
     Home::new(&text, &policy)
 }
@@ -181,7 +185,7 @@ fn people_have_roles() {
         assert_eq!((got, body.contains(text)), (status, true), "{}: {body}", person.1);
     };
     check(&vic, &question, 403, "a viewer may not do this; it takes a role of approver");
-    check(&ann, &question, 403, "who asks for something never allows it");
+    check(&ann, &question, 403, "the owner of a client cannot decide its questions");
     check(&eve, &question, 404, "no such question");
     check(&Person(&gateway, "nobody"), &question, 401, "the key of a person");
     let mut other = question.clone();
@@ -232,7 +236,12 @@ fn a_kill_switch_stops_what_it_says() {
         ("client", "agent", (403, false), (403, false), (200, true)),
     ] {
         switch(kind, what, true);
-        assert!(gateway.get("/api/v1/freezes", &admin.key()).1.contains(&format!("\"what\":\"{what}\"")));
+        // A person who is there for another tenant hears of no client and no conversation.
+        for (name, sees) in [("bob", true), ("vic", true), ("eve", kind == "tool")] {
+            let (status, listed) = gateway.get("/api/v1/freezes", &Person(&gateway, name).key());
+            let found = (status, listed.contains(&format!("\"what\":\"{what}\"")));
+            assert_eq!(found, (200, sees), "{name} {kind} {what}: {listed}");
+        }
         let found = (ask(KEY, "one"), ask(KEY, "two"), ask(OTHER_KEY, "one"));
         assert_eq!(found, (one, two, other), "{kind} {what}");
         switch(kind, what, false);
@@ -370,7 +379,9 @@ fn consent_that_is_withdrawn_before_the_answer_counts() {
                 ]),
             });
         let people = "[people.bob]\nkey-from = \"bob\"\nrole = \"admin\"\n[approvals]\nwait-seconds = 0\n";
-        let text = config(&upstream.url, "chat-completions", "interactive = true") + people;
+        let text =
+            config(&upstream.url, "chat-completions", "user-messages = \"trust-unmarked-even-if-pasted\"")
+                + people;
         let asks = "ask \"mails to Ann are confirmed\" if:\n    (call: ToolCall) is tool:send\n    call.arguments.to == \"ann\"\n";
         let gateway = Home::new(&text, &(CONSENTS.to_owned() + asks)).start();
         let bob = Person(&gateway, "bob");
@@ -397,7 +408,8 @@ fn consent_that_is_withdrawn_before_the_answer_counts() {
     }
 }
 
-/// A webhook is told that there is something to decide, signed, and without content.
+/// A webhook is told that there is something to decide, and what was decided, signed, and without content. If it takes that, the log of the
+/// gateway has nothing to say of it.
 #[test]
 fn a_webhook_is_told() {
     let hook = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -407,25 +419,88 @@ fn a_webhook_is_told() {
          webhook = \"http://{}/flowgate\"\nwebhook-secret-from = \"SECRET\"\n",
         hook.local_addr().unwrap()
     );
-    let text = config(&upstream.url, "chat-completions", "interactive = true") + &people;
+    let text = config(&upstream.url, "chat-completions", "user-messages = \"trust-unmarked-even-if-pasted\"")
+        + &people;
     let policy = POLICY.to_owned() + "ask \"mails are confirmed\" if:\n    (call: ToolCall) is tool:send\n";
-    let gateway = Home::new(&text, &policy).start();
+    let (gateway, log) = Home::new(&text, &policy).start_with_log();
+    let (heard, messages) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for stream in hook.incoming() {
+            let (mut stream, mut read, mut buffer) = (stream.unwrap(), Vec::new(), [0; 4096]);
+            while !read.ends_with(b"}") {
+                let count = stream.read(&mut buffer).unwrap();
+                read.extend_from_slice(&buffer[..count]);
+            }
+            stream.write_all(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n").unwrap();
+            if heard.send(String::from_utf8(read).unwrap()).is_err() {
+                return;
+            }
+        }
+    });
+    // On a busy machine, a message may come again.
+    let hears = |what: &str| loop {
+        let text = messages.recv_timeout(PATIENCE).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        let signature = head.lines().find_map(|line| line.strip_prefix("x-flowgate-signature: ")).unwrap();
+        assert!(signature.starts_with("t=1") && signature.contains(",v1="), "{signature}");
+        assert!(!body.contains("hello"), "{body}");
+        let message = serde_json::from_str::<Value>(body).unwrap();
+        if message["type"] == what {
+            return message;
+        }
+    };
     Agent::new(&gateway, FORMS[0].0, false, KEY).says("Mail Bob.");
-    let (mut stream, _) = hook.accept().unwrap();
-    let mut read = Vec::new();
-    let mut buffer = [0; 4096];
-    while !read.ends_with(b"}") {
-        let count = stream.read(&mut buffer).unwrap();
-        read.extend_from_slice(&buffer[..count]);
+    let asked = hears("question.asked");
+    assert_eq!((&asked["tool"], &asked["state"]), (&json!("send"), &json!("open")));
+    let bob = Person(&gateway, "bob");
+    assert_eq!(bob.says(&bob.first(), "deny").0, 200);
+    let decided = hears("question.decided");
+    assert_eq!(
+        (&decided["id"], &decided["state"], &decided["decided_by"]),
+        (&asked["id"], &json!("denied"), &json!("bob"))
+    );
+    gateway.stop();
+    // The first one was done with before the second one was sent.
+    let log = log.rest();
+    assert!(!log.contains("webhook"), "{log}");
+}
+
+/// Where nobody may decide, nobody is asked: the call does not run, and the log says what to write.
+#[test]
+fn a_call_that_nobody_may_decide_does_not_run() {
+    let upstream = Upstream::new(mails);
+    let mut home = home(&upstream, 20);
+    // Ann owns the client, and Eve is there for another tenant.
+    home.edit("role = \"admin\"", "role = \"viewer\"");
+    let (gateway, mut log) = home.start_with_log();
+    let mut agent = Agent::new(&gateway, FORMS[0].0, false, KEY);
+    assert_eq!(agent.says("Mail Bob."), "I may not.");
+    assert_eq!(agent.ran, ["read {}"]);
+    let line = log.next("remark");
+    assert!(line["message"].as_str().unwrap().contains("nobody may decide for this client"), "{line}");
+    assert_eq!(Person(&gateway, "vic").open(), Vec::<Value>::new());
+}
+
+/// A request without the key of a person is refused before its body is read.
+#[test]
+fn the_body_of_a_request_without_a_key_is_not_read() {
+    let upstream = Upstream::new(mails);
+    let gateway = home(&upstream, 0).start();
+    for path in
+        ["/api/v1/approvals/none", "/api/v1/freezes", "/api/v1/quotations/clear", "/api/v1/audit/forget"]
+    {
+        let mut stream = TcpStream::connect(gateway.address).unwrap();
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {KEY}\r\n\
+             Content-Type: application/json\r\nContent-Length: 100\r\n\r\n"
+        );
+        // The body never comes.
+        stream.write_all(head.as_bytes()).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).unwrap();
+        assert!(line.starts_with("HTTP/1.1 401"), "{path}: {line}");
     }
-    let text = String::from_utf8(read).unwrap();
-    let (head, body) = text.split_once("\r\n\r\n").unwrap();
-    let message: Value = serde_json::from_str(body).unwrap();
-    assert_eq!((&message["type"], &message["tool"]), (&json!("question.asked"), &json!("send")));
-    assert!(!body.contains("hello"), "{body}");
-    let signature = head.lines().find_map(|line| line.strip_prefix("x-flowgate-signature: ")).unwrap();
-    assert!(signature.starts_with("t=1") && signature.contains(",v1="), "{signature}");
-    stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").unwrap();
 }
 
 /// A request in a conversation that it names: what is answered.
@@ -613,7 +688,8 @@ fn consent_can_be_withdrawn() {
         }
     });
     let people = "[people.bob]\nkey-from = \"bob\"\nrole = \"admin\"\n";
-    let text = config(&upstream.url, "chat-completions", "interactive = true") + people;
+    let text = config(&upstream.url, "chat-completions", "user-messages = \"trust-unmarked-even-if-pasted\"")
+        + people;
     let gateway = Home::new(&text, CONSENTS).start();
     let bob = Person(&gateway, "bob");
     let switch = |what: &str, frozen: bool| {
@@ -622,6 +698,8 @@ fn consent_can_be_withdrawn() {
     let (status, problem) = switch("agent:3", true);
     let name = problem.split("policy: ").nth(1).unwrap().split([',', '"']).next().unwrap();
     assert!(status == 404 && name.starts_with("agent:20-"), "{problem}");
+    // Another client has the same policy: what is withdrawn there stands here.
+    assert_eq!(switch(&name.replacen("agent", "other", 1), true).0, 200);
     let mut agent = Agent::new(&gateway, FORMS[0].0, false, KEY);
     agent.page = "4111".to_owned();
     let sent = |agent: &mut Agent, frozen: bool| {

@@ -16,7 +16,11 @@ use crate::upstream::{Upstream, says};
 const AUDIT: &str = "[people.bob]\nkey-from = \"bob\"\nrole = \"admin\"\n[approvals]\nwait-seconds = 0\n[audit]\nfile = \"audit.jsonl\"\n";
 
 fn home(upstream: &Upstream, policy: &str) -> Home {
-    Home::new(&(config(&upstream.url, "chat-completions", "interactive = true") + AUDIT), policy)
+    Home::new(
+        &(config(&upstream.url, "chat-completions", "user-messages = \"trust-unmarked-even-if-pasted\"")
+            + AUDIT),
+        policy,
+    )
 }
 
 pub(crate) fn records(home: &Home) -> Vec<Record> {
@@ -110,7 +114,7 @@ fn nothing_is_done_that_cannot_be_recorded() {
         return;
     }
     let upstream = Upstream::new(|_| says("Yes."));
-    let text = config(&upstream.url, "chat-completions", "interactive = true");
+    let text = config(&upstream.url, "chat-completions", "user-messages = \"trust-unmarked-even-if-pasted\"");
     let home = Home::new(&(text + "[audit]\nfile = \"/dev/full\"\nkey-file = \"full.key\"\n"), POLICY);
     let error = home.try_start().err().unwrap();
     assert!(error.contains("nothing is done that cannot be recorded"), "{error}");

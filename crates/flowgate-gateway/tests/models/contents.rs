@@ -35,7 +35,7 @@ fn talkative(request: &Request) -> Completion {
 
 /// A home where each mail is confirmed, and this is said of the audit log.
 fn home(upstream: &Upstream, audit: &str) -> Home {
-    let more = "interactive = true\ntenant = \"acme\"";
+    let more = "user-messages = \"trust-unmarked-even-if-pasted\"\ntenant = \"acme\"";
     let text = config(&upstream.url, "chat-completions", more) + PEOPLE + audit;
     Home::new(
         &text,
@@ -120,6 +120,7 @@ fn what_was_said_is_kept_beside_the_log_and_can_be_deleted() {
         assert_eq!((status, body.as_str()), (200, expected), "{whose}");
     };
     forget(&json!({"client": "agent", "tenant": "other"}), r#"{"forgotten":0}"#);
+    forget(&json!({"client": "agent", "conversation": "another"}), r#"{"forgotten":0}"#);
     forget(&json!({"client": "agent"}), r#"{"forgotten":4}"#);
     let whole = |kept, gone| Contents { kept, missing: gone, forgotten: gone, stray: 0 };
     assert_eq!(checked(&home).unwrap().contents, Some(whole(4, 4)));
@@ -137,7 +138,7 @@ fn what_was_said_is_kept_beside_the_log_and_can_be_deleted() {
         assert_eq!(files_with(&home, word), Vec::<String>::new(), "{word}");
     }
     let deleted = records(&home).iter().filter(|record| record.text("who") == Some("bob")).count();
-    assert_eq!(deleted, 4);
+    assert_eq!(deleted, 5);
 }
 
 #[test]

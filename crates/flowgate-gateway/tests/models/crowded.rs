@@ -28,7 +28,8 @@ fn mails(upstream_form: &str, limits: &str) -> (Upstream, Home) {
             None => calls(&[("send", r#"{"to":"bob","body":"hello"}"#)]),
         }
     });
-    let text = config(&upstream.url, upstream_form, "interactive = true") + &people(limits);
+    let text = config(&upstream.url, upstream_form, "user-messages = \"trust-unmarked-even-if-pasted\"")
+        + &people(limits);
     let home = Home::new(&text, &(POLICY.to_owned() + ASKS));
     (upstream, home)
 }
@@ -99,4 +100,24 @@ fn one_conversation_does_not_starve_the_others() {
     gateway.stop();
     let records = records(&home);
     assert_eq!(records.iter().filter(|record| record.kind == "unasked").count(), 5);
+}
+
+/// Whoever has more open questions than are listed hides nobody else's, and what is not listed is counted.
+#[test]
+fn a_client_with_many_questions_hides_nobody_elses() {
+    let (_upstream, home) = mails(FORMS[0].1, "");
+    let gateway = home.start();
+    let mail = |key: &str, number: usize| {
+        let said = Agent::new(&gateway, FORMS[0].0, false, key).says(&format!("Mail Bob, {number}."));
+        assert!(said.contains("a person has to allow"), "{said}");
+    };
+    mail(OTHER_KEY, 0);
+    (1..=205).for_each(|number| mail(KEY, number));
+    let (status, body) = gateway.get("/api/v1/approvals", "key-of-the-person-ann");
+    let body: Value = serde_json::from_str(&body).unwrap();
+    let of = |client: &str| {
+        let questions = body["questions"].as_array().unwrap();
+        questions.iter().filter(|question| question["client"] == client).count()
+    };
+    assert_eq!((status, of("other"), of("agent"), &body["left_out"]), (200, 1, 199, &json!(6)));
 }

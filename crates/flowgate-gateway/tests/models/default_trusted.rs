@@ -19,8 +19,10 @@ fn is_shown(path: &str, statements: &str, more: &Value, change: &dyn Fn(String, 
     // Something is on offer that takes only what is trusted.
     let policy = POLICY.replace(declared, "").replace("require top if:", "require trusted if:");
     let policy = format!("{policy}\ndefault trusted\n{statements}");
-    let gateway =
-        Gateway::configured(&config(&upstream.url, "chat-completions", "interactive = true"), &policy);
+    let gateway = Gateway::configured(
+        &config(&upstream.url, "chat-completions", "user-messages = \"trust-unmarked-even-if-pasted\""),
+        &policy,
+    );
     let (first, second) = bodies(path, more);
     let key = format!("Bearer {KEY}");
     let headers = [("authorization", key.as_str())];

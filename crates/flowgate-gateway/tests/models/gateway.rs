@@ -361,7 +361,7 @@ pub(crate) fn config(upstream: &str, api: &str, more: &str) -> String {
     format!(
         "[upstreams.double]\nurl = \"{upstream}\"\napi = \"{api}\"\nmodels = [\"double\", \"small\"]\nkey-from = \"UPSTREAM\"\n\
          [clients.agent]\nkey-from = \"KEY\"\nupstream = \"double\"\npolicy = \"policy.flow\"\n{more}\n\
-         [clients.other]\nkey-from = \"OTHER\"\nupstream = \"double\"\npolicy = \"policy.flow\"\ninteractive = true\n"
+         [clients.other]\nkey-from = \"OTHER\"\nupstream = \"double\"\npolicy = \"policy.flow\"\nuser-messages = \"trust-unmarked-even-if-pasted\"\n"
     )
 }
 

@@ -30,19 +30,22 @@ fn said(answer: &Value) -> String {
 #[test]
 fn two_clients_may_use_one_name() {
     let upstream = Upstream::new(|request| says(&format!("I heard {}.", request.messages.len())));
-    let home = Home::new(&config(&upstream.url, "chat-completions", "interactive = true"), POLICY);
+    let home = Home::new(
+        &config(&upstream.url, "chat-completions", "user-messages = \"trust-unmarked-even-if-pasted\""),
+        POLICY,
+    );
     for round in ["at once", "after a restart"] {
         let gateway = home.start();
-        assert_eq!(ask(&gateway, KEY, &json!([user(&format!("My code is 4711, {round}."))])).0, 200);
+        assert_eq!(ask(&gateway, KEY, &json!([user(&format!("My code is zebra, {round}."))])).0, 200);
         let (status, answer) = ask(&gateway, OTHER_KEY, &json!([user("Hello.")]));
         assert_eq!((status, said(&answer).as_str()), (200, "I heard 1."), "{round}");
         let shown = upstream.shown().pop().unwrap();
-        assert!(shown.contains("Hello.") && !shown.contains("4711"), "{round}: {shown}");
+        assert!(shown.contains("Hello.") && !shown.contains("zebra"), "{round}: {shown}");
         // Each goes on with its own.
         let goes_on = json!({"role": "assistant", "content": "I heard 1."});
         let (_, answer) = ask(&gateway, OTHER_KEY, &json!([user("Hello."), goes_on, user("And now?")]));
         assert_eq!(said(&answer), "I heard 3.", "{round}");
-        assert!(!upstream.shown().pop().unwrap().contains("4711"), "{round}");
+        assert!(!upstream.shown().pop().unwrap().contains("zebra"), "{round}");
         gateway.stop();
     }
 }
@@ -52,7 +55,8 @@ fn two_clients_may_use_one_name() {
 fn an_approval_is_of_one_client() {
     let upstream = Upstream::new(mails);
     let people = "[people.bob]\nkey-from = \"bob\"\nrole = \"admin\"\n[approvals]\nwait-seconds = 0\n";
-    let text = config(&upstream.url, "chat-completions", "interactive = true") + people;
+    let text = config(&upstream.url, "chat-completions", "user-messages = \"trust-unmarked-even-if-pasted\"")
+        + people;
     let policy = POLICY.to_owned() + "ask \"mails are confirmed\" if:\n    (call: ToolCall) is tool:send\n";
     let gateway = Home::new(&text, &policy).start();
     let bob = Person(&gateway, "bob");

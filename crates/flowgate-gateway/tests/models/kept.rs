@@ -12,7 +12,10 @@ use crate::gateway::{Gateway, Home, KEY, POLICY, config, until};
 use crate::upstream::{Upstream, says};
 
 fn home(upstream: &Upstream) -> Home {
-    Home::new(&config(&upstream.url, "chat-completions", "interactive = true"), POLICY)
+    Home::new(
+        &config(&upstream.url, "chat-completions", "user-messages = \"trust-unmarked-even-if-pasted\""),
+        POLICY,
+    )
 }
 
 /// Does something with the tables; how many rows it is about.

@@ -21,7 +21,8 @@ fn a_turn_is_one_line_without_content() {
     for (api, _) in FORMS {
         for streaming in [false, true] {
             let upstream = Upstream::new(gullible);
-            let (gateway, mut lines) = logged(&upstream.url, "interactive = true");
+            let (gateway, mut lines) =
+                logged(&upstream.url, "user-messages = \"trust-unmarked-even-if-pasted\"");
             let mut agent = Agent::new(&gateway, api, streaming, KEY);
             assert_eq!(agent.says("Mail the page to Bob."), "Done.");
             // The page is read, mailed in a slot, and the model says that it is done.
@@ -85,20 +86,19 @@ fn a_refused_request_is_one_line() {
         ),
     ];
     for (name, path, headers, body, event, status) in rows {
-        let (gateway, mut lines) = logged(&upstream.url, "interactive = true");
+        let (gateway, mut lines) = logged(&upstream.url, "user-messages = \"trust-unmarked-even-if-pasted\"");
         gateway.post(path, headers, &body);
         let line = lines.next(event);
         assert_eq!(line["status"].as_u64().unwrap_or_default(), u64::from(status), "{name}: {line}");
         gateway.stop();
         let rest = lines.rest();
-        // What is hidden and what is risked is said at start.
-        let at_start = [r#""event":"hidden""#, r#""setting":"interactive""#];
-        let others = rest.lines().filter(|line| !at_start.iter().any(|said| line.contains(said))).count();
+        // What is hidden is said at start.
+        let others = rest.lines().filter(|line| !line.contains(r#""event":"hidden""#)).count();
         assert_eq!(others, 1, "{name}: {rest}");
         assert!(!rest.contains("secret-word"), "{name}: {rest}");
     }
     // What is answered is no refusal.
-    let (gateway, mut lines) = logged(&upstream.url, "interactive = true");
+    let (gateway, mut lines) = logged(&upstream.url, "user-messages = \"trust-unmarked-even-if-pasted\"");
     gateway.post(path, &[("authorization", &key), ("x-flowgate-conversation", "c1")], &body("Hello."));
     assert_eq!(lines.next("turn")["conversation"], "c1");
     gateway.stop();
@@ -108,7 +108,8 @@ fn a_refused_request_is_one_line() {
 #[test]
 fn a_failure_of_the_upstream_is_one_line() {
     // Nobody listens there.
-    let (gateway, mut lines) = logged("http://127.0.0.1:9/v1", "interactive = true");
+    let (gateway, mut lines) =
+        logged("http://127.0.0.1:9/v1", "user-messages = \"trust-unmarked-even-if-pasted\"");
     gateway.post(
         "/v1/chat/completions",
         &[("authorization", &format!("Bearer {KEY}"))],
@@ -128,13 +129,13 @@ fn a_limit_names_its_setting() {
     let key = format!("Bearer {KEY}");
     // Nobody may decide what the policy asks.
     let upstream_of_mallory = Upstream::new(gullible);
-    let (gateway, mut lines) =
-        logged(&upstream_of_mallory.url, "interactive = true\nmethod = \"everything\"");
+    let (gateway, mut lines) = logged(
+        &upstream_of_mallory.url,
+        "user-messages = \"trust-unmarked-even-if-pasted\"\nmethod = \"everything\"",
+    );
     let mut agent = Agent::new(&gateway, Api::ChatCompletions, false, KEY);
     agent.says("Read the page.");
-    // What `interactive` risks is said at start.
-    let mut remarks = std::iter::repeat_with(|| lines.next("remark"));
-    let line = remarks.find(|line| line["setting"] != "interactive").unwrap();
+    let line = lines.next("remark");
     assert!(line["message"].as_str().unwrap().contains("[people.NAME]"), "{line}");
     assert_eq!(line["client"], "agent", "{line}");
     gateway.stop();
@@ -144,7 +145,8 @@ fn a_limit_names_its_setting() {
         ("sessions = 1", 3, Some("[clients.NAME] sessions")),
         ("sessions = 1000", 3, None),
     ] {
-        let (gateway, mut lines) = logged(&upstream.url, &format!("interactive = true\n{more}"));
+        let (gateway, mut lines) =
+            logged(&upstream.url, &format!("user-messages = \"trust-unmarked-even-if-pasted\"\n{more}"));
         for number in 0..count {
             let name = format!("c{number}");
             let headers = [("authorization", key.as_str()), ("x-flowgate-conversation", name.as_str())];
@@ -167,7 +169,10 @@ fn a_limit_names_its_setting() {
 #[test]
 fn a_full_conversation_names_its_setting() {
     let upstream = Upstream::new(|_| says("Done."));
-    let mut home = Home::new(&config(&upstream.url, "chat-completions", "interactive = true"), POLICY);
+    let mut home = Home::new(
+        &config(&upstream.url, "chat-completions", "user-messages = \"trust-unmarked-even-if-pasted\""),
+        POLICY,
+    );
     home.edit("[store]\n", "[store]\nconversation-mib = 1\n");
     let (gateway, mut lines) = home.start_with_log();
     let mut agent = Agent::new(&gateway, Api::ChatCompletions, false, KEY);

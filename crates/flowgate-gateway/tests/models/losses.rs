@@ -17,7 +17,11 @@ const AUDIT: &str = "[audit]\nfile = \"audit.jsonl\"\n";
 
 /// A gateway has stopped in whose log eight conversations stand.
 fn home(upstream: &Upstream, audit: &str) -> Home {
-    let home = Home::new(&(config(&upstream.url, "chat-completions", "interactive = true") + audit), POLICY);
+    let home = Home::new(
+        &(config(&upstream.url, "chat-completions", "user-messages = \"trust-unmarked-even-if-pasted\"")
+            + audit),
+        POLICY,
+    );
     work(&home, 8);
     home
 }
@@ -192,7 +196,10 @@ fn a_database_that_was_deleted_is_noticed() {
     work(&home, 1);
     // Another database in its place is noticed too.
     fs::remove_file(&marker).unwrap();
-    let other = Home::new(&config(&upstream.url, "chat-completions", "interactive = true"), POLICY);
+    let other = Home::new(
+        &config(&upstream.url, "chat-completions", "user-messages = \"trust-unmarked-even-if-pasted\""),
+        POLICY,
+    );
     work(&other, 1);
     if let Some(other) = other.file() {
         home.start().stop();
@@ -208,7 +215,10 @@ fn a_database_that_was_deleted_is_noticed() {
 #[test]
 fn a_log_that_was_begun_later_is_whole() {
     let upstream = Upstream::new(gullible);
-    let mut home = Home::new(&config(&upstream.url, "chat-completions", "interactive = true"), POLICY);
+    let mut home = Home::new(
+        &config(&upstream.url, "chat-completions", "user-messages = \"trust-unmarked-even-if-pasted\""),
+        POLICY,
+    );
     home.edit("[store]\n", &format!("{AUDIT}[store]\n"));
     home.edit(AUDIT, "");
     work(&home, 2);

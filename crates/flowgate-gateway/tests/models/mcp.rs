@@ -21,7 +21,7 @@ pub(crate) struct Server {
 }
 
 /// How a server sends its answers.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     Json,
     /// A stream, with progress before the answer.

@@ -36,8 +36,12 @@ fn anonymous_callers_use_the_policy_api_only_where_the_configuration_says_so() {
     ];
     for (number, (setting, access, key, expected)) in rows.into_iter().enumerate() {
         let people = "[people.ann]\nkey-from = \"ann\"\nrole = \"admin\"\n";
-        let text =
-            config("http://127.0.0.1:1/v1", "chat-completions", "interactive = true") + people + setting;
+        let text = config(
+            "http://127.0.0.1:1/v1",
+            "chat-completions",
+            "user-messages = \"trust-unmarked-even-if-pasted\"",
+        ) + people
+            + setting;
         let gateway = Home::new(&text, POLICY).start_with_access(access);
         for (path, body) in &routes {
             let bearer = bearer(key);

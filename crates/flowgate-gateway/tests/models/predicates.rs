@@ -80,6 +80,10 @@ fn answer(mut stream: TcpStream, before: usize, mind: &Mutex<Box<Mind>>) {
             std::thread::park();
         }
     }
+    if body.starts_with("HTTP/") {
+        let _ = stream.write_all(body.as_bytes());
+        return;
+    }
     let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
     let _ = stream.write_all((head + body).as_bytes());
 }
@@ -101,7 +105,7 @@ fn mails(request: &Request) -> Completion {
 fn home(upstream: &Upstream, service: &Service, more: &str) -> Home {
     let policy =
         "raise \"no friend\" if:\n    (call: ToolCall) is tool:send\n    not is_friend(call.arguments.to)\n";
-    let more = format!("interactive = true\n{more}");
+    let more = format!("user-messages = \"trust-unmarked-even-if-pasted\"\n{more}");
     let text = config(&upstream.url, "chat-completions", &more) + &service.config();
     Home::new(&text, &format!("{EXTERN}{POLICY}{policy}"))
 }
@@ -144,22 +148,42 @@ fn a_service_decides_and_its_answers_stand_for_the_conversation() {
 /// Whoever gives no answer lets nothing pass, and not for long.
 #[test]
 fn no_answer_is_a_no() {
+    let told = std::cell::RefCell::new(Vec::new());
     let check = |says: &'static str| {
         let upstream = Upstream::new(mails);
         let service = Service::new(move |_, _| says);
         let home = home(&upstream, &service, "");
-        let gateway = home.start();
+        let (gateway, lines) = home.start_with_log();
         let mut agent = Agent::new(&gateway, FORMS[0].0, false, KEY);
         assert_eq!(agent.says("Mail bob."), "I may not.", "{says}");
         assert_eq!(agent.ran, Vec::<String>::new(), "{says}");
         gateway.stop();
         let again = rechecked(&home, &records(&home));
         assert_eq!((again.same, again.differ.len()), (1, 0), "{says}: {again:?}");
+        let (shown, log) = (upstream.shown().pop().unwrap(), lines.rest());
+        for secret in ["4803", "secret", "127.0.0.1", "/ask"] {
+            assert!(!shown.contains(secret), "{says}: {shown}");
+        }
+        told.borrow_mut().push((shown, log));
     };
     check("{\"answer\": 1}");
+    // A status, a reason and a delay are for the operator; the model is told the same of each.
+    told.borrow_mut().clear();
+    check("HTTP/1.1 500 secret\r\ncontent-length: 4803\r\n\r\nsecret");
+    check("HTTP/1.1 302 Found\r\nlocation: http://secret/4803\r\ncontent-length: 0\r\n\r\n");
+    check("no HTTP, but a secret");
+    check("{\"answer\": true, \"secret\": 4803}");
     check("yes");
     check("");
     check("SILENCE");
+    let told = told.into_inner();
+    assert!(told.iter().all(|(shown, _)| *shown == told[0].0), "{told:?}");
+    assert!(told[0].0.contains("nobody could answer it"), "{told:?}");
+    let whys =
+        ["the service says 500", "the service says 302", "is not", "is not", "is not", "is not", "too slow"];
+    for ((_, log), why) in told.iter().zip(whys) {
+        assert!(log.contains("\"predicate\":\"is_friend\"") && log.contains(why), "{why}: {log}");
+    }
 }
 
 /// Where a draft is tried first, whoever tries it asks for themselves, and hears another answer than who judges the call. When the conversation is

@@ -46,7 +46,8 @@ pub(crate) fn bank(form: Form) -> Server {
 }
 
 pub(crate) fn home(upstream: &str, servers: [&Server; 2], more: &str, policy: &str) -> Home {
-    let mcp = "mcp = [\"web\", \"bank\"]\ninteractive = true";
+    let mcp =
+        "mcp = [\"web\", \"bank\"]\ninteractive = true\nuser-messages = \"trust-unmarked-even-if-pasted\"";
     let [web, bank] = servers.map(|server| &server.url);
     let servers = format!(
         "[mcp.web]\nurl = \"{web}\"\nprefix = \"mcp__web__\"\n[mcp.bank]\nurl = \"{bank}\"\nprefix = \"mcp__bank__\"\nkey-from = \"BANK\"\n"
@@ -345,14 +346,19 @@ fn a_server_can_be_stopped() {
             );
         }
     }
-    let freeze = |kind: &str, what: &str, frozen: bool| {
-        assert_eq!(
-            ann.post("/api/v1/freezes", &json!({"kind": kind, "what": what, "frozen": frozen})).0,
-            200
-        );
+    // The person is told what the name matches.
+    let freeze = |kind: &str, what: &str, matched: &Value, frozen: bool| {
+        let body = json!({"kind": kind, "what": what, "frozen": frozen});
+        let (status, said) = ann.post("/api/v1/freezes", &body);
+        let said: Value = serde_json::from_str(&said).unwrap();
+        assert_eq!((status, &said["matched"]), (200, matched), "{kind} {what}");
     };
-    for (kind, what) in [("server", "bank"), ("tool", "bank/balance"), ("conversation", "agent/one")] {
-        freeze(kind, what, true);
+    for (kind, what, matched) in [
+        ("server", "bank", json!({"servers": ["bank"], "clients": ["agent"]})),
+        ("tool", "bank/balance", json!({"tools": ["bank/balance"], "clients": ["agent"]})),
+        ("conversation", "agent/one", json!({"conversations": ["agent/one"]})),
+    ] {
+        freeze(kind, what, &matched, true);
         let message =
             json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "balance"}});
         let (_, messages) = one.send("bank", &message, &[]);
@@ -363,7 +369,7 @@ fn a_server_can_be_stopped() {
         if kind != "conversation" {
             one.call("web", "read", &json!({}));
         }
-        freeze(kind, what, false);
+        freeze(kind, what, &matched, false);
     }
     assert_eq!(one.call("bank", "balance", &json!({})), "100");
     assert_eq!(bank.calls(), ["balance {}"]);
@@ -441,6 +447,32 @@ fn tools_that_change_are_hidden_until_somebody_approves() {
         assert_eq!(client(&gateway, "two").begin("bank"), ["balance", "pay"]);
         assert_eq!(client(&gateway, "one").begin("bank"), ["balance", "pay"]);
         assert_eq!(bank.calls(), [r#"pay {"to":"bob"}"#]);
+    }
+}
+
+/// People are asked about a tool if one of them may decide, and if its description is not too long to be read. Any other stays hidden.
+#[test]
+fn people_are_asked_about_tools_that_they_can_decide() {
+    let said = |words: &str| {
+        json!({"name": "pay", "description": words, "inputSchema": {"type": "object"}}).to_string().len()
+    };
+    let most = (64 << 10) - said("");
+    for (owner, length, is_asked) in [
+        ("", most, true),
+        ("", most + 1, false),
+        // The owner of a client cannot decide its questions.
+        ("owner = \"ann\"", 1, false),
+    ] {
+        let (web, bank) = (web(Form::Json), bank(Form::Json));
+        bank.says_of("pay", &"x".repeat(length));
+        let mut home = home("http://127.0.0.1:1/v1", [&web, &bank], PEOPLE, POLICY);
+        home.edit("interactive = true", &format!("interactive = true\n{owner}"));
+        home.edit("prefix = \"mcp__bank__\"", "prefix = \"mcp__bank__\"\ntools = \"approved\"");
+        let gateway = home.start();
+        assert_eq!(client(&gateway, "one").begin("bank"), Vec::<String>::new(), "{owner} {length}");
+        let open = Person(&gateway, "ann").open();
+        let found = open.iter().any(|question| question["call"]["tool"] == "bank/pay");
+        assert_eq!(found, is_asked, "{owner} {length}");
     }
 }
 

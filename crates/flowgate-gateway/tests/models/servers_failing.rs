@@ -176,6 +176,30 @@ fn every_failure_of_a_call_looks_alike_and_has_a_label() {
     assert_eq!((status, &said[0]["result"]["isError"]), (200, &json!(true)), "{said:?}");
 }
 
+/// A notification, or a question that the policy lets a server ask, is no answer: the call has failed, and the client has heard something of it.
+#[test]
+fn a_notification_in_place_of_the_answer_is_a_failure() {
+    let asks = "label message as trusted, public if:\n    (message: Message)\n    message.role == \"mcp\"\n";
+    let rows = [
+        r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#,
+        r#"{"jsonrpc":"2.0","id":9,"method":"roots/list"}"#,
+        r#"{"jsonrpc":"2.0","id":9,"method":"sampling/createMessage","params":{"text":"private"}}"#,
+    ];
+    for said in rows {
+        for (tool, may_post) in [("note", false), ("size", true)] {
+            let Both { web, bank, fails } = servers();
+            *fails.lock().unwrap() = Arc::new(move |_| ("application/json", said.to_owned()));
+            let gateway = home(NOWHERE, [&web, &bank], "", &format!("{POLICY}{asks}")).start();
+            let mut one = begin(&gateway, "one");
+            let (status, heard) = one.send("web", &call(tool), &[("accept", "text/event-stream")]);
+            let [first, last] = heard.as_slice() else { panic!("{said} {tool}: {heard:?}") };
+            assert_eq!((status, first["method"].is_string()), (200, true), "{said} {tool}: {heard:?}");
+            assert_eq!((&last["id"], &last["result"]["isError"]), (&json!(50), &json!(true)), "{heard:?}");
+            assert_eq!(posts(&mut one), may_post, "{said} {tool}");
+        }
+    }
+}
+
 /// A connection that the server has forgotten is the one status that passes, since clients begin another one for it; its body is the same,
 /// and so is its label.
 #[test]

@@ -62,7 +62,10 @@ fn slow_connections_without_a_key_do_not_delay_those_with_one() {
         ("a request that takes no key", health, true),
     ] {
         let upstream = Upstream::new(|_| says("Hello yourself."));
-        let home = Home::new(&config(&upstream.url, "chat-completions", "interactive = true"), POLICY);
+        let home = Home::new(
+            &config(&upstream.url, "chat-completions", "user-messages = \"trust-unmarked-even-if-pasted\""),
+            POLICY,
+        );
         let (gateway, mut log) = home.start_within(limits());
         // Three who have a key, and are slow in between: they keep their connections.
         let mut known: Vec<TcpStream> = (0..3).map(|_| connect(&gateway, &all)).collect();
@@ -84,11 +87,55 @@ fn slow_connections_without_a_key_do_not_delay_those_with_one() {
     }
 }
 
+/// One address holds no more connections than it may, however many it opens, and takes no place of another: 600 slow ones leave room.
+#[test]
+fn slow_connections_of_one_address_leave_room_for_others() {
+    let upstream = Upstream::new(|_| says("Hello yourself."));
+    let home = Home::new(
+        &config(&upstream.url, "chat-completions", "user-messages = \"trust-unmarked-even-if-pasted\""),
+        POLICY,
+    );
+    let limits = Limits { connections: 64, connections_of_address: 16, ..limits() };
+    let (gateway, log) = home.start_within(limits);
+    let slow: Vec<TcpStream> = (0..600).map(|_| connect_from([127, 0, 0, 2], gateway.address)).collect();
+    for number in 3..20 {
+        let mut honest = connect_from([127, 0, 0, number], gateway.address);
+        honest.write_all(request(KEY).as_bytes()).unwrap();
+        assert!(answer(&mut honest, "yourself").contains("yourself"), "{number}");
+    }
+    let (_, figures) = gateway.get("/metrics", KEY);
+    let of =
+        |name: &str| figures.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
+    assert!(of("flowgate_connections").unwrap() <= 16 + 17 + 1, "{figures}");
+    let crowded = "flowgate_limits_total{limit=\"connections of one address without a valid key\"}";
+    assert!(of(crowded).unwrap() > 0, "{figures}");
+    assert_eq!(of("flowgate_limits_total{limit=\"open connections\"}"), None, "{figures}");
+    drop(slow);
+    gateway.stop();
+    assert!(log.rest().contains("setting\":\"--max-connections-of-address"));
+}
+
+/// A connection from an address of this machine.
+fn connect_from(from: [u8; 4], to: std::net::SocketAddr) -> TcpStream {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let stream = runtime.block_on(async {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind((from, 0).into()).unwrap();
+        socket.connect(to).await.unwrap().into_std().unwrap()
+    });
+    stream.set_nonblocking(false).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream
+}
+
 /// A client with a key may be as slow as it likes: nobody who has none takes its place.
 #[test]
 fn a_slow_client_with_a_key_keeps_its_connection() {
     let upstream = Upstream::new(|_| says("Hello yourself."));
-    let home = Home::new(&config(&upstream.url, "chat-completions", "interactive = true"), POLICY);
+    let home = Home::new(
+        &config(&upstream.url, "chat-completions", "user-messages = \"trust-unmarked-even-if-pasted\""),
+        POLICY,
+    );
     let (gateway, mut log) = home.start_within(limits());
     let all = request(KEY);
     let (begin, rest) = all.split_at(all.len() - 5);

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use crate::FORMS;
 use crate::approvals::Person;
 use crate::audited::records;
-use crate::gateway::{Agent, Gateway, Home, KEY, POLICY, config, named};
+use crate::gateway::{Agent, Gateway, Home, KEY, POLICY, config, named, until};
+use crate::kept::tables;
 use crate::mcp::{Form, Server, text};
 use crate::servers;
 use crate::upstream::{Upstream, calls, says, text_of};
@@ -18,7 +19,8 @@ const EDITS: &str = "require trusted if:\n    (call: ToolCall) is tool:edit\nlab
 const PEOPLE: &str = "[people.bob]\nkey-from = \"bob\"\nrole = \"admin\"\n[approvals]\nwait-seconds = 0\n[audit]\nfile = \"audit.jsonl\"\n";
 
 fn home(upstream: &Upstream, declared: &str) -> Home {
-    let text = config(&upstream.url, "chat-completions", "interactive = true") + PEOPLE;
+    let text = config(&upstream.url, "chat-completions", "user-messages = \"trust-unmarked-even-if-pasted\"")
+        + PEOPLE;
     Home::new(&text, &format!("{POLICY}{declared}{EDITS}{ASKS}"))
 }
 
@@ -237,6 +239,29 @@ fn an_approval_is_used_when_its_call_goes_out() {
         let causes: Vec<String> = causes.iter().map(|cause| (*cause).to_owned()).collect();
         assert_eq!(counted(&home), (1, used, causes), "{number}");
     }
+}
+
+/// An approval that is not used in time is void, and the log says so. Its question is deleted when it is old.
+#[test]
+fn an_approval_that_is_not_used_in_time_is_void() {
+    let upstream = Upstream::new(mails_each);
+    let home = home(&upstream, "");
+    let gateway = home.start();
+    Agent::new(&gateway, FORMS[0].0, false, KEY).says("Mail Bob.");
+    let bob = Person(&gateway, "bob");
+    let question = bob.first();
+    assert_eq!(bob.says(&question, "allow").0, 200);
+    gateway.stop();
+    // All of that was long ago.
+    tables(&home, &["UPDATE questions SET asked = 1, expires = 2"]);
+    // A gateway marks what has expired when it begins.
+    let gateway = home.start();
+    let path = format!("/api/v1/approvals/{}", question["id"].as_str().unwrap());
+    assert!(until(|| gateway.get(&path, "key-of-the-person-bob").0 == 404));
+    // Recording comes after deleting.
+    assert!(until(|| !counted(&home).2.is_empty()));
+    gateway.stop();
+    assert_eq!(counted(&home), (1, 0, vec!["\"the approval was not used in time\" []".to_owned()]));
 }
 
 /// The first of two calls of a message is allowed, and the second one never decided: neither goes out, and the log says so.

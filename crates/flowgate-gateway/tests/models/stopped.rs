@@ -18,7 +18,7 @@ fn shown(path: &str, rule: &str) -> String {
     let policy = POLICY
         .replace(declared, &declared.replace("untrusted", "trusted"))
         .replace("require top if:", "require trusted if:");
-    let text = config(&upstream.url, "chat-completions", "interactive = true");
+    let text = config(&upstream.url, "chat-completions", "user-messages = \"trust-unmarked-even-if-pasted\"");
     let gateway = Gateway::configured(&text, &(policy + rule));
     let nothing = json!({});
     let (first, second) = bodies(path, &nothing);

@@ -39,7 +39,14 @@ fn asked_for_notes(gateway: &Gateway, upstream: &Upstream) -> String {
 }
 
 fn home(upstream: &Upstream, more: &str) -> Home {
-    Home::new(&config(&upstream.url, "chat-completions", &format!("interactive = true\n{more}")), POLICY)
+    Home::new(
+        &config(
+            &upstream.url,
+            "chat-completions",
+            &format!("user-messages = \"trust-unmarked-even-if-pasted\"\n{more}"),
+        ),
+        POLICY,
+    )
 }
 
 /// A gateway that is started anew before every request goes on as if it had been there all the time: calls that it handed
@@ -66,7 +73,7 @@ fn a_conversation_outlives_the_gateway() {
             let gateway = Gateway::new(
                 &upstream.url,
                 "chat-completions",
-                &format!("interactive = true\nmethod = \"{method}\""),
+                &format!("user-messages = \"trust-unmarked-even-if-pasted\"\nmethod = \"{method}\""),
             );
             let mut agent = Agent::new(&gateway, api, false, KEY);
             let done = agent.says("Mail the page to Bob.");
@@ -83,7 +90,8 @@ fn a_conversation_outlives_the_gateway() {
 #[test]
 fn a_conversation_need_not_stay_in_memory() {
     let upstream = Upstream::new(gullible);
-    let text = config(&upstream.url, "chat-completions", "interactive = true") + "[store]\nmemory-mib = 0\n";
+    let text = config(&upstream.url, "chat-completions", "user-messages = \"trust-unmarked-even-if-pasted\"")
+        + "[store]\nmemory-mib = 0\n";
     let gateway = Gateway::configured(&text, POLICY);
     let mut agents: Vec<Agent> =
         (0..3).map(|_| Agent::new(&gateway, Api::ChatCompletions, true, KEY)).collect();
@@ -170,7 +178,10 @@ fn what_stores_carry_outlives_the_gateway() {
                 () => says("Done."),
             }
         });
-        let home = Home::new(&config(&upstream.url, "chat-completions", "interactive = true"), &policy);
+        let home = Home::new(
+            &config(&upstream.url, "chat-completions", "user-messages = \"trust-unmarked-even-if-pasted\""),
+            &policy,
+        );
         let gateway = home.start();
         noting(&gateway).says("Read the page and note it.");
         gateway.stop();
@@ -197,8 +208,10 @@ fn what_stores_carry_may_change_in_any_turn() {
                 () => says("Yes."),
             }
         });
-        let gateway =
-            Gateway::configured(&config(&upstream.url, "chat-completions", "interactive = true"), &policy);
+        let gateway = Gateway::configured(
+            &config(&upstream.url, "chat-completions", "user-messages = \"trust-unmarked-even-if-pasted\""),
+            &policy,
+        );
         let mut agent = noting(&gateway);
         for text in ["Read it.", "Hello.", "Hello.", "Look."] {
             agent.says(text);
@@ -260,8 +273,11 @@ fn conversations_are_bounded_in_number_and_size() {
         true => says("I remember."),
         false => says("I do not."),
     });
-    let text = config(&upstream.url, "chat-completions", "interactive = true\nsessions = 2")
-        + "[store]\nconversation-mib = 1\n";
+    let text = config(
+        &upstream.url,
+        "chat-completions",
+        "user-messages = \"trust-unmarked-even-if-pasted\"\nsessions = 2",
+    ) + "[store]\nconversation-mib = 1\n";
     let gateway = Gateway::configured(&text, POLICY);
     let mut agents: Vec<Agent> =
         (0..3).map(|_| Agent::new(&gateway, Api::ChatCompletions, false, KEY)).collect();

@@ -69,8 +69,10 @@ fn is_shown(path: &str, condition: &str, more: &Value) -> bool {
         .replace("(out: ToolOutput) is tool:read\n", &format!("(out: ToolOutput) is tool:read\n{condition}"));
     // Something is on offer that takes only what is trusted.
     let policy = policy.replace("require top if:", "require trusted if:");
-    let gateway =
-        Gateway::configured(&config(&upstream.url, "chat-completions", "interactive = true"), &policy);
+    let gateway = Gateway::configured(
+        &config(&upstream.url, "chat-completions", "user-messages = \"trust-unmarked-even-if-pasted\""),
+        &policy,
+    );
     let (first, second) = bodies(path, more);
     let key = format!("Bearer {KEY}");
     let headers = [("authorization", key.as_str())];

@@ -96,7 +96,7 @@ fn failures() -> Vec<String> {
 #[test]
 fn every_failure_of_a_model_looks_alike() {
     let upstream = Scripted::new();
-    let more = "interactive = true\nrequests-per-minute = 100000";
+    let more = "user-messages = \"trust-unmarked-even-if-pasted\"\nrequests-per-minute = 100000";
     let (gateway, lines) =
         Home::new(&config(&upstream.url, "chat-completions", more), POLICY).start_with_log();
     let key = format!("Bearer {KEY}");
@@ -145,7 +145,11 @@ fn no_other_attempt_follows_text_that_went_out() {
         {
             let upstream = Scripted::new();
             upstream.sends(&script);
-            let text = config(&upstream.url, "chat-completions", "interactive = true");
+            let text = config(
+                &upstream.url,
+                "chat-completions",
+                "user-messages = \"trust-unmarked-even-if-pasted\"",
+            );
             let gateway = Gateway::configured(&text, policy);
             let (_, heard) = gateway.post(path, &[("authorization", &key)], &body.to_string());
             // Of an answer that broke off, what went out stands, and an error follows.

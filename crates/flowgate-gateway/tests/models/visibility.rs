@@ -301,13 +301,41 @@ fn what_a_configuration_hides_is_said_with_the_line_that_would_show_it() {
     }
 }
 
+/// A dimension that the labels forget hides messages and tools alike: each is said at start, and the header calls it what it is.
+#[test]
+fn a_forgotten_dimension_is_said_of_all_that_it_hides() {
+    let policy = POLICY.replacen("lattice ", "lattice secrecy: public < private\nlattice ", 1);
+    let upstream = Upstream::new(|_| says("Done."));
+    let pinned = "interactive = true\npinned = [\"You help.\"]";
+    let home = Home::new(&config(&upstream.url, "chat-completions", pinned), &policy);
+    let client = home.read().clients.into_iter().find(|client| client.name == "agent").unwrap();
+    let said: Vec<String> = of_client(&client).into_iter().map(|advice| advice.text).collect();
+    for what in ["a system message is hidden", "a user message is hidden", "the tool `send` is hidden"] {
+        assert_eq!(said.iter().filter(|text| text.starts_with(what)).count(), 1, "{what}: {said:#?}");
+    }
+    let gateway = home.start();
+    let tool = json!({"type": "function", "function": {"name": "send", "parameters": {"type": "object"}}});
+    let chat = [json!({"role": "system", "content": "You help."}), json!({"role": "user", "content": "Go."})];
+    let body = json!({"model": "double", "messages": chat, "tools": [tool]}).to_string();
+    let key = format!("Bearer {KEY}");
+    let headers = [("authorization", key.as_str()), ("x-flowgate-explain", "hidden")];
+    let (status, told, answer) =
+        gateway.post_for("/v1/chat/completions", &headers, &body, "x-flowgate-hidden");
+    assert_eq!(status, 200, "{answer}");
+    let told: Value = serde_json::from_str(&told.unwrap()).unwrap();
+    assert_eq!(told["tools"], json!({"count": 1, "names": ["send"], "advice": "label-lower"}));
+}
+
 /// What the header tells follows from the configuration, the policy and the client's own request: two runs that differ in what answers say, in
 /// what other conversations hold and in what stores carry tell the same. And no content is in it.
 #[test]
 fn the_header_tells_nothing_of_what_is_hidden() {
     let told = |page: &str, others: &str| {
         let upstream = Upstream::new(|_| says("Done."));
-        let home = Home::new(&config(&upstream.url, "chat-completions", "interactive = true"), POLICY);
+        let home = Home::new(
+            &config(&upstream.url, "chat-completions", "user-messages = \"trust-unmarked-even-if-pasted\""),
+            POLICY,
+        );
         let gateway = home.start();
         let tools = ["read", "send"].map(
             |name| json!({"type": "function", "function": {"name": name, "parameters": {"type": "object"}}}),
@@ -359,7 +387,10 @@ fn odd_names_of_tools_forge_nothing_and_flood_nothing() {
         (many, 500),
     ];
     for (names, count) in rows {
-        let home = Home::new(&config(&upstream.url, "chat-completions", "interactive = true"), &policy);
+        let home = Home::new(
+            &config(&upstream.url, "chat-completions", "user-messages = \"trust-unmarked-even-if-pasted\""),
+            &policy,
+        );
         let (gateway, lines) = home.start_with_log();
         let tool = |name: &String| json!({"type": "function", "function": {"name": name, "parameters": {"type": "object"}}});
         let tools: Vec<Value> = names.iter().map(tool).collect();
@@ -403,7 +434,7 @@ fn what_is_told_of_one_conversation_is_bounded() {
     let (before, rest) = POLICY.split_once("label tool as trusted if:\n    (tool: Tool)\n").unwrap();
     let upstream = Upstream::new(|_| says("Done."));
     let home = Home::new(
-        &config(&upstream.url, "chat-completions", "interactive = true"),
+        &config(&upstream.url, "chat-completions", "user-messages = \"trust-unmarked-even-if-pasted\""),
         &format!("{before}{rest}"),
     );
     let (gateway, lines) = home.start_with_log();

@@ -61,7 +61,7 @@ fn a_turn_that_waits_says_so_to_programs() {
                 false => says("Hello."),
             });
             let home = Home::new(
-                &(config(&upstream.url, name, "interactive = true") + PEOPLE),
+                &(config(&upstream.url, name, "user-messages = \"trust-unmarked-even-if-pasted\"") + PEOPLE),
                 &(POLICY.to_owned() + ASKS),
             );
             let gateway = home.start();
@@ -130,7 +130,7 @@ require trusted, public if:
 fn people_read_what_their_clearance_covers() {
     let mail = |request: &flowgate_lm::chat::Request| match text_of(request).contains("\"send\"") {
         true => says("Done."),
-        false => calls(&[("send", r#"{"to":"bob","body":"the code is 4711"}"#)]),
+        false => calls(&[("send", r#"{"to":"bob","body":"the code is zebra"}"#)]),
     };
     let person = |name: &str, may_read: &str| {
         format!("[people.{name}]\nkey-from = \"{name}\"\nrole = \"approver\"\n{may_read}\n")
@@ -140,30 +140,33 @@ fn people_read_what_their_clearance_covers() {
         + &person("carl", "may-read = \"private\"")
         + "[approvals]\nwait-seconds = 0\n";
     let upstream = Upstream::new(mail);
-    let text =
-        config(&upstream.url, "chat-completions", "interactive = true\nmethod = \"everything\"") + &people;
+    let text = config(
+        &upstream.url,
+        "chat-completions",
+        "user-messages = \"trust-unmarked-even-if-pasted\"\nmethod = \"everything\"",
+    ) + &people;
     let gateway = Home::new(&text, SECRETS).start();
     let [ann, bob, carl] = ["ann", "bob", "carl"].map(|name| Person(&gateway, name));
     for (decision, who) in [("allow", &bob), ("allow", &carl), ("deny", &ann)] {
         let mut agent = crate::gateway::Agent::new(&gateway, Api::ChatCompletions, false, KEY);
-        agent.says(&format!("Send the code 4711 to Bob, {decision} {}.", who.1));
+        agent.says(&format!("Send the code zebra to Bob, {decision} {}.", who.1));
         let question = ann.first();
         assert_eq!((&question["you_may_decide"], &question["you_may_allow"]), (&json!(true), &json!(false)));
         assert_eq!((&question["call"]["tool"], &question["state"]), (&json!("send"), &json!("open")));
-        assert!(!question.to_string().contains("4711"), "{question}");
+        assert!(!question.to_string().contains("zebra"), "{question}");
         assert_eq!(question["call"]["arguments"], "[hidden: your clearance does not cover this]");
         let (_, one) = gateway
             .get(&format!("/api/v1/approvals/{}", question["id"].as_str().unwrap()), "key-of-the-person-ann");
-        assert!(!one.contains("4711"), "{one}");
+        assert!(!one.contains("zebra"), "{one}");
         for person in [&bob, &carl] {
             let shown = person.first();
-            assert_eq!(shown["call"]["arguments"]["body"], "the code is 4711");
+            assert_eq!(shown["call"]["arguments"]["body"], "the code is zebra");
             assert!(shown["call"].get("flowgate").is_none() && shown["you_may_allow"] == true, "{shown}");
         }
         let (status, body) = ann.says(&question, "allow");
         assert_eq!((status, body.contains("your clearance does not cover")), (403, true), "{body}");
         let (status, body) = who.says(&question, decision);
-        assert_eq!((status, who.1 == "ann" && body.contains("4711")), (200, false), "{body}");
+        assert_eq!((status, who.1 == "ann" && body.contains("zebra")), (200, false), "{body}");
         agent.says("continue");
         assert_eq!(agent.ran.len(), usize::from(decision == "allow"), "{decision} {}", who.1);
     }

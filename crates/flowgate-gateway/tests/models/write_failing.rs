@@ -10,10 +10,11 @@ use flowgate_lm::chat::Completion;
 use serde_json::{Value, json};
 
 use crate::approvals::Person;
+use crate::audited::records;
 use crate::gateway::{Gateway, Home, KEY, POLICY, config};
 use crate::kept::tables;
-use crate::mcp::{Client, Server, text};
-use crate::servers::{PEOPLE, client, home as home_of};
+use crate::mcp::{self, Client, Server, text};
+use crate::servers::{self, PEOPLE, client, home as home_of};
 use crate::servers_attacked::{NOWHERE, answer};
 use crate::upstream::{Upstream, calls, says};
 
@@ -65,7 +66,7 @@ fn set(once: &Once, what: impl FnOnce() + Send + 'static) {
 }
 
 /// A chat at the model's turn with a tool, in every form.
-fn chats() -> [(&'static str, Value); 3] {
+pub(crate) fn chats() -> [(&'static str, Value); 3] {
     let schema = json!({"type": "object", "properties": {"path": {"type": "string"}}});
     let said = json!([{"role": "user", "content": "Read the file."}]);
     [
@@ -84,7 +85,7 @@ fn chats() -> [(&'static str, Value); 3] {
     ]
 }
 
-fn ask(gateway: &Gateway, path: &str, body: &Value, stream: bool) -> (u16, String) {
+pub(crate) fn ask(gateway: &Gateway, path: &str, body: &Value, stream: bool) -> (u16, String) {
     let key = format!("Bearer {KEY}");
     let headers = [("authorization", key.as_str()), ("x-flowgate-conversation", "one")];
     let mut body = body.clone();
@@ -107,7 +108,11 @@ fn a_call_of_the_model_that_is_not_kept_is_not_sent() {
                     let text = "A heron.".to_owned();
                     Completion { text, ..calls(&[("read", r#"{"path": "otter"}"#)]) }
                 });
-                let text = config(&upstream.url, "chat-completions", "interactive = true") + AUDIT;
+                let text = config(
+                    &upstream.url,
+                    "chat-completions",
+                    "user-messages = \"trust-unmarked-even-if-pasted\"",
+                ) + AUDIT;
                 let home = Arc::new(Home::new(&text, POLICY));
                 let gateway = home.start();
                 let broken = Arc::clone(&home);
@@ -147,7 +152,11 @@ fn a_text_of_the_model_that_is_not_kept_is_not_sent() {
                 take(&asked);
                 says("A heron. Or two.")
             });
-            let text = config(&upstream.url, "chat-completions", "interactive = true");
+            let text = config(
+                &upstream.url,
+                "chat-completions",
+                "user-messages = \"trust-unmarked-even-if-pasted\"",
+            );
             let home = Arc::new(Home::new(&text, policy));
             let gateway = home.start();
             let broken = Arc::clone(&home);
@@ -160,6 +169,110 @@ fn a_text_of_the_model_that_is_not_kept_is_not_sent() {
             assert!(status == 200 && told.contains("heron"), "{at}: {status} {told}");
             gateway.stop();
         }
+    }
+}
+
+const ASKS: &str = "ask \"reads are confirmed\" if:\n    (call: ToolCall) is tool:read\n";
+const WAIT: &str = "[approvals]\nwait-seconds = 0\n";
+const UNRECORDED: &str = "nothing is done that cannot be recorded, and the audit log cannot be written now";
+
+/// The questions that the audit log knows, by their digest.
+fn asked(home: &Home) -> Vec<Value> {
+    let records = records(home);
+    records
+        .iter()
+        .filter(|record| record.kind == "asked")
+        .map(|record| record.object["digest"].clone())
+        .collect()
+}
+
+/// A question that cannot be recorded is not asked: nobody can allow the call, the turn fails with a constant, and the log of the gateway
+/// has the reason. Once the audit log is mended, the same request asks.
+#[test]
+fn a_question_that_is_not_recorded_is_not_open() {
+    for (path, body) in chats() {
+        for stream in [false, true] {
+            let at = format!("{path} stream {stream}");
+            let once = Once::default();
+            let broken = Arc::clone(&once);
+            let upstream = Upstream::new(move |_| {
+                take(&broken);
+                calls(&[("read", r#"{"path": "otter"}"#)])
+            });
+            let text = config(
+                &upstream.url,
+                "chat-completions",
+                "user-messages = \"trust-unmarked-even-if-pasted\"",
+            ) + PEOPLE
+                + WAIT
+                + AUDIT;
+            let home = Arc::new(Home::new(&text, &(POLICY.to_owned() + ASKS)));
+            let (gateway, mut log) = home.start_with_log();
+            let ann = Person(&gateway, "ann");
+            let breaks = Arc::clone(&home);
+            set(&once, move || Fault::Audit.begin(&breaks));
+            let (status, told) = ask(&gateway, path, &body, stream);
+            assert!(status == 503 && told.contains(UNRECORDED), "{at}: {status} {told}");
+            assert!(!told.contains("otter"), "{at}: {told}");
+            let line = log.next("failure");
+            assert!(
+                line["detail"].as_str().is_some_and(|detail| detail.contains("audit.jsonl.content")),
+                "{at}: {line}"
+            );
+            assert_eq!((ann.open(), upstream.shown().len()), (Vec::new(), 1), "{at}");
+            Fault::Audit.end(&home);
+            let (status, told) = ask(&gateway, path, &body, stream);
+            assert!(status == 200 && told.contains("a person has to allow"), "{at}: {status} {told}");
+            let [question] = ann.open().try_into().unwrap();
+            gateway.stop();
+            assert_eq!(asked(&home), [question["digest"].clone()], "{at}");
+        }
+    }
+}
+
+/// The same of a call of a server, and of a tool that waits for approval.
+#[test]
+fn a_question_about_a_server_that_is_not_recorded_is_not_open() {
+    for tools in ["first", "approved"] {
+        let (web, bank) = (servers::web(mcp::Form::Json), servers::bank(mcp::Form::Json));
+        let policy = servers::POLICY.to_owned() + servers::ASKS;
+        let mut home = home_of(NOWHERE, [&web, &bank], &format!("{PEOPLE}{WAIT}{AUDIT}"), &policy);
+        home.edit("prefix = \"mcp__bank__\"", &format!("prefix = \"mcp__bank__\"\ntools = \"{tools}\""));
+        let (gateway, mut log) = home.start_with_log();
+        let ann = Person(&gateway, "ann");
+        let mut one = client(&gateway, "one");
+        let listing = json!({"jsonrpc": "2.0", "id": 50, "method": "tools/list", "params": {}});
+        let paying = json!({"jsonrpc": "2.0", "id": 51, "method": "tools/call", "params": {"name": "pay", "arguments": {"to": "bob"}}});
+        let message = match tools {
+            "first" => {
+                one.begin("bank");
+                paying
+            }
+            _ => {
+                one.begin("web");
+                one.ask("bank", "initialize", &json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}));
+                listing
+            }
+        };
+        // The file of contents is opened again after some were deleted.
+        assert_eq!(ann.post("/api/v1/audit/forget", &json!({"client": "agent"})).0, 200);
+        Fault::Audit.begin(&home);
+        let (status, told) = one.send("bank", &message, &[]);
+        let told = Value::from(told).to_string();
+        assert!(status == 503 && told.contains(UNRECORDED), "{tools}: {status} {told}");
+        assert_eq!((ann.open(), bank.calls()), (Vec::new(), Vec::new()), "{tools}");
+        let line = log.next("failure");
+        assert!(line["detail"].as_str().unwrap().contains("audit.jsonl.content"), "{tools}: {line}");
+        Fault::Audit.end(&home);
+        let (status, told) = one.send("bank", &message, &[]);
+        assert_eq!(status, 200, "{tools}: {told:?}");
+        let mut open: Vec<Value> = ann.open().iter().map(|question| question["digest"].clone()).collect();
+        assert_eq!(open.len(), if tools == "first" { 1 } else { 2 }, "{tools}: {told:?}");
+        gateway.stop();
+        let mut asked = asked(&home);
+        open.sort_by_key(Value::to_string);
+        asked.sort_by_key(Value::to_string);
+        assert_eq!(asked, open, "{tools}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! A conversation that is made again from what was put into it: see [`crate::journal`].
+//! Replays a conversation from its journal: see [`crate::journal`].
 
 use std::fmt;
 
@@ -8,11 +8,10 @@ use super::{Conversation, Judged, Need};
 use crate::history::{Client, History};
 use crate::journal::{Input, Met};
 
-/// A conversation did not come to the same as before: its policy, its settings or its key are others, or what was kept of it
-/// was changed.
+/// A conversation whose replay diverges: its policy, settings or key changed, or its journal was altered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Diverged {
-    /// At which input, counted from 0.
+    /// The index of the diverging input, counted from 0.
     pub input: usize,
 }
 
@@ -24,27 +23,27 @@ impl fmt::Display for Diverged {
 
 impl std::error::Error for Diverged {}
 
-/// What it takes to put things in again.
+/// The state of a replay.
 struct Again<'a> {
     client: &'a mut Client,
     history: &'a mut History,
-    /// The call that may run, until somebody says that it did.
+    /// The authorized call, until an input reports its outcome.
     call: Option<Authorized>,
     judged: Vec<Judged>,
 }
 
 impl Conversation {
-    /// Keeps from now on what is put in, to be [taken out](Self::inputs).
+    /// Records inputs from now on, to be [taken](Self::inputs).
     pub fn keep_inputs(&mut self) {
         self.inputs.get_or_insert_default();
     }
 
-    /// Takes out what was put in since the last time.
+    /// Takes the inputs recorded since the last call.
     pub fn inputs(&mut self) -> Vec<Input> {
         self.inputs.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Whether something was put in since they were taken out.
+    /// Whether inputs were recorded since they were last taken.
     pub fn has_inputs(&self) -> bool {
         self.inputs.as_ref().is_some_and(|inputs| !inputs.is_empty())
     }
@@ -55,11 +54,11 @@ impl Conversation {
         }
     }
 
-    /// Puts in again what was put into a conversation that had come as far as this one. Nothing is asked or runs, and
-    /// `client` learns nothing: it did when this was put in first. Returns what was judged, in order.
+    /// Replays the recorded inputs of a conversation that had the state of this one. Queries and runs nothing, and
+    /// records nothing in the memory of `client`, which the original run did. Returns the judged calls, in order.
     ///
     /// # Errors
-    /// If the conversation does not come to the same. What has become of it is of no use then.
+    /// If the replay diverges. The conversation is then in an unspecified state and must be discarded.
     pub fn again(
         &mut self,
         client: &mut Client,
@@ -78,7 +77,7 @@ impl Conversation {
 
     fn put_again(&mut self, again: &mut Again<'_>, input: &Input) -> Option<()> {
         let Again { client, history, call, judged } = again;
-        // What did not fit does not fit again.
+        // An input that was rejected is rejected again.
         match input {
             Input::Need(met) => {
                 let need = self.need();

@@ -1,10 +1,10 @@
-//! What happens in a session beside its chat, such as calls that the caller's own tools make by way of a proxy.
+//! Activity in a session outside its chat, such as calls that the caller's own tools make through a proxy.
 //!
-//! It is labelled and judged by the same monitor, so what one way in has shown counts for the other. Nothing of it is in the
-//! [journal](crate::journal): whoever does it keeps it, and does it again in the same place when the conversation is made again.
+//! The same monitor labels and judges it, so labels assigned on one path apply on the other. None of it is in the
+//! [journal](crate::journal): the caller has to record it, and repeat it at the same point of a replay.
 //!
-//! A call that the caller was handed by the last message of the chat may run here as it was judged there: once, until the caller says
-//! anything else in the chat, and while all that it was permitted by still holds.
+//! A call that the last message of the chat handed to the caller may run here as it was judged there: once, until the
+//! caller sends anything else in the chat, and as long as everything that it was permitted by still holds.
 
 use flowgate::label::Label;
 use flowgate::monitor::Monitor;
@@ -16,30 +16,31 @@ use super::Conversation;
 use crate::view::{Answer, Item};
 
 impl Conversation {
-    /// The monitor, for what happens beside the chat. What is pushed here is in no view, but everything that is judged as
-    /// influenced by everything is influenced by it, and rules see it.
+    /// The monitor, for activity outside the chat. Events pushed here appear in no view, but they influence every
+    /// call that is judged as influenced by everything, and rules see them.
     pub fn beside(&mut self) -> &mut Monitor {
         &mut self.monitor
     }
 
-    /// Stands for a call, as in questions to people and in what is recorded.
+    /// The keyed digest of a call, as questions to people and records contain it.
     pub fn digest_of(&self, call: &Call) -> String {
         self.settings.key.digest_of(call)
     }
 
-    /// A word that no other conversation has for a text.
+    /// A keyed digest of a text, different in every conversation.
     pub fn nonce_of(&self, text: &str) -> String {
         self.settings.key.nonce_of(text)
     }
 
-    /// The calls of a message that the caller has got may run.
+    /// Marks the calls of a message that the caller received as ready to run.
     pub(super) fn deliver(&mut self, message: &Message) {
         let Message::Assistant { calls, .. } = message else { return };
         self.delivered = calls.iter().map(|call| call.id.clone()).collect();
     }
 
-    /// A call that the caller was handed in the last message and that has neither run nor been answered: with this tool and exactly
-    /// these arguments, however their numbers are spelled. It is used up: who asks again is told of another one, or of none.
+    /// Takes a call that the last message handed to the caller and that has neither run nor been answered: with this
+    /// tool and exactly these arguments, apart from the spelling of numbers. Each call is taken at most once: the
+    /// next query returns another such call, or `None`.
     pub fn take_handed(&mut self, tool: &Tool, arguments: &Map<String, Value>) -> Option<Call> {
         let trace = self.monitor.trace();
         let is_it = |answer: &Answer| {
@@ -56,31 +57,33 @@ impl Conversation {
         Some(call)
     }
 
-    /// The calls that were [taken](Self::take_handed) since the last time: the tool, and what stands for the call.
+    /// Returns the calls [taken](Self::take_handed) since the last query: the tool, and the digest of the call.
     pub fn taken(&mut self) -> Vec<(Tool, String)> {
         std::mem::take(&mut self.taken)
     }
 
-    /// What a call that was taken answered, as an event. What the caller says of it later carries that.
+    /// Records the answer of a taken call, as an event. What the caller reports about the call later carries its
+    /// label.
     pub fn ran_beside(&mut self, id: &str, output: EventId) {
         self.monitor.reopen(output);
         self.beside.insert(id.to_owned(), output);
     }
 
-    /// How a call ran beside the chat, if it did: the answer that was seen, what it carries, and whether it said just this.
+    /// Returns how a call ran outside the chat, if it did: the recorded answer, its label, and whether `content` is
+    /// identical to it.
     pub(super) fn seen_beside(&self, id: &str, content: &[Part]) -> Option<(EventId, Label, bool)> {
         let ran = *self.beside.get(id)?;
         let event = self.monitor.trace().event(ran)?;
-        let said = match &event.body {
-            Body::Output(output) => plain(&output.content),
-            _ => None,
+        let Body::Output(output) = &event.body else { return Some((ran, event.label, false)) };
+        let is_same = match content {
+            [Part::Text(text)] => plain(&output.content) == Some(text.as_str()),
+            parts => output.content == parts.iter().map(super::sent::block).collect::<Value>(),
         };
-        let is_same = matches!(content, [Part::Text(text)] if said == Some(text.as_str()));
         Some((ran, event.label, is_same))
     }
 }
 
-/// The text of a content that is one.
+/// Returns the text of a content that consists of a single text.
 fn plain(content: &Value) -> Option<&str> {
     match content {
         Value::String(text) => Some(text),
@@ -92,13 +95,13 @@ fn plain(content: &Value) -> Option<&str> {
     }
 }
 
-/// Whether two lists of arguments say the same.
+/// Whether two argument maps are equal, apart from the spelling of numbers.
 fn are_same(judged: &Map<String, Value>, said: &Map<String, Value>) -> bool {
     judged.len() == said.len()
         && judged.iter().all(|(name, value)| said.get(name).is_some_and(|said| is_same(value, said)))
 }
 
-/// Whether two values are the same. Agents read numbers and write them again: to many of them, 20.0 is 20.
+/// Whether two values are equal. Agents parse and reprint numbers: many of them print 20.0 as 20.
 fn is_same(judged: &Value, said: &Value) -> bool {
     match (judged, said) {
         (Value::Number(judged), Value::Number(said)) => number(judged) == number(said),

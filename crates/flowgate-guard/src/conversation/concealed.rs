@@ -1,4 +1,5 @@
-//! What the lowest steps of a conversation are not shown, and why: for whoever runs it. It changes nothing.
+//! Reports what the lowest steps of a conversation are not shown, and why, for the operator. The report has no side
+//! effects.
 
 use std::cell::OnceCell;
 
@@ -11,62 +12,63 @@ use super::Conversation;
 use crate::history::Client;
 use crate::view::{Answer, Item};
 
-/// Something that the lowest steps are not shown.
+/// Something that is hidden from the lowest steps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Concealed {
     /// What is hidden.
     pub what: Subject,
-    /// Why.
+    /// The reason why it is hidden.
     pub cause: Cause,
     /// Whether all of it is hidden.
     pub is_whole: bool,
-    /// What it carries that the lowest steps may not depend on, one phrase for each dimension.
+    /// The part of its label that exceeds the base label, one phrase for each dimension.
     pub carries: Vec<String>,
-    /// A tool on offer that is the reason why they may not.
+    /// A tool on offer whose requirement the label exceeds.
     pub because_of: Option<Tool>,
-    /// Whether the policy says what that tool requires. Of which nothing is said takes only what is at the bottom.
+    /// Whether the policy has a requirement for that tool. A tool without one accepts only the bottom label.
     pub is_required: bool,
-    /// How many messages or answers these are.
+    /// The number of messages or answers that this entry stands for.
     pub count: usize,
 }
 
-/// What can be hidden.
+/// The kinds of things that can be hidden.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Subject {
-    /// A message of the system.
+    /// A system or developer message.
     System,
-    /// A message of the user.
+    /// A user message.
     User,
     /// A message of another role, which only a conversation itself writes.
     Past,
-    /// A tool, since what is said of it is hidden.
+    /// A tool whose description is hidden.
     Tool(Tool),
     /// An answer of a tool.
     Answer(Tool),
 }
 
-/// Why something is hidden.
+/// The reason why something is hidden.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Cause {
-    /// It is no message that the operator has pinned.
+    /// A system message that the operator has not pinned.
     NotPinned,
-    /// No person types what this client sends as the user's.
+    /// A user message of a client that is not declared interactive: no person types it.
     NotInteractive,
-    /// It fills a hole of a message that is pinned.
+    /// Text in a hole of a pinned message.
     Hole,
     /// No statement of the policy labels it.
     Unlabelled,
-    /// The policy gives it a label that the lowest steps may not depend on.
+    /// The policy gives it a label above the base label.
     Labelled,
-    /// It repeats what this client was shown with a label.
+    /// It quotes text that this client was shown with a label.
     Repeated,
-    /// It stands in a chat whose beginning is not known.
+    /// It is part of a chat whose beginning is not known.
     Unknown,
 }
 
 impl Conversation {
-    /// What the lowest steps of this turn are not shown of the tools on offer, and of what stands in the chat from item `from` on.
-    /// The same thing is said once. `client` is who sends the chat.
+    /// Returns what the lowest steps of this turn are not shown: of the tools on offer, and of the items of the chat
+    /// from `from` on. Entries with the same subject and cause are merged. `client` is the client that sends the
+    /// chat.
     pub fn concealed(&self, client: &Client, from: usize) -> Vec<Concealed> {
         let mut found: Vec<Concealed> = Vec::new();
         let mut add = |concealed: Concealed| {
@@ -97,7 +99,7 @@ impl Conversation {
         found
     }
 
-    /// How many items stand in the chat.
+    /// The number of items in the chat.
     pub fn length(&self) -> usize {
         self.items.len()
     }
@@ -149,7 +151,7 @@ impl Conversation {
                 let call = event.call.and_then(|call| self.monitor.trace().event(call))?;
                 (call.tool()?, event.label, self.is_whole(event))
             }
-            // That a call was refused is between the model and the guard, and no answer of a tool.
+            // A refusal is written by the guard, and is no answer of a tool.
             _ => return None,
         };
         if label.flows_to(&self.base) {
@@ -162,29 +164,29 @@ impl Conversation {
         Some(self.hidden(Subject::Answer(tool.clone()), cause, is_whole, &label, probe))
     }
 
-    /// Whether nothing of an event's content is shown.
+    /// Whether the whole content of an event is hidden.
     fn is_whole(&self, event: &Event) -> bool {
         let document = &event.document;
         let is_hidden =
             |node: usize| document.node(node).is_some_and(|node| !node.label.flows_to(&self.base));
         let content = document.key(0, "content").unwrap_or(0);
-        // Of a list of parts, one that can be seen is enough.
+        // A list of parts is shown in part if any part is visible.
         let mut parts = document.children(content).peekable();
         is_hidden(0) || is_hidden(content) || parts.peek().is_some() && parts.all(is_hidden)
     }
 }
 
-/// How many messages are labelled anew for one report.
+/// The maximum number of messages that one report labels again.
 const MOST_PROBED: usize = 32;
 
-/// What is asked of the policy for one report.
+/// Queries to the policy for one report, with cached results.
 struct Probe<'c> {
     conversation: &'c Conversation,
-    /// Roles, and the label that the policy alone gives a message of each, whoever sends it.
+    /// Roles, and the label that the policy alone gives a message of each role, regardless of the client.
     known: Vec<(String, Label)>,
-    /// How many messages may still be labelled; then one of the same role speaks for the others.
+    /// The number of messages that may still be labelled; after that, the last result for the role is reused.
     left: usize,
-    /// What each tool on offer takes.
+    /// The greatest label that each tool on offer accepts.
     bounds: OnceCell<Vec<(&'c Tool, Label)>>,
 }
 
@@ -193,7 +195,7 @@ impl<'c> Probe<'c> {
         Self { conversation, known: Vec::new(), left: MOST_PROBED, bounds: OnceCell::new() }
     }
 
-    /// The first tool on offer that does not take a label: the strictest tools bound what the lowest steps may depend on.
+    /// Returns the first tool on offer that does not accept a label. The strictest tools determine the base label.
     fn bound_by(&self, label: &Label) -> Option<Tool> {
         let Conversation { monitor, catalogue, .. } = self.conversation;
         let bounds = self
@@ -220,7 +222,7 @@ impl<'c> Probe<'c> {
     }
 }
 
-/// Enough of a content to know what a policy says of messages.
+/// Truncates a content to what suffices to label it.
 fn short(content: &Value) -> Value {
     match content {
         Value::String(text) => Value::String(text.chars().take(1000).collect()),

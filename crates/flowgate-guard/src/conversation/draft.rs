@@ -1,7 +1,7 @@
-//! Drafts: steps that were shown everything, and are written again from less if that does.
+//! Drafts: steps that are shown everything first, and are rewritten from a smaller view if that suffices.
 //!
-//! What becomes of a draft that is written again is as if it had never been written, but for the label that it chose.
-//! So both methods that draft guarantee what screeners do, and count the bits.
+//! A draft that is rewritten has no effect other than the label that it chose. Both methods that draft therefore give
+//! the same guarantee as screeners, and count the bits.
 
 use flowgate::label::Label;
 use flowgate::monitor::Source as Influencing;
@@ -12,7 +12,7 @@ use super::{Conversation, Method, Phase};
 use crate::influence::{self, Influence, Session};
 use crate::view::View;
 
-/// Which regions say what, as far as the trace has been read.
+/// The attribution session of the provenance method, with the number of events read so far.
 #[derive(Debug)]
 pub(super) struct Traced {
     session: Box<dyn Session>,
@@ -35,7 +35,8 @@ impl Traced {
 }
 
 impl Conversation {
-    /// Decides on what was written after a draft or as one: the step as it stands, if it does not have to be written again.
+    /// Decides on a draft or on the message that rewrites one. Returns the step that stands, or `None` if the step
+    /// has to be rewritten.
     pub(super) fn settle(&mut self, view: View, completion: Completion) -> Option<(View, Completion)> {
         let first = self.drafted.take();
         if std::mem::take(&mut self.is_draft) {
@@ -50,7 +51,7 @@ impl Conversation {
             return Some((view, completion));
         }
         match first {
-            // From less, the model finds nothing to do where the draft did something: it cannot do without.
+            // From the smaller view the model makes no call, but the draft made one: the draft stands.
             Some(draft) if completion.calls.is_empty() && !draft.1.calls.is_empty() => {
                 self.turn.spent.bits += 1;
                 self.monitor.enter(&self.base, &draft.0.label);
@@ -60,14 +61,14 @@ impl Conversation {
         }
     }
 
-    /// The label of which a draft at `label` would have had enough.
+    /// The least label that would have sufficed for a draft at `label`.
     fn less(&mut self, label: &Label, completion: &Completion) -> Label {
         if self.settings.method == Method::CheapestFirst {
             self.turn.spent.bits += 1;
             return if self.would_run(&completion.calls, label) { *label } else { self.base };
         }
         self.turn.spent.bits += self.monitor.policy().space().bits();
-        // The last word may stand as it is: it acts on nothing.
+        // A message without calls may stand: it acts on nothing.
         if completion.calls.is_empty() {
             return *label;
         }
@@ -79,13 +80,13 @@ impl Conversation {
             let entry = Entry::from(Body::Call(Call::from_json(String::new(), tool, &call.arguments)));
             let attribution = self.traced.session.attribute(self.monitor.trace(), &entry);
             for (argument, source) in &attribution.arguments {
-                // What hidden text may stand in is left to a slot.
+                // Hidden text in a payload argument can be left to a slot.
                 if !payload.contains(argument) {
                     needed = needed.join(&self.reach(source, label));
                 }
             }
         }
-        // Labels that do not flow to the draft's are of text that it was not shown.
+        // A label that does not flow to the draft's label belongs to text that the draft was not shown.
         if needed.flows_to(label) { needed } else { *label }
     }
 
@@ -113,8 +114,8 @@ mod tests {
     use crate::approve::DigestKey;
     use crate::{Offered, Words};
 
-    /// Whether what the model writes may go out while it is written: at the first step, which is shown everything there is
-    /// without a draft, and after a page was read.
+    /// Whether the model's output may be streamed at each step: at the first, which shows everything without a draft,
+    /// and after a page was read.
     fn streams(more: &str, method: Method) -> Vec<bool> {
         let policy = format!(
             "lattice integrity: trusted < untrusted\n\
@@ -163,7 +164,7 @@ mod tests {
         let rule =
             "raise \"no\" if:\n    (m: Message)\n    m.role == \"assistant\"\n    \"hunter2\" in m.content\n";
         assert_eq!(streams(rule, Method::LowestFirst), [false, false, false]);
-        // The second step is a draft: it is written again from less, and neither is final before it stands.
+        // The second step is a draft, which may be rewritten: its text is not final until it stands.
         for method in [Method::CheapestFirst, Method::Provenance] {
             let seen = streams("", method);
             assert!(seen[0] && !seen[1], "{}: {seen:?}", method.name());

@@ -1,8 +1,8 @@
-//! Calls that the caller runs itself, as the clients of a gateway do: it is handed those that may run, and sends back what
-//! their tools answered.
+//! Calls that the caller runs itself, such as a client of a gateway: it receives the calls that may run, and sends
+//! back the answers of their tools.
 //!
-//! All calls of a message are judged, one after the other, before any is handed over. What comes back is the answer to a call
-//! that was handed over, once; anything else that looks like an answer is nobody's.
+//! All calls of a message are judged, one after the other, before any is handed over. A handed-over call is answered
+//! once; anything else that claims to be an answer is labelled top.
 
 use std::sync::Arc;
 
@@ -17,16 +17,16 @@ use crate::catalogue::{Offered, Words};
 use crate::journal::Input;
 use crate::view::{Answer, Item};
 
-/// A call that may run, for who runs it.
+/// A call that may run, for the caller that runs it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Handed {
-    /// The id that its answer must bear.
+    /// The id that its answer must have.
     pub id: String,
     /// The tool.
     pub tool: Tool,
-    /// Its arguments: the canonical print of what was judged.
+    /// Its arguments: the canonical JSON of what was judged.
     pub arguments: String,
-    /// If a person allowed it: what stands for the call in the question.
+    /// The digest of the call in the approval question, if a person approved it.
     pub approved: Option<String>,
 }
 
@@ -38,8 +38,8 @@ impl From<&Authorized> for Handed {
 }
 
 impl Conversation {
-    /// The call that was just [to run](super::Need::Run) runs elsewhere. The turn [ends](super::Turn::calls) when all calls
-    /// of the message have been dealt with, and goes on when the answers are [sent](Conversation::sent).
+    /// Hands the call that is about [to run](super::Need::Run) to the caller. The turn [ends](super::Turn::calls)
+    /// when all calls of the message are processed, and continues when the answers are [sent](Conversation::sent).
     #[expect(
         clippy::needless_pass_by_value,
         reason = "the evidence is used up: nobody else can run the call"
@@ -53,14 +53,14 @@ impl Conversation {
         self.answer(index, Answer::Handed(event));
     }
 
-    /// An approved call that was [to run](super::Need::Run) does not: a record says why.
+    /// Records why an approved call that was about [to run](super::Need::Run) does not run.
     pub fn note_void(&mut self, cause: &str) {
         if let Some((tool, digest)) = self.approved.take() {
             self.turn.void.push(Void { tool, digest, reasons: Vec::new(), cause: cause.to_owned() });
         }
     }
 
-    /// Approved calls of a turn that is not finished, and will not run: taken out, since `cause` has ended the turn.
+    /// Takes the approved calls of an unfinished turn, which will not run because `cause` has ended the turn.
     pub fn give_up_approved(&mut self, cause: &str) -> Vec<Void> {
         self.note_void(cause);
         let mut void = std::mem::take(&mut self.turn.void);
@@ -72,14 +72,14 @@ impl Conversation {
         void
     }
 
-    /// Whether calls of the last message run elsewhere.
+    /// Whether calls of the last message run elsewhere and are not answered yet.
     pub(super) fn waits_for_answers(&self) -> bool {
         let is_handed = |answer: &Answer| matches!(answer, Answer::Handed(_));
         self.step().is_some_and(|step| step.calls.iter().any(|made| is_handed(&made.answer)))
     }
 
-    /// Whether these very tools are on offer already: each with its description and the schema of its arguments, in a server's
-    /// words.
+    /// Whether exactly these tools are on offer already: each with its description and the schema of its arguments,
+    /// as described by a server.
     pub fn offers<'a>(&self, tools: impl ExactSizeIterator<Item = (Tool, &'a str, &'a Value)>) -> bool {
         let Some(offered) = &self.offered else { return false };
         offered.len() == tools.len()
@@ -91,13 +91,12 @@ impl Conversation {
             })
     }
 
-    /// The tools that are on offer from the next turn on. What is said of a tool that has changed is another description,
-    /// and labelled anew.
+    /// Offers these tools from the next turn on. A changed description is a new event, and labelled again.
     ///
     /// # Errors
     /// If the session has no room.
     pub fn offer(&mut self, tools: Vec<Offered>) -> Result<(), PushError> {
-        // Agents say the same with every message.
+        // Agents repeat their tools with every message.
         let is_same = |offered: &Vec<Arc<Offered>>| offered.iter().map(Arc::as_ref).eq(&tools);
         if self.offered.as_ref().is_some_and(is_same) {
             return Ok(());
@@ -113,8 +112,8 @@ impl Conversation {
         Ok(())
     }
 
-    /// What a tool that ran elsewhere answered: the label of the answer, or nothing if no such call was handed over or it has
-    /// been answered.
+    /// Records the answer of a tool that ran elsewhere. Returns its label, or `None` if no call with this id was
+    /// handed over or it is answered already.
     pub(super) fn answered_elsewhere(
         &mut self,
         id: &str,
@@ -128,7 +127,7 @@ impl Conversation {
                 self.set_answer(item, index, Answer::Output(ran));
                 return Ok(Some(label));
             }
-            // It was seen how the call ran: whatever the caller says of that, it carries as much.
+            // The call was observed when it ran: whatever the caller reports about it carries at least that label.
             Some((_, label, _)) => floor.join(&label),
             None => floor,
         };
@@ -147,21 +146,17 @@ impl Conversation {
         Ok(Some(label))
     }
 
-    /// The answer of a call that has one is now this text, which carries what was there before. Returns what it carries.
+    /// Replaces the answer of an answered call by this text, which carries the label of the previous answer. Returns
+    /// the label.
     pub(super) fn answer_rewritten(&mut self, id: &str, text: &str, floor: &Label) -> Option<Label> {
-        let (item, index) = self
-            .find_call(
-                |answer| match answer {
-                    Answer::Output(event) => Some(*event),
-                    _ => None,
-                },
-                id,
-            )
-            .map(|(item, index, _)| (item, index))?;
-        let before = match &self.made(item, index)?.answer {
-            Answer::Output(event) => self.monitor.trace().event(*event).map(|event| event.label),
+        let answer = |answer: &Answer| match answer {
+            Answer::Output(event) => Some(*event),
+            // Otherwise the history would show whether a rule stopped the answer.
+            Answer::Told { stopped, .. } => *stopped,
             _ => None,
         };
+        let (item, index, event) = self.find_call(answer, id)?;
+        let before = self.monitor.trace().event(event).map(|event| event.label);
         let label = floor.join(&before.unwrap_or_else(|| self.monitor.policy().space().top()));
         self.set_answer(item, index, Answer::Rewritten { text: text.to_owned(), label });
         Some(label)
@@ -177,7 +172,7 @@ impl Conversation {
         )
     }
 
-    /// The item, the call in it and its event, of the call with this id whose answer is of some kind.
+    /// Finds the call with this id whose answer `kind` selects: the item, the call in it, and the event.
     fn find_call(
         &self,
         kind: impl Fn(&Answer) -> Option<EventId>,
@@ -185,7 +180,7 @@ impl Conversation {
     ) -> Option<(usize, usize, EventId)> {
         let has_id = |event: &EventId| {
             let event = self.monitor.trace().event(*event);
-            // An answer points to its call.
+            // The event of an answer refers to its call.
             let call = event.and_then(|event| event.call).and_then(|call| self.monitor.trace().event(call));
             matches!(call.or(event).map(|call| &call.body), Some(Body::Call(call)) if call.id == id)
         };
@@ -195,13 +190,6 @@ impl Conversation {
                 .filter_map(|(index, made)| Some((at, index, kind(&made.answer)?)))
                 .find(|(_, _, event)| has_id(event))
         })
-    }
-
-    fn made(&self, item: usize, index: usize) -> Option<&crate::view::Made> {
-        match self.items.get(item)? {
-            Item::Step(step) => step.calls.get(index),
-            _ => None,
-        }
     }
 
     fn set_answer(&mut self, item: usize, index: usize, answer: Answer) {

@@ -1,7 +1,7 @@
-//! Turns that wait for a person, longer than who asked for them can.
+//! Turns that wait for a person's decision longer than the caller can wait.
 //!
-//! Such a turn ends with a message of whoever drives the conversation, which says that somebody was asked. It goes on when its
-//! caller sends the same chat again, or says [`CONTINUE`]; whatever else is said gives it up.
+//! The driver of the conversation ends such a turn with a message which says that a person was asked. The turn
+//! continues when the caller sends the same chat again, or the message [`CONTINUE`]; any other message drops it.
 
 use flowgate_lm::chat::{Message, Part};
 
@@ -9,12 +9,12 @@ use super::{Conversation, Ended, Phase, Turn};
 use crate::history::{Chat, History, Known};
 use crate::journal::Input;
 
-/// What a caller says to go on with a turn that waits.
+/// The message with which a caller continues a waiting turn.
 pub const CONTINUE: &str = "continue";
 
 impl Conversation {
-    /// Ends the turn for its caller; the [question](super::Need::Approve) stands. Calls of the same message that may run are
-    /// handed over with the others, when it is answered.
+    /// Ends the turn for its caller; the [question](super::Need::Approve) stays open. Calls of the same message that
+    /// may run are handed over with the others when it is answered.
     pub fn postpone(&mut self) -> Turn {
         self.put(|| Input::Postponed);
         let Phase::Asking { question, .. } = &self.phase else { return Turn::default() };
@@ -25,12 +25,12 @@ impl Conversation {
         turn
     }
 
-    /// Whether a person was asked, and has not answered yet.
+    /// Whether a person was asked and has not decided yet.
     pub fn waits_for_decision(&self) -> bool {
         matches!(self.phase, Phase::Asking { .. })
     }
 
-    /// The digest of the call that a person was asked about, if there is no answer yet.
+    /// The digest of the call under question, if the question is open.
     pub fn asked(&self) -> Option<String> {
         match &self.phase {
             Phase::Asking { question, .. } => Some(self.settings.key.digest(question)),
@@ -38,7 +38,8 @@ impl Conversation {
         }
     }
 
-    /// Whether a chat goes on with a turn that waits for a person. If it does, what is [decided](Self::decided) comes next.
+    /// Whether a chat continues a turn that waits for a person. If so, the caller passes in the
+    /// [decision](Self::decided) next.
     pub fn resume(&mut self, history: &mut History, chat: &Chat<'_>) -> bool {
         let Some((kept, new)) = self.resumed(history, chat) else { return false };
         self.put(|| Input::Resumed { kept, new: new.cloned() });
@@ -48,13 +49,15 @@ impl Conversation {
 
     pub(crate) fn resume_again(&mut self, history: &mut History, kept: usize, new: Option<&Message>) {
         self.delivered.clear();
+        self.resumed = self.items.steps().next().map(|(at, _)| at);
         let mut known: Vec<Known> = history.known().iter().take(kept).cloned().collect();
-        // It asks for nothing but to go on, and the model is not shown it.
+        // The message only continues the turn; it is not shown to the model.
         known.extend(new.map(|message| Known::new(message, self.base, self.items.len())));
         history.set(known);
     }
 
-    /// How many messages of the chat stand, and the one that asks to go on.
+    /// Returns the number of messages of the chat that are unchanged, and the message that continues the turn, if
+    /// there is one.
     fn resumed<'m>(&self, history: &History, chat: &Chat<'m>) -> Option<(usize, Option<&'m Message>)> {
         if !self.waits_for_decision() {
             return None;
@@ -62,7 +65,7 @@ impl Conversation {
         let known = history.known().len();
         let found = history.align(chat.digests());
         match chat.after(found.kept)? {
-            // The same request as before, without the message that says that somebody was asked.
+            // The same request as before, with or without the message that a person was asked.
             [] if found.kept + 1 == known || found.kept == known => Some((found.kept, None)),
             [message @ Message::User(parts)] if found.kept == known => {
                 let says = |part: &Part| matches!(part, Part::Text(text) if text.trim().eq_ignore_ascii_case(CONTINUE));

@@ -1,4 +1,4 @@
-//! Where a conversation stands: what comes next, and at which label.
+//! The state of a conversation: the next action, and the label at which it happens.
 
 use flowgate::label::Label;
 use flowgate::monitor::{Permit, Question, Source};
@@ -8,16 +8,16 @@ use serde_json::{Map, Value};
 use crate::redact::Names;
 use crate::slot::Slot;
 
-/// The label of what happens, until the model has said its last word there.
+/// A label at which steps are generated until the model writes a message without calls.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Level {
     pub(super) label: Label,
-    /// Whether the level below goes on when this one ends.
+    /// Whether the level below continues when this one ends.
     pub(super) then_return: bool,
     pub(super) steps: usize,
 }
 
-/// What comes next.
+/// The next action.
 #[derive(Debug)]
 pub(super) enum Phase {
     User,
@@ -25,7 +25,7 @@ pub(super) enum Phase {
     Screening(Names),
     Filtering,
     Showing(Label),
-    /// The calls of the last step from this one on are to be dealt with.
+    /// Process the calls of the last step, from this index on.
     Calls(usize),
     Filling(Box<Filling>),
     Redeeming {
@@ -49,12 +49,12 @@ pub(super) struct Filling {
     pub(super) tool: Tool,
     /// The arguments as the model wrote them.
     pub(super) written: Map<String, Value>,
-    /// The same with slots filled.
+    /// The same arguments with filled slots.
     pub(super) arguments: Map<String, Value>,
-    /// What is left to do: the argument, and the slot in it.
+    /// The slots that are not filled yet: the argument, and the slot in it.
     pub(super) open: Vec<(String, Slot)>,
-    /// What was filled: where from, and what that carries.
+    /// The slots that are filled: the argument, the source of its value, and the label of that.
     pub(super) sources: Vec<(String, Source, Label)>,
-    /// Why the call does not run, whatever is judged: that is not known to who may not see what the slots hold.
+    /// Why the call does not run, whatever the verdict; not to be revealed below the labels of the slots.
     pub(super) failed: Option<&'static str>,
 }

@@ -1,4 +1,5 @@
-//! What is said to a conversation: by the operator, the user, another agent, or whatever is put into the context.
+//! Messages added to a conversation: by the operator, the user, another agent, or a source of context such as a
+//! memory.
 
 use flowgate::monitor::{Authorized, PushError};
 use flowgate::trace::{Body, Entry, EventId, Message};
@@ -9,7 +10,7 @@ use crate::journal::Input;
 use crate::view::Item;
 
 impl Conversation {
-    /// The operator's instructions.
+    /// Adds the operator's instructions.
     ///
     /// # Errors
     /// If the session has no room.
@@ -18,7 +19,7 @@ impl Conversation {
         self.say("system", content)
     }
 
-    /// The user's next message: the model may answer now. What was left undone of the turn before is given up.
+    /// Adds the user's next message and begins a turn. Unfinished work of the previous turn is dropped.
     ///
     /// # Errors
     /// If the session has no room.
@@ -31,6 +32,7 @@ impl Conversation {
 
     pub(super) fn begin(&mut self) {
         self.delivered.clear();
+        self.resumed = None;
         self.base = self.lowest.join(&self.floor);
         self.start();
         self.turn = Turn::default();
@@ -44,8 +46,8 @@ impl Conversation {
         (self.view, self.drafted, self.is_draft) = (None, None, false);
     }
 
-    /// A task from another agent, which carries what that agent's call did, in names. Nothing in this conversation carries
-    /// less.
+    /// Adds a task from another agent and begins a turn. `carries` is the label of that agent's call, in names; it
+    /// becomes a lower bound on the label of everything in this conversation.
     ///
     /// # Errors
     /// If the session has no room.
@@ -64,14 +66,15 @@ impl Conversation {
         Ok(event)
     }
 
-    /// What the replies of the last turn carry, in names: what is answered to who set the task. A step that could have said
-    /// something counts, whether it did or not.
+    /// Returns the label of the replies of the last turn, in names, for the agent that set the task. Every step that
+    /// could have produced output counts, whether it did or not.
     pub fn carried(&self) -> Value {
         self.monitor.to_names(&self.said)
     }
 
-    /// What a call carries that is about to run, with its verdict, in names: what an agent is told that runs as a tool. That the
-    /// agent runs at all tells what rules let the call pass by.
+    /// Returns the label of a call that is about to run, joined with the label of its verdict, in names, for an agent
+    /// that runs as a tool. The verdict counts because the fact that the agent runs reveals which rules permitted the
+    /// call.
     pub fn carried_by(&self, call: &Authorized) -> Value {
         let event = self.monitor.trace().event(call.event());
         let label =
@@ -79,7 +82,7 @@ impl Conversation {
         self.monitor.to_names(&label)
     }
 
-    /// Something else that is put into the context, such as retrieved memory. The policy says what it carries.
+    /// Adds other context, such as retrieved memory. The policy labels it.
     ///
     /// # Errors
     /// If the session has no room.

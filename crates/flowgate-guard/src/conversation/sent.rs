@@ -1,4 +1,8 @@
-//! Histories that a caller sends, taken into a conversation.
+//! Merges the chat history that a caller sends into a conversation.
+//!
+//! Aligns the sent messages with the known history, labels the new ones by their source and by the quotations that
+//! they contain, and records their texts in the client's memory. The gateway calls it for each request; a replay
+//! calls it with the recorded results.
 
 use std::collections::VecDeque;
 
@@ -14,17 +18,17 @@ use crate::history::{Alignment, Chat, Client, History, Known, Recollected, Sent,
 use crate::journal::Input;
 use crate::view::{Answer, Item};
 
-/// Where a message of the chat comes from.
+/// The origin of a message of the chat.
 enum Stands {
-    /// It was known, and is this one.
+    /// The known message at this index.
     Known(usize),
-    /// It is this one of what was sent. It stands in place of what carried this, if it does.
+    /// The sent message at this index, with the label of the messages that it replaces, if any.
     New(usize, Option<Label>),
 }
 
 impl Conversation {
-    /// The chat as a caller holds it now, new messages and all: the model may answer it. Whatever the caller has changed
-    /// carries what stood there before.
+    /// Accepts the chat as the caller holds it now, including new messages; the model may answer it. A message that
+    /// the caller changed carries at least the label of the message that it replaces.
     ///
     /// # Errors
     /// If the session has no room.
@@ -37,8 +41,8 @@ impl Conversation {
         Ok(self.sent_chat(client, history, &Chat::of(messages))?.unwrap_or_default())
     }
 
-    /// The same for a chat that has been compared with others. Nothing happens if the history does not [have its
-    /// beginning](History::has_beginning), and then nothing is returned.
+    /// Accepts a chat that was already compared with others. Does nothing and returns `None` if the history does not
+    /// [have the chat's beginning](History::has_beginning).
     ///
     /// # Errors
     /// If the session has no room.
@@ -59,7 +63,7 @@ impl Conversation {
         done.map(|sent| Some(Sent { bits, ..sent }))
     }
 
-    /// The same as when a chat was taken in first, of which this many messages stood where they stood.
+    /// Replays the acceptance of a chat, of which `kept` messages were unchanged.
     pub(crate) fn sent_again(
         &mut self,
         client: &mut Client,
@@ -73,8 +77,7 @@ impl Conversation {
         self.take_in(&mut memory, history, found, (rest, sources))
     }
 
-    /// Takes in a chat that compares so with what is known, and whose messages are these after those that stand where they
-    /// stood.
+    /// Merges a chat, given its alignment with the known history and the messages after the unchanged ones.
     fn take_in(
         &mut self,
         memory: &mut Memory<'_>,
@@ -84,22 +87,22 @@ impl Conversation {
     ) -> Result<Sent, PushError> {
         self.tell_memory(memory, history);
         self.delivered.clear();
-        // Answers to calls of the last message go on with the turn; everything else begins one.
+        // Answers to calls of the last message continue the turn; anything else begins a new one.
         let mut is_resumed = self.waits_for_answers() && !self.waits_for_decision();
-        // Most chats only go on: then everything stays where it is.
+        // Most chats are only appended to: then every item stays in place.
         let length = history.known().len();
         let goes_on = found.kept == length && length > 0;
         let known = if goes_on { Vec::new() } else { history.known().to_vec() };
         let gone = known.get(found.gone.clone()).unwrap_or_default();
         let floor = gone.iter().fold(Label::BOTTOM, |floor, known| floor.join(&known.label));
         let mut sent = Sent { gone: gone.len(), ..Sent::default() };
-        // Nobody knows what a chat replaces that was held elsewhere: of its beginning, up to the last message that only a
-        // conversation writes, nothing is anybody's.
+        // It is unknown what a chat held elsewhere replaces: its beginning, up to the last message that only a
+        // conversation writes, is labelled top. That message, which this conversation did not write, is so in any case.
         let is_made = |message: &chat::Message| {
             matches!(message, chat::Message::Assistant { .. } | chat::Message::Tool { .. })
         };
         let held_elsewhere = match length == 0 {
-            true => rest.iter().rposition(is_made).map_or(0, |last| last + 1),
+            true => rest.iter().rposition(is_made).unwrap_or(0),
             false => 0,
         };
         let top = self.monitor.policy().space().top();
@@ -123,7 +126,7 @@ impl Conversation {
         };
         let start =
             |index: usize| index.checked_sub(1).and_then(|i| known.get(i)).map_or(before, |k| k.until);
-        // What was done after the last message that the caller holds belongs to it.
+        // What was done after the last message that the caller holds belongs to that message.
         let all = items.len();
         let end = |index: usize| if index + 1 == known.len() { all } else { start(index + 1) };
         self.items.extend(items.get_mut(..before).into_iter().flatten().filter_map(Option::take));
@@ -142,7 +145,7 @@ impl Conversation {
             Stands::New(index, _) => index.checked_sub(found.kept).and_then(|at| rest.get(at)),
             Stands::Known(_) => None,
         };
-        // What was found in the parts of messages that follow each other, and up to which of them that is known.
+        // The spans found in the parts of consecutive messages, and the end of the range that was searched.
         let (mut spans, mut looked): (VecDeque<Vec<Span>>, usize) = (VecDeque::new(), 0);
         for (place, stands) in order.iter().enumerate() {
             if place >= looked {
@@ -193,7 +196,7 @@ impl Conversation {
         history.told.1 = self.items.len();
         self.tell_memory(memory, history);
         if is_resumed && !self.levels.is_empty() {
-            // Every answer is a new beginning: how many messages a task takes is the caller's business.
+            // Each answer resets the count of steps: the caller decides how many messages a task takes.
             self.levels.iter_mut().for_each(|level| level.steps = 0);
             self.phase = Phase::Generate;
         } else {
@@ -202,8 +205,8 @@ impl Conversation {
         Ok(sent)
     }
 
-    /// What the caller was answered in this turn, as it got it: it is known from now on, and what it carries is known in all
-    /// sessions of the client.
+    /// Records the answer that the caller received in this turn: it is known from now on, and its label applies in
+    /// all sessions of the client.
     pub fn answered_to(&mut self, client: &mut Client, history: &mut History, message: &chat::Message) {
         self.answered_again(history, message);
         self.put(|| Input::AnsweredTo(message.clone()));
@@ -212,10 +215,32 @@ impl Conversation {
 
     pub(crate) fn answered_again(&mut self, history: &mut History, message: &chat::Message) {
         self.deliver(message);
-        history.push(Known::new(message, self.said, self.items.len()).written());
+        let label = self.label_of_answer(history);
+        self.resumed = None;
+        history.push(Known::new(message, label, self.items.len()).written());
     }
 
-    /// Adds the answer of a tool that ran elsewhere, and returns what it carries; nothing if it answers no call.
+    /// Returns the label of the answer that the caller received: the steps that it shows, and the verdicts on their
+    /// calls. Which calls the answer contains reveals the verdicts, also that a call is missing.
+    fn label_of_answer(&self, history: &History) -> Label {
+        let before = history.known().last().map_or(0, |known| known.until);
+        // The message that a person was asked stands behind the step that the decision continues.
+        let before = self.resumed.map_or(before, |resumed| resumed.min(before));
+        let steps = self.items.iter().skip(before).filter_map(|item| match item {
+            Item::Step(step) => Some(step),
+            _ => None,
+        });
+        let decided = steps.flat_map(|step| &step.calls).map(|made| match &made.answer {
+            Answer::Handed(event) => {
+                self.monitor.trace().event(*event).map_or(Label::BOTTOM, |call| call.decided)
+            }
+            Answer::Told { label, .. } => *label,
+            _ => Label::BOTTOM,
+        });
+        decided.fold(self.said, |label, decided| label.join(&decided))
+    }
+
+    /// Adds the answer of a tool that ran elsewhere, and returns its label; `None` if it answers no call.
     fn add_answer(
         &mut self,
         memory: &mut Memory<'_>,
@@ -242,7 +267,7 @@ impl Conversation {
         Ok(label)
     }
 
-    /// Adds a message that was not known, and returns what it carries.
+    /// Adds a message that was not known, and returns its label.
     fn add(
         &mut self,
         memory: &mut Memory<'_>,
@@ -257,12 +282,12 @@ impl Conversation {
         let (role, parts) = match message {
             chat::Message::System(parts) => ("system", parts.clone()),
             chat::Message::User(parts) => ("user", parts.clone()),
-            // Nobody but this conversation makes these, and it did not.
+            // Only a conversation writes these messages, and this one did not.
             chat::Message::Assistant { text, .. } => ("assistant", vec![Part::Text(text.clone())]),
             chat::Message::Tool { content, .. } => ("tool", content.clone()),
         };
         let (is_user, is_said) = (role == "user", parts_of(message).is_some());
-        // Each with what it carries, and with what it carries whatever it quotes.
+        // Each block with its label, and with its label apart from quotations.
         let (mut pieces, mut is_unmarked): (Vec<Piece>, bool) = (Vec::new(), false);
         for (number, part) in parts.iter().enumerate() {
             let source = if is_user { source(number) } else { None };
@@ -279,7 +304,7 @@ impl Conversation {
             };
             let may_be_pinned = is_said && matches!(source, None | Some(Source::Typed));
             let holes = memory.pinned().iter().find_map(|form| form.holes(text)).filter(|_| may_be_pinned);
-            // Nobody says where it comes from, and that is all there is against it.
+            // The text is distrusted only because no source is declared for it.
             is_unmarked |=
                 is_user && !trusted && source.is_none() && holes.is_none() && floor == Label::BOTTOM;
             let mut cuts: Vec<usize> = holes.iter().flatten().flat_map(|h| [h.start, h.end]).collect();
@@ -288,7 +313,7 @@ impl Conversation {
             cuts.sort_unstable();
             cuts.dedup();
             for (start, end) in cuts.iter().zip(cuts.iter().skip(1)) {
-                // Of a form that the operator knows, only what fills it can be somebody else's.
+                // In a form that the operator pinned, only the holes can contain text of others.
                 let is_hole = holes.as_ref().is_none_or(|holes| holes.iter().any(|h| h.contains(start)));
                 let given = if trusted || !is_hole { floor } else { top };
                 let mut label = given;
@@ -299,7 +324,14 @@ impl Conversation {
                 sent.quoted += usize::from(seen.is_some_and(|span| !span.labels.is_empty()));
                 let piece = text.get(*start..*end).unwrap_or_default();
                 match pieces.last_mut() {
-                    Some((last, same)) if *start > 0 && *same == (label, given) => {
+                    // Quotations that touch become one piece, so that a hidden text shows neither into how many texts it
+                    // falls nor where.
+                    Some((last, (before, same)))
+                        if *start > 0
+                            && *same == given
+                            && (*before == label || (*before != given && label != given)) =>
+                    {
+                        *before = before.join(&label);
                         append(last, piece);
                     }
                     _ => pieces.push((json!({"type": "text", "text": piece}), (label, given))),
@@ -331,13 +363,14 @@ impl Conversation {
         if is_said && (is_unknown || is_unmarked) {
             history.unknown.insert(event.0);
         }
-        // What was to be told of it was told.
+        // The event has already been recorded in the memory.
         history.told.0 = self.monitor.trace().len();
         Ok(self.monitor.trace().event(event).map_or(top, |event| event.label))
     }
 
-    /// Tells of a message that was added. What carries something only because nobody knows where it comes from takes nobody's
-    /// words away: it is not told. What only a conversation writes is known where it stands.
+    /// Records a message that was added in the memory. Text that is labelled only because its origin is unknown is
+    /// not recorded: otherwise it would taint the same words of others. A message of a role that only
+    /// a conversation writes is recorded for this session only, if this session keeps such a record.
     fn tell_new(
         &self,
         memory: &mut Memory<'_>,
@@ -355,7 +388,7 @@ impl Conversation {
                 if let Some(shown) = &mut history.shown.0 {
                     shown.add(text, &names);
                 }
-                // A quotation is the text of whoever said it first.
+                // A quotation is attributed to its original author.
                 if *given != Label::BOTTOM && (is_said || history.shown.0.is_none()) {
                     memory.add(CLIENT, text, &names);
                 }
@@ -367,7 +400,7 @@ impl Conversation {
         self.monitor.policy().space().greatest_below(a, b)
     }
 
-    /// Tells the client's memory what has come to stand in this session: to be done also after a turn that has failed.
+    /// Records what was added to this session in the client's memory. Must be called after a failed turn, too.
     pub fn tell(&self, client: &mut Client, history: &mut History) {
         self.tell_memory(&mut Memory::live(client), history);
     }
@@ -389,7 +422,7 @@ impl Conversation {
         history.told.0 = events.len();
     }
 
-    /// What a text carries that stands in this session, wherever it stands again.
+    /// Records the label of a text of this session, so that it applies to quotations of the text.
     fn tell_text(
         &self,
         memory: &mut Memory<'_>,
@@ -408,7 +441,7 @@ impl Conversation {
         memory.add(source, text, &names);
     }
 
-    /// Whose text an event is: a server's, that of a tool of no server, the model's, or somebody's who speaks in the chat.
+    /// The author of an event: a server, a tool without a server, the model, or the role of a message.
     fn source_of(&self, event: &Event) -> String {
         let call = event.call.and_then(|call| self.monitor.trace().event(call));
         let tool = match &event.body {
@@ -424,7 +457,7 @@ impl Conversation {
         }
     }
 
-    /// Compares from now on with all that was shown in this session, whoever said it first.
+    /// Compares new messages, from now on, with everything that was shown in this session, whatever its source.
     fn show_all(&self, history: &mut History) {
         if history.shown.0.is_some() {
             return;
@@ -449,23 +482,23 @@ impl Conversation {
 #[derive(Clone, Copy)]
 struct New<'a> {
     message: &'a chat::Message,
-    /// What it carries at least.
+    /// A lower bound on its label.
     floor: Label,
-    /// Whether that is so only because nobody knows how its chat began.
+    /// Whether the lower bound is due only to the unknown beginning of the chat.
     is_unknown: bool,
-    /// Where its parts come from, as far as the caller says.
+    /// The source of each part, as far as the caller declares it.
     source: &'a dyn Fn(usize) -> Option<Source>,
 }
 
-/// A block of a message, with what it carries, and with what it carries whatever it quotes.
+/// A block of a message, with its label, and with its label apart from quotations.
 type Piece = (Value, (Label, Label));
 
-/// The source of what the model writes.
+/// The source of texts that the model writes.
 const MODEL: &str = "model";
-/// The source of what the caller says, in other words than the user's.
+/// The source of texts that the client sends and that the user did not write.
 const CLIENT: &str = "client";
 
-/// The parts of a message that somebody else than a model or a tool says.
+/// The parts of a system or user message.
 fn parts_of(message: &chat::Message) -> Option<&[Part]> {
     match message {
         chat::Message::System(parts) | chat::Message::User(parts) => Some(parts),
@@ -478,11 +511,11 @@ fn texts_of(messages: &[chat::Message]) -> Vec<&str> {
     parts.filter_map(|part| if let Part::Text(text) = part { Some(text.as_str()) } else { None }).collect()
 }
 
-/// The texts of an event, each with what it carries.
+/// Passes on the texts of an event, each with its label.
 fn texts_of_event(event: &Event, tell: &mut impl FnMut(&str, &Label)) {
     let document = &event.document;
     for (id, node) in document.nodes().iter().enumerate() {
-        // A list or a map is quoted as it was spelled, or as it is printed, keys, numbers and all.
+        // A list or a map can be quoted as it was spelled or as it is printed, including keys and numbers.
         let label = document.label_of(id);
         match (&node.content, &node.text) {
             (Content::Scalar(Value::String(text)), _) => tell(text, &label),
@@ -495,7 +528,7 @@ fn texts_of_event(event: &Event, tell: &mut impl FnMut(&str, &Label)) {
     }
 }
 
-/// What a model wrote and was told in a step, with what it carries.
+/// Passes on the texts that a model wrote and received in a step, each with its label.
 fn texts_of_item(item: &Item, tell: &mut impl FnMut(&str, &Label)) {
     let Item::Step(step) = item else { return };
     tell(&step.text, &step.label);
@@ -513,7 +546,7 @@ fn append(block: &mut Value, piece: &str) {
     }
 }
 
-/// A part that is no text, as a block of a content.
+/// Converts a part to a content block.
 pub(super) fn block(part: &Part) -> Value {
     match part {
         Part::Text(text) => json!({"type": "text", "text": text}),

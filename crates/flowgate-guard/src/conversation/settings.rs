@@ -1,4 +1,4 @@
-//! What a conversation may take, and how labels of steps are chosen.
+//! The limits of a conversation, and the methods that choose the labels of its steps.
 
 use std::time::Duration;
 
@@ -9,34 +9,35 @@ use crate::screener::Screener;
 use crate::screener::introspection::Introspection;
 use crate::screener::judge::Judge;
 
-/// How the label of a step is chosen.
+/// A method that chooses the label of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
-    /// The strictest requirement on offer, and more where the model asks for it. No hidden text decides what a low step
-    /// does.
+    /// The strictest requirement on offer, and more where the model requests it. No hidden text influences a low
+    /// step.
     LowestFirst,
     /// Everything that happened so far: nothing is hidden, and everything taints what follows. Under a policy without
     /// lattices this is the unguarded loop (RTBAS, Algorithm 1) with rules on top.
     Everything,
     /// The strictest requirement on offer, and never more.
     RedactAll,
-    /// Everything, and a person is asked about every call that the policy does not call harmless.
+    /// Everything, and a person is asked about every call that the policy does not declare harmless.
     ConfirmAlways,
-    /// Everything if all calls that come of it are permitted; else the strictest requirement on offer, in a second try.
+    /// Everything if all resulting calls are permitted; otherwise the strictest requirement on offer, in a second
+    /// attempt.
     CheapestFirst,
-    /// What a [judge](crate::screener::judge) says that the step needs.
+    /// What a [judge](crate::screener::judge) declares necessary for the step.
     Judge,
     /// What the model [cites](crate::screener::introspection).
     Introspection,
-    /// What a draft takes its values from, which was shown everything; the step is written again from that alone, if it is
-    /// less than everything.
+    /// The regions from which a draft, which is shown everything, takes its values; the step is rewritten from these
+    /// alone if they are less than everything.
     Provenance,
-    /// Everything, with the tools on offer that a model [chooses](crate::screener::tool_filter) for what the user asks.
+    /// Everything, with only the tools that a model [chooses](crate::screener::tool_filter) for the user's request.
     ToolFilter,
 }
 
 impl Method {
-    /// All of them.
+    /// All methods.
     pub const ALL: [Self; 9] = [
         Self::LowestFirst,
         Self::CheapestFirst,
@@ -49,7 +50,7 @@ impl Method {
         Self::RedactAll,
     ];
 
-    /// Whether a step is shown all that happened.
+    /// Whether a step is shown everything that happened.
     pub fn shows_everything(self) -> bool {
         match self {
             Self::Everything | Self::ConfirmAlways | Self::ToolFilter => true,
@@ -58,22 +59,22 @@ impl Method {
         }
     }
 
-    /// Whether the model may ask to see what is hidden.
+    /// Whether the model may request hidden regions with `look`.
     pub(crate) fn has_look(self) -> bool {
         self == Self::LowestFirst
     }
 
-    /// Whether the model may leave slots for what is hidden.
+    /// Whether the model may leave slots to be filled with hidden regions.
     pub(crate) fn has_slots(self) -> bool {
         matches!(self, Self::LowestFirst | Self::Provenance)
     }
 
-    /// Whether a step that was shown everything may be written again.
+    /// Whether a step that was shown everything may be rewritten.
     pub(crate) fn drafts(self) -> bool {
         matches!(self, Self::CheapestFirst | Self::Provenance)
     }
 
-    /// Who says what a step depends on, if a model is asked for it.
+    /// The screener that decides what a step depends on, if the method queries a model for that.
     pub(crate) fn screener(self) -> Option<&'static dyn Screener> {
         match self {
             Self::Judge => Some(&Judge),
@@ -82,7 +83,7 @@ impl Method {
         }
     }
 
-    /// One sentence on what a step is shown.
+    /// Describes in one sentence what a step is shown.
     pub fn doc(self) -> &'static str {
         match self {
             Self::LowestFirst => {
@@ -101,7 +102,7 @@ impl Method {
         }
     }
 
-    /// Its name on the command line and in reports.
+    /// The name of the method on the command line and in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::LowestFirst => "lowest-first",
@@ -117,30 +118,30 @@ impl Method {
     }
 }
 
-/// What a conversation may take, and how it goes about it.
+/// The limits and the method of a conversation.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// How labels of steps are chosen.
+    /// The method that chooses the labels of steps.
     pub method: Method,
-    /// How the model's tokens are chosen.
+    /// The sampling parameters of the model.
     pub sampling: Sampling,
-    /// How many messages a model may write on one level of a turn.
+    /// The maximum number of messages that a model may write on one level of a turn.
     pub steps: usize,
-    /// How many messages a model may write in one turn, all levels together. This limit can be felt below: what happens above
-    /// spends it, too.
+    /// The maximum number of messages that a model may write in one turn, over all levels. This limit is observable
+    /// on lower levels, because higher levels consume it, too.
     pub messages: usize,
-    /// How many levels may stand on one another.
+    /// The maximum number of levels on top of each other.
     pub levels: usize,
-    /// How many calls one message may hold; the others are refused.
+    /// The maximum number of calls in one message; the others are refused.
     pub calls: usize,
-    /// How long a question to a person stands.
+    /// How long a question to a person stays open.
     pub expires: Duration,
-    /// The key for digests of calls; random bytes of the caller's.
+    /// The key for digests of calls: random bytes that the caller provides.
     pub key: DigestKey,
 }
 
 impl Settings {
-    /// The usual settings with a key of the caller's.
+    /// Returns the default settings with a key of the caller.
     pub fn new(method: Method, key: DigestKey) -> Self {
         let sampling = Sampling::default();
         Self {
@@ -153,5 +154,28 @@ impl Settings {
             expires: Duration::from_secs(600),
             key,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Method;
+
+    /// People choose a method by its name.
+    #[test]
+    fn methods_have_names() {
+        let names = Method::ALL.map(Method::name);
+        let expected = [
+            "lowest-first",
+            "cheapest-first",
+            "judge",
+            "introspection",
+            "provenance",
+            "everything",
+            "tool-filter",
+            "confirm-always",
+            "redact-all",
+        ];
+        assert_eq!(names, expected);
     }
 }

@@ -1,4 +1,4 @@
-//! What a turn came to, and what it took.
+//! The outcome of a turn, and the resources that it used.
 
 use flowgate::monitor::{Outcome, Reason};
 use flowgate::trace::Tool;
@@ -7,28 +7,28 @@ use serde_json::{Map, Value};
 
 use super::Handed;
 
-/// What a turn came to.
+/// The outcome of a turn.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Turn {
-    /// What the model said, in order.
+    /// The replies of the model, in order.
     pub replies: Vec<Reply>,
-    /// The texts of those that are withheld: for a record that only the operator reads.
+    /// The texts of the withheld replies, for a record that only the operator reads.
     pub withheld: Vec<String>,
     /// Why the model stopped writing its last message.
     pub stop: Stop,
     /// Calls that may run and that the caller runs itself.
     pub calls: Vec<Handed>,
-    /// What rules say that object to a message or to a tool's answer. Such an answer is kept from the model.
+    /// Messages of rules that object to a message or to a tool's answer. Such an answer is withheld from the model.
     pub found: Vec<String>,
-    /// Addresses in what slots were filled with that must not lead anywhere: the tool, the argument, the address.
+    /// URLs in filled slots that were disarmed: the tool, the argument, the URL.
     pub disarmed: Vec<(String, String, String)>,
-    /// The calls that were judged, in order, whatever became of them.
+    /// The calls that were judged, in order, whatever their outcome.
     pub judged: Vec<Judged>,
     /// Approved calls that did not run.
     pub void: Vec<Void>,
-    /// What it took.
+    /// The resources used.
     pub spent: Spent,
-    /// Why it ended, if not because the model had said its last word.
+    /// Why the turn ended, if not with the model's last message.
     pub ended: Option<Ended>,
 }
 
@@ -41,82 +41,84 @@ pub struct Judged {
     pub arguments: Map<String, Value>,
     /// The verdict.
     pub outcome: Outcome,
-    /// Why.
+    /// The reasons of the verdict.
     pub reasons: Vec<Reason>,
-    /// What the call carries, one phrase for each dimension.
+    /// The label of the call, one phrase for each dimension.
     pub label: Vec<String>,
-    /// Stands for the tool and these arguments, and tells nothing of them to who lacks the key.
+    /// The keyed digest of the tool and these arguments; reveals nothing of them without the key.
     pub digest: String,
-    /// How many events there were.
+    /// The number of events in the trace before the call was judged.
     pub event: usize,
 }
 
-/// A call that a person allowed and that did not run all the same.
+/// A call that a person approved and that did not run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Void {
     /// The tool.
     pub tool: Tool,
-    /// Stands for the tool and its arguments.
+    /// The keyed digest of the tool and its arguments.
     pub digest: String,
-    /// What the monitor said when it judged the call again; empty if something else kept it from running.
+    /// The reasons of the monitor when it judged the call again; empty if something else prevented the call.
     pub reasons: Vec<Reason>,
-    /// What kept it from running.
+    /// What prevented the call.
     pub cause: String,
 }
 
-/// Something that the model said to the user.
+/// A reply of the model to the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
     /// The text; empty if it is withheld.
     pub text: String,
-    /// What it carries, one phrase for each dimension.
+    /// The label of the reply, one phrase for each dimension.
     pub label: Vec<String>,
-    /// Why it is not shown: what the rules say that stopped it.
+    /// The messages of the rules that withhold the reply; empty if it is shown.
     pub withheld: Vec<String>,
-    /// Addresses that it must not lead to. They stand in the text so that they do not work.
+    /// The URLs in the text that were disarmed, so that they do not work as links.
     pub disarmed: Vec<String>,
 }
 
-/// Why a turn ended before the model had said its last word.
+/// Why a turn ended before the model's last message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// It had written as many messages as it may.
+    /// The limit on the number of messages was reached.
     Steps,
     /// The session has no room.
     Full,
     /// The model gave no answer.
     Model,
-    /// The model may not be shown what it would take to go on.
+    /// The model is not cleared for what the next step would show.
     Clearance,
-    /// A person was asked, and has not answered yet.
+    /// A person was asked, and has not decided yet.
     Asked,
 }
 
-/// What steps took.
+/// The resources that the steps of a turn used.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Spent {
     /// Messages that the model wrote.
     pub messages: usize,
-    /// Slots that were filled by another generation.
+    /// Slots filled by the filler.
     pub fills: usize,
-    /// Answers of a screener's model.
+    /// Answers of the screener's model.
     pub screenings: usize,
     /// Tokens of all of these.
     pub tokens: Usage,
     /// Looks at hidden regions.
     pub looks: usize,
-    /// Regions that were hidden, added over all steps.
+    /// Hidden regions, summed over all steps.
     pub hidden: usize,
     /// Questions to a person.
     pub questions: usize,
-    /// Of these, allowed.
+    /// Questions that were answered with an approval.
     pub allowed: usize,
     /// Calls that ran.
     pub ran: usize,
-    /// Calls that did not.
+    /// Calls that were refused.
     pub refused: usize,
-    /// Bits that somebody who sees the lowest steps could at most learn of hidden text: for each label that a screener
-    /// chose, the logarithm of the number of labels; for each step that was shown everything first, one; where the model looks by itself, one for each question that was
-    /// asked above the lowest level, whose answer can change what a store carries.
+    /// An upper bound on the bits of hidden text that an observer of the lowest steps can learn. Each label chosen by
+    /// a screener counts at most the logarithm of the number of labels, and so does each draft of the provenance
+    /// method. Each draft of the cheapest-first method counts one, and so does each draft that stands because its
+    /// rewrite made no call. With the lowest-first method, each question asked above the lowest level counts one,
+    /// because its answer can change the label of a store.
     pub bits: usize,
 }

@@ -1,7 +1,7 @@
-//! A chat as a caller sends it, and what stands for its messages: to compare it with what is known of one session or of many.
+//! A chat as a client sends it, with the digests of its messages, for comparison with one session or with many.
 //!
-//! A caller sends all of its chat with every message. Of messages that were [read before](Beginning) nothing is needed but
-//! what stands for them, as long as they stand where they stood.
+//! A client sends its whole chat with every request. Messages that were [read before](Beginning) are represented by
+//! their digests alone, as long as they keep their positions.
 
 use std::sync::Arc;
 
@@ -11,43 +11,43 @@ use sha2::{Digest as _, Sha256};
 use super::print::Print;
 use super::{Digested, Prefix, Prefixes};
 
-/// A chat, of which the first messages may be known by what stands for them alone.
+/// A chat whose first messages may be represented by their digests alone.
 #[derive(Debug)]
 pub struct Chat<'m> {
     all: Arc<Beginning>,
-    /// The last ones.
+    /// The last messages, in full.
     messages: &'m [Message],
-    /// Where their parts come from, as far as the caller says.
+    /// The provenance of their parts, as the client declares it.
     sources: Sources,
 }
 
-/// What stands for the first messages of a chat, in order.
+/// The digests of the first messages of a chat, in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Beginning {
     digests: Vec<Digested>,
-    /// Whether a model wrote it.
+    /// Whether a model wrote each message.
     written: Vec<bool>,
 }
 
 impl Beginning {
-    /// How many messages it stands for.
+    /// Returns the number of messages.
     pub fn len(&self) -> usize {
         self.digests.len()
     }
 
-    /// Whether it stands for none.
+    /// Whether there are no messages.
     pub fn is_empty(&self) -> bool {
         self.digests.is_empty()
     }
 }
 
 impl<'m> Chat<'m> {
-    /// The chat that has these messages.
+    /// Creates a chat of these messages.
     pub fn of(messages: &'m [Message]) -> Self {
         Self::going_on(&Beginning::default(), messages)
     }
 
-    /// The chat that begins like this, and goes on with these messages.
+    /// Creates a chat that begins with `beginning` and continues with `messages`.
     pub fn going_on(beginning: &Beginning, messages: &'m [Message]) -> Self {
         let (all, mut print) = (beginning.len() + messages.len(), Print::default());
         let (mut digests, mut written) = (Vec::with_capacity(all), Vec::with_capacity(all));
@@ -58,13 +58,13 @@ impl<'m> Chat<'m> {
         Self { all: Arc::new(Beginning { digests, written }), messages, sources: Sources::default() }
     }
 
-    /// The same chat, of whose messages the caller says where their parts come from. That is no part of what stands for them.
+    /// Sets the declared provenance of the message parts. The digests do not cover it.
     #[must_use]
     pub fn with_sources(self, sources: Sources) -> Self {
         Self { sources, ..self }
     }
 
-    /// What stands for all of it.
+    /// Returns the digests of all messages.
     pub fn beginning(&self) -> Arc<Beginning> {
         Arc::clone(&self.all)
     }
@@ -73,22 +73,22 @@ impl<'m> Chat<'m> {
         &self.all.digests
     }
 
-    /// How many messages come before those that it has.
+    /// Returns the number of messages that it holds only as digests.
     pub(crate) fn left_out(&self) -> usize {
         self.all.len() - self.messages.len()
     }
 
-    /// The messages after so many, or nothing if it does not have all of these.
+    /// Returns the messages after the first `kept`; `None` if it does not hold all of them in full.
     pub(crate) fn after(&self, kept: usize) -> Option<&'m [Message]> {
         self.messages.get(kept.checked_sub(self.left_out())?..)
     }
 
-    /// Where the parts of the messages after so many come from.
+    /// Returns the provenance of the parts of the messages after the first `kept`.
     pub(crate) fn sources_after(&self, kept: usize) -> Sources {
         self.sources.from(kept.saturating_sub(self.left_out()))
     }
 
-    /// What it has in common with a session that it goes on with, shortest first.
+    /// Returns the prefixes that it shares with a session from which it continues, shortest first.
     pub fn prefixes(&self) -> Vec<Prefix> {
         let mut prefixes = Prefixes::default();
         let marked = self.all.digests.iter().zip(&self.all.written);
@@ -96,7 +96,7 @@ impl<'m> Chat<'m> {
         prefixes.all
     }
 
-    /// The last of these.
+    /// Returns the longest of [`Self::prefixes`].
     pub fn longest_prefix(&self) -> Option<Prefix> {
         let last = self.all.written.iter().rposition(|is_written| *is_written)?;
         let all = self.all.digests.get(..=last)?;
@@ -126,7 +126,7 @@ mod tests {
         }
     }
 
-    /// However much of a chat was read before, the same stands for it.
+    /// The digests do not depend on how much of the chat was read before.
     #[test]
     fn a_chat_that_goes_on_is_the_same_chat() {
         let all = chat();

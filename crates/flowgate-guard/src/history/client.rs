@@ -1,4 +1,5 @@
-//! What is known of a client: who writes its messages.
+//! What the operator declares about a client, and what was seen in its sessions: decides which of its texts are
+//! trusted.
 
 use std::ops::Range;
 
@@ -6,17 +7,17 @@ use flowgate_lm::chat::Source;
 
 use super::Seen;
 
-/// A client whose history is relabelled, in all its sessions.
+/// A client whose history is relabelled, across all its sessions.
 #[derive(Debug, Default)]
 pub struct Client {
-    /// Whether what it sends as the user's is trusted without a mark that says where it comes from. The operator says so, and
-    /// takes the risk that the agent pastes into it what strangers write.
+    /// Whether text that it sends as the user's is trusted without a declared provenance. The operator sets this, and
+    /// accepts the risk that the agent pastes untrusted text into it.
     pub is_interactive: bool,
-    /// Whether it is believed where it marks a part as typed by a person. The operator says so.
+    /// Whether its declaration that a person typed a part is believed. The operator sets this.
     pub marks_typed: bool,
-    /// Messages that the operator knows, word for word: instructions, and forms that a program fills in.
+    /// Messages that the operator knows verbatim: instructions, and forms that a program fills in.
     pub pinned: Vec<Template>,
-    /// What stands in its sessions already.
+    /// The texts that were seen in its sessions.
     pub seen: Seen,
 }
 
@@ -27,7 +28,8 @@ pub struct Template {
 }
 
 impl Client {
-    /// Whether a part of a user's message is trusted as the user's: what a client marks as anything but typed never is.
+    /// Whether a part of a user's message is trusted as the user's. A part that is declared as anything but typed never
+    /// is.
     pub(crate) fn trusts(&self, source: Option<Source>) -> bool {
         match source {
             Some(Source::Typed) => self.is_interactive || self.marks_typed,
@@ -38,19 +40,19 @@ impl Client {
 }
 
 impl Template {
-    /// Reads a template. Everything but `{}` stands for itself.
+    /// Parses a template. Everything except `{}` is literal.
     pub fn new(text: &str) -> Self {
         Self { parts: text.split("{}").map(str::to_owned).collect() }
     }
 
-    /// The text of this form with all holes filled by `hole`.
+    /// Returns the template with every hole filled by `hole`.
     pub fn filled(&self, hole: &str) -> String {
         self.parts.join(hole)
     }
 
-    /// What fills the holes of a text that has this form; `None` if it has another.
+    /// Returns the spans of `text` that fill the holes; `None` if the text does not match.
     ///
-    /// Each part is looked for where it stands first, so that what fills a hole may not choose another reading than we.
+    /// Each literal part matches at its first occurrence, so that the content of a hole cannot choose another parse.
     pub fn holes(&self, text: &str) -> Option<Vec<Range<usize>>> {
         let (first, rest) = self.parts.split_first()?;
         let mut at = text.starts_with(first.as_str()).then_some(first.len())?;

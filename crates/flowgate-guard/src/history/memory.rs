@@ -1,7 +1,7 @@
-//! What a client's memory says of one history that is taken in: now, or as it did when the history was taken in first.
+//! Looks up parts of a history in the client's memory: live, or from the recorded answers.
 //!
-//! What a client was shown in its other sessions changes all the time. So the answers are a part of what is put into a
-//! conversation, and are given again when it is made again ([`crate::journal`]).
+//! What a client was shown in its other sessions changes all the time. The answers are therefore part of the inputs of
+//! a conversation, and a replay uses the recorded ones ([`crate::journal`]).
 
 use flowgate_lm::chat::{Part, Source};
 use serde::{Deserialize, Serialize};
@@ -10,18 +10,18 @@ use serde_json::Value;
 use super::seen::bits;
 use super::{Client, Shown, Span, Template};
 
-/// What was found in one text; texts in which nothing was found have no entry.
+/// The quotations in one text; texts without any have no entry.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Recollected {
-    /// Which of the texts that were looked up, counted from 0.
+    /// The index of the text among those that were looked up, from 0.
     text: usize,
     spans: Vec<Span>,
 }
 
-/// The memory of a client, while one history is taken in.
+/// The memory of a client during the intake of one history.
 pub(crate) struct Memory<'c> {
     client: &'c mut Client,
-    /// What it is to say, if that is known.
+    /// The recorded answers, in a replay.
     given: Option<&'c [Recollected]>,
     asked: usize,
     answers: Vec<Recollected>,
@@ -29,17 +29,17 @@ pub(crate) struct Memory<'c> {
 }
 
 impl<'c> Memory<'c> {
-    /// The memory as it is.
+    /// Creates a memory that reads and updates the client's current state.
     pub(crate) fn live(client: &'c mut Client) -> Self {
         Self { client, given: None, asked: 0, answers: Vec::new(), bits: 0 }
     }
 
-    /// The memory as it was: it says the same again, and learns nothing.
+    /// Creates a memory that returns the recorded answers and learns nothing.
     pub(crate) fn again(client: &'c mut Client, answers: &'c [Recollected]) -> Self {
         Self { client, given: Some(answers), asked: 0, answers: Vec::new(), bits: 0 }
     }
 
-    /// Whether it is the memory as it is.
+    /// Whether it uses the current state.
     pub(crate) fn is_live(&self) -> bool {
         self.given.is_none()
     }
@@ -52,23 +52,23 @@ impl<'c> Memory<'c> {
         &self.client.pinned
     }
 
-    /// Whether what was shown in a session cannot be left to the client's memory: some of it was forgotten, or the user has said
-    /// it before.
+    /// Whether the client's memory does not cover what was shown in a session: some of it was forgotten, or the user
+    /// said it first.
     pub(crate) fn leaves_out(&self, texts: &[&str]) -> bool {
         self.client.seen.has_forgotten() || self.client.seen.knows_own(texts)
     }
 
-    /// What it has said.
+    /// Returns the recorded answers.
     pub(crate) fn answers(self) -> Vec<Recollected> {
         self.answers
     }
 
-    /// How many bits of what it knows its answers tell, at most.
+    /// Returns the most bits about remembered texts that the answers reveal.
     pub(crate) fn bits(&self) -> u32 {
         self.bits
     }
 
-    /// Cuts parts that follow each other where what has been seen begins and ends. They may go on with what was said `before`.
+    /// Splits consecutive parts at the bounds of quotations. A quotation may begin in `before`.
     pub(crate) fn look(&mut self, before: &str, parts: &[&Part], shown: Option<&Shown>) -> Vec<Vec<Span>> {
         let first = self.asked;
         self.asked += parts.len();
@@ -88,7 +88,7 @@ impl<'c> Memory<'c> {
         let mut joined = seen.spans_of(&texts.collect::<Vec<_>>(), shown).into_iter().skip(1);
         let mut all = Vec::with_capacity(parts.len());
         for (part, number) in parts.iter().zip(first..) {
-            // A picture that was seen is known by its address or its bytes.
+            // An image is matched by its URL or its data.
             let spans = match text(part) {
                 Some(_) => joined.next().unwrap_or_default(),
                 None => seen.spans_of(&[written(part)], shown).pop().unwrap_or_default(),
@@ -104,14 +104,14 @@ impl<'c> Memory<'c> {
         all
     }
 
-    /// Learns a text of a source with its label in names.
+    /// Adds a text of a source, with its label by name.
     pub(crate) fn add(&mut self, source: &str, text: &str, label: &Value) {
         if self.is_live() {
             self.client.seen.add(source, text, label);
         }
     }
 
-    /// Learns what the user said.
+    /// Adds a text of the user.
     pub(crate) fn add_own(&mut self, text: &str) {
         if self.is_live() {
             self.client.seen.add_own(text);
@@ -126,7 +126,7 @@ fn text(part: &Part) -> Option<&str> {
     }
 }
 
-/// What is written in a part.
+/// Returns the content of a part as text.
 fn written(part: &Part) -> &str {
     match part {
         Part::Text(text) => text,
@@ -135,7 +135,7 @@ fn written(part: &Part) -> &str {
     }
 }
 
-/// A text in which nothing was found.
+/// Returns a single span without labels.
 fn whole(text: &str) -> Vec<Span> {
     if text.is_empty() { Vec::new() } else { vec![Span { range: 0..text.len(), labels: Vec::new() }] }
 }

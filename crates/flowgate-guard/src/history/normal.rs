@@ -1,34 +1,46 @@
 //! The normal form in which texts are compared.
 //!
-//! Clients clean what they retrieve, and spell it in their own way when they quote it. Both change a text without changing
-//! what a reader reads, so both what is remembered and what is compared are brought into one form:
+//! Clients clean what they retrieve, and quote it in their own spelling. Both change the bytes without changing what is
+//! read, so remembered texts and compared texts are normalised alike:
 //!
-//! * Escapes are read: `\u0041` of JSON, `\x41` of Python, `&#65;` and `&Auml;` of HTML, `%41` of addresses, also nested.
-//! * Compatibility forms are decomposed (NFKD), letter case is folded, Hangul is composed again, so that it takes no more room.
+//! * Escapes are decoded: `\u0041` of JSON, `\x41` of Python, `&#65;` and `&Auml;` of HTML, `%41` of URLs, also nested.
+//! * Compatibility forms are decomposed (NFKD), case is folded, and Hangul is recomposed so that it does not grow.
 //! * Marks, default-ignorable and format characters, spaces, controls and punctuation are dropped.
 //!
-//! Four [views](View) of a text are compared: its letters and digits; the same without markup, if it has any; its other signs
-//! (emoji, Braille, symbols); and what it says in characters that nobody sees (tags and variation selectors).
+//! Four [views](View) of a text are compared: letters and digits; the same without markup, if there is any; other
+//! symbols (emoji, Braille); and text encoded in invisible characters (tags and variation selectors).
+
+use std::ops::Range;
 
 use unicode_normalization::char::{compose, decompose_compatible, is_combining_mark};
 use unicode_properties::{GeneralCategory, GeneralCategoryGroup, UnicodeGeneralCategory as _};
 
-/// How often escapes are read in what was read from escapes.
+/// How many levels of nested escapes are decoded.
 const PASSES: usize = 4;
-/// The longest tag, comment or address in markup that is left out.
+/// The longest tag, comment or link address that is recognised as markup, in characters.
 const LONGEST_MARKUP: usize = 2_000;
-/// The longest entity, without its `&` and `;`.
+/// How many bytes a character may become for each of its own bytes. A ligature of a whole phrase (U+FDFA) stays as it is,
+/// so that a short text does not become a long one.
+const GROWTH: usize = 4;
+/// The longest entity without its `&` and `;`, in characters.
 const LONGEST_ENTITY: usize = 32;
 
-/// A character of a text, and the bytes of the text in which it was spelled.
+/// A character of a text, and the range of bytes in which it was spelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Char {
     pub(super) c: char,
-    pub(super) start: usize,
-    pub(super) end: usize,
+    pub(super) start: u32,
+    pub(super) end: u32,
 }
 
-/// One way to read a text: bytes to be compared, each with the character that it comes from.
+impl Char {
+    /// Returns the range of bytes in which the character was spelled.
+    pub(super) fn range(&self) -> Range<usize> {
+        usize::try_from(self.start).unwrap_or(usize::MAX)..usize::try_from(self.end).unwrap_or(usize::MAX)
+    }
+}
+
+/// One view of a text: bytes to compare, each with the place that it comes from.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct View<P> {
     pub(super) bytes: Vec<u8>,
@@ -36,7 +48,7 @@ pub(super) struct View<P> {
 }
 
 impl<P: Copy> View<P> {
-    /// Adds a character in normal form. Hangul syllables are composed again.
+    /// Appends a normalised character. Composes Hangul syllables.
     fn push(&mut self, c: char, place: P) {
         if matches!(c, '\u{1161}'..='\u{1175}' | '\u{11a8}'..='\u{11c2}')
             && let Some(last) = self.last_char()
@@ -62,14 +74,9 @@ impl<P: Copy> View<P> {
             text.chars().last()
         })
     }
-
-    pub(super) fn extend(&mut self, other: &Self) {
-        self.bytes.extend_from_slice(&other.bytes);
-        self.places.extend_from_slice(&other.places);
-    }
 }
 
-/// What a character contributes to each view.
+/// Appends a character to the views that it contributes to.
 pub(super) fn put<P: Copy>(
     c: char,
     place: P,
@@ -104,21 +111,26 @@ pub(super) fn put<P: Copy>(
     }
 }
 
-/// A character in normal form; nothing if it is dropped.
-fn fold(c: char, out: &mut impl FnMut(char)) {
+/// Emits the normal form of a character; nothing if it is dropped.
+pub(super) fn fold(c: char, out: &mut impl FnMut(char)) {
+    let mut length = 0;
+    decompose_compatible(c, |c| length += c.len_utf8());
+    if length > GROWTH * c.len_utf8() {
+        return out(c);
+    }
     let mut put = |c: char| {
         if is_compared(c) {
             out(c);
         }
     };
     decompose_compatible(c, |c| {
-        // Full folding: `ß` is `SS` in upper case.
+        // Full case folding: the upper case of `ß` is `SS`.
         let folded = c.to_uppercase().flat_map(char::to_lowercase);
         folded.for_each(|c| decompose_compatible(c, &mut put));
     });
 }
 
-/// Whether a character is part of what is compared.
+/// Whether a character is compared.
 fn is_compared(c: char) -> bool {
     if c.is_ascii() {
         return c.is_ascii_alphanumeric();
@@ -136,7 +148,7 @@ fn is_compared(c: char) -> bool {
         && c.general_category_group() != GeneralCategoryGroup::Punctuation
 }
 
-/// What is said in a character that nobody sees, and that models read: ASCII in tags, bytes in variation selectors.
+/// Decodes an invisible character that models read: ASCII in tags, bytes in variation selectors.
 fn unseen_letter(c: char) -> Option<char> {
     let code = u32::from(c);
     match code {
@@ -146,10 +158,20 @@ fn unseen_letter(c: char) -> Option<char> {
     }
 }
 
-/// The characters of a text, with escapes read.
+/// Returns the characters of a text, with escapes decoded.
 pub(super) fn characters(text: &str) -> Vec<Char> {
-    let mut all: Vec<Char> =
-        text.char_indices().map(|(start, c)| Char { c, start, end: start + c.len_utf8() }).collect();
+    let place = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
+    let mut all = Vec::with_capacity(text.chars().count());
+    all.extend(text.char_indices().map(|(start, c)| Char {
+        c,
+        start: place(start),
+        end: place(start + c.len_utf8()),
+    }));
+    unescaped(all)
+}
+
+/// Decodes escapes, up to [`PASSES`] levels deep.
+pub(super) fn unescaped(mut all: Vec<Char>) -> Vec<Char> {
     for _ in 0..PASSES {
         if !all.iter().any(|char| matches!(char.c, '\\' | '&' | '%')) {
             break;
@@ -160,11 +182,11 @@ pub(super) fn characters(text: &str) -> Vec<Char> {
     all
 }
 
-/// The same with escapes read once; nothing if there are none.
+/// Decodes one level of escapes; `None` if there are none.
 fn unescape(all: &[Char]) -> Option<Vec<Char>> {
     let (mut read, mut at, mut has_changed) = (Vec::with_capacity(all.len()), 0, false);
-    // The first half of a character that is spelled as two escapes.
-    let mut high: Option<(u32, usize)> = None;
+    // The high surrogate of a character that is spelled as two escapes.
+    let mut high: Option<(u32, u32)> = None;
     while let Some(char) = all.get(at) {
         let rest = all.get(at..).unwrap_or_default();
         let escaped = match char.c {
@@ -200,10 +222,10 @@ fn unescape(all: &[Char]) -> Option<Vec<Char>> {
     has_changed.then_some(read)
 }
 
-/// Codes of characters that are escaped, each with the characters in which it is spelled; and how many those are in all.
+/// Decoded code points, each with the range of characters that spell it; and the length of all of these.
 type Escaped = (Vec<(u32, usize, usize)>, usize);
 
-/// However often a text was quoted: what stands behind any number of backslashes.
+/// Decodes an escape behind any number of backslashes: quoting a text repeatedly multiplies them.
 fn backslash(rest: &[Char]) -> Option<Escaped> {
     let slashes = rest.iter().take_while(|char| char.c == '\\').count();
     let behind = rest.get(slashes..)?;
@@ -222,14 +244,14 @@ fn backslash(rest: &[Char]) -> Option<Escaped> {
     }
 }
 
-/// Bytes in hexadecimal digits, each behind these signs: in UTF-8, or else each a character.
+/// Decodes bytes in hexadecimal, each preceded by `signs`: as UTF-8, or else one character per byte.
 fn bytes_after(rest: &[Char], signs: &[char]) -> Option<Escaped> {
     let (mut bytes, mut ends) = (Vec::new(), Vec::new());
     let mut at = 0;
     loop {
         let mut from = at;
         let (first, others) = signs.split_first()?;
-        // There may be more than one backslash.
+        // The backslash may be repeated.
         let repeated = rest.iter().skip(from).take_while(|char| char.c == *first).count();
         if repeated == 0 || repeated > 1 && *first != '\\' {
             break;
@@ -265,7 +287,7 @@ fn bytes_after(rest: &[Char], signs: &[char]) -> Option<Escaped> {
     Some((codes, at))
 }
 
-/// An entity of HTML. Browsers read numbers without a semicolon as well, and the names of old.
+/// Decodes an HTML entity. As in browsers, numbers and the legacy names need no semicolon.
 fn entity(rest: &[Char]) -> Option<Escaped> {
     let behind = rest.get(1..)?;
     if behind.first()?.c == '#' {
@@ -304,8 +326,8 @@ fn number(digits: &[Char], radix: u32) -> Option<u32> {
         .try_fold(0_u32, |number, digit| number.checked_mul(radix)?.checked_add(digit.c.to_digit(radix)?))
 }
 
-/// Which characters are markup that a reader does not see: tags and comments of HTML, addresses of links in Markdown. Nothing if
-/// there is none.
+/// Returns which characters are markup that a reader does not see: HTML tags and comments, and addresses of Markdown
+/// links. `None` if there is none.
 pub(super) fn markup(all: &[Char]) -> Option<Vec<bool>> {
     let mut is_markup = vec![false; all.len()];
     let (mut at, mut is_there) = (0, false);
@@ -326,7 +348,7 @@ pub(super) fn markup(all: &[Char]) -> Option<Vec<bool>> {
     is_there.then_some(is_markup)
 }
 
-/// How many characters a tag or a comment has that begins here.
+/// Returns the length of the tag or comment that begins here, in characters.
 fn tag(rest: &[Char]) -> Option<usize> {
     let begins = |with: &str| with.chars().zip(rest).all(|(c, char)| c == char.c) && rest.len() >= with.len();
     if begins("<!--") {
@@ -343,7 +365,7 @@ fn tag(rest: &[Char]) -> Option<usize> {
     (rest.get(1 + inside)?.c == '>').then_some(inside + 2)
 }
 
-/// How many characters the address of a link has that stands here behind its text: `](...)`.
+/// Returns the length of the link address that begins here, `](...)`, in characters.
 fn address(rest: &[Char]) -> Option<usize> {
     (rest.get(1)?.c == '(').then_some(())?;
     let inside =
@@ -351,23 +373,9 @@ fn address(rest: &[Char]) -> Option<usize> {
     (rest.get(2 + inside)?.c == ')').then_some(inside + 3)
 }
 
-/// The views of a text that is to be remembered, as the bytes that are compared.
-pub(super) fn views(text: &str) -> Vec<Vec<u8>> {
-    let all = characters(text);
-    let (mut letters, mut signs, mut unseen) = (View::default(), View::default(), View::default());
-    all.iter().for_each(|char| put(char.c, (), &mut letters, &mut signs, &mut unseen));
-    let mut views = vec![letters.bytes, signs.bytes, unseen.bytes];
-    if let Some(is_markup) = markup(&all) {
-        let (mut plain, mut others) = (View::default(), View::default());
-        let shown = all.iter().zip(is_markup).filter(|(_, is_markup)| !is_markup);
-        shown.for_each(|(char, _)| put(char.c, (), &mut plain, &mut others, &mut View::default()));
-        views.push(plain.bytes);
-    }
-    views
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::readings::views;
     use super::*;
 
     #[test]
@@ -395,10 +403,8 @@ mod tests {
     #[test]
     fn characters_know_where_they_stand() {
         let check = |text: &str, expected: &[(char, &str)]| {
-            let found: Vec<(char, &str)> = characters(text)
-                .into_iter()
-                .map(|char| (char.c, text.get(char.start..char.end).unwrap()))
-                .collect();
+            let found: Vec<(char, &str)> =
+                characters(text).into_iter().map(|char| (char.c, text.get(char.range()).unwrap())).collect();
             assert_eq!(found, expected, "{text}");
         };
         check("a\u{e9}", &[('a', "a"), ('\u{e9}', "\u{e9}")]);

@@ -1,6 +1,6 @@
-//! What stands for a message: the digest of its print for debugging, by which what has been kept of chats is known.
+//! The digest of a message: the hash of its `Debug` output, by which stored chats are recognised.
 //!
-//! A caller sends all of its chat with every message, so prints are made in one place and all at once.
+//! A client sends its whole chat with every request, so all messages are formatted and hashed through one buffer.
 
 use std::fmt::{self, Write};
 
@@ -9,14 +9,14 @@ use sha2::{Digest as _, Sha256};
 
 use super::Digested;
 
-/// How many bytes are hashed at once.
+/// The size of the buffer, in bytes.
 const ROOM: usize = 4096;
 
-/// Where the prints of messages are made and hashed, one after the other.
+/// Formats and hashes messages one after the other.
 #[derive(Debug, Default)]
 pub(super) struct Print {
     hash: Sha256,
-    /// What is to be hashed next.
+    /// The bytes that are hashed next.
     text: String,
 }
 
@@ -35,9 +35,9 @@ impl Write for Print {
 }
 
 impl Print {
-    /// Stands for a message, by everything that it says.
+    /// Returns the digest of a message, over all its content.
     pub(super) fn digest(&mut self, message: &Message) -> Digested {
-        // What takes every text cannot fail.
+        // Writing to the buffer cannot fail.
         let _ = self.print(message);
         self.hash.update(&self.text);
         self.text.clear();
@@ -62,7 +62,7 @@ impl Print {
             Message::Tool { call_id, content, is_error } => {
                 write!(self, "tool {call_id:?} ")?;
                 self.parts(content)?;
-                // That it is not known whether it is an error says no more than that it is none.
+                // An unknown error flag has the digest of `false`.
                 write!(self, " {}", *is_error == Some(true))
             }
         }
@@ -75,7 +75,7 @@ impl Print {
         self.write_str(")]")
     }
 
-    /// A text in quotation marks. Printing looks at it letter by letter; most letters stand for themselves.
+    /// Writes a quoted string. `Debug` escapes it character by character; runs that need no escape are copied at once.
     fn quoted(&mut self, text: &str) -> fmt::Result {
         self.write_str("\"")?;
         let mut rest = text;
@@ -90,10 +90,10 @@ impl Print {
     }
 }
 
-/// How many letters at the beginning stand for themselves.
+/// Returns the length of the prefix that needs no escape, in bytes.
 fn plain(text: &[u8]) -> usize {
     let is_plain = |byte: u8| matches!(byte, b' '..=b'~') & (byte != b'"') & (byte != b'\\');
-    // Many at once, without a branch for each.
+    // Blocks of 32 bytes without a branch per byte.
     let all =
         text.chunks(32).take_while(|letters| letters.iter().fold(true, |all, byte| all & is_plain(*byte)));
     let at: usize = all.map(<[u8]>::len).sum();
@@ -106,7 +106,7 @@ mod tests {
 
     use super::*;
 
-    /// What has been kept of chats was made so.
+    /// The digest equals the hash of the `Debug` output, as in stored chats.
     #[test]
     fn a_message_is_known_by_its_print() {
         let check = |message: Message| {
@@ -151,7 +151,7 @@ mod tests {
         }
     }
 
-    /// Digests are kept in stores, and are the same in every version.
+    /// Digests are persisted, so they are the same in every version.
     #[test]
     fn a_digest_stays_what_it_is() {
         let check = |message: Message, expected: &str| {

@@ -1,91 +1,122 @@
-//! Texts that are compared with what is remembered: the parts and messages that one client sends next to each other.
+//! Normalises the texts that are compared with remembered ones: adjacent parts and messages of one client.
 //!
-//! A page whose lines are too short to be recognised alone is recognised when they are joined. A client may put its own words
-//! between them, so the lines are also joined without every second one, without every two of three, and without what all of
-//! them begin or are numbered with.
+//! A page whose lines are too short to be recognised alone is recognised when they are joined. A client may insert its
+//! own words between them, so the lines are also joined without every second one, without two of every three, and
+//! without the prefix or number that each begins with.
 
 use std::ops::Range;
+use std::sync::Arc;
 
-use super::normal::{View, characters, markup, put};
+use super::normal::{Char, View, markup, put};
+use super::readings::{READINGS, Readings, Side};
 use super::windows::{Window, found};
 
-/// Where a byte of a view stands: in which text, in which of its lines, and in which bytes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Place {
-    text: u32,
-    /// What is not next to each other in this view has other numbers.
-    line: u32,
-    start: u32,
-    end: u32,
-}
-
-/// How much is compared with lines left out, in bytes of the normal form: whoever sends more at once sends no short lines.
+/// The most text that is compared with lines left out, in bytes of the normal form. Assumes that a longer text does
+/// not consist of short lines.
 const MOST_LINES: usize = 1 << 18;
 
-/// Texts in normal form, in all ways in which they are compared.
+/// One reading of consecutive texts.
+type Texts = Arc<[Arc<Vec<Char>>]>;
+
+/// One view of consecutive texts: each byte has the number of its character in its text.
+#[derive(Debug, Default)]
+struct Joined {
+    view: View<u32>,
+    /// The start of each run of adjacent bytes, as an offset into the view, and the text that the run comes from.
+    runs: Vec<(usize, usize)>,
+    texts: Texts,
+}
+
+impl Joined {
+    fn new(texts: &Texts) -> Self {
+        Self { texts: Arc::clone(texts), ..Self::default() }
+    }
+
+    /// Makes room for this number of bytes.
+    fn reserve(&mut self, bytes: usize) {
+        self.view.bytes.reserve(bytes);
+        self.view.places.reserve(bytes);
+    }
+
+    /// Begins a run: what follows is not adjacent to what precedes it.
+    fn begin(&mut self, text: usize) {
+        self.runs.push((self.view.bytes.len(), text));
+    }
+
+    /// Returns the number of the run that contains an offset.
+    fn run_at(&self, at: usize) -> Option<usize> {
+        self.runs.partition_point(|(start, _)| *start <= at).checked_sub(1)
+    }
+
+    /// Returns the character of a byte.
+    fn char_at(&self, at: usize) -> Option<&Char> {
+        let (_, text) = self.runs.get(self.run_at(at)?)?;
+        self.texts.get(*text)?.get(usize::try_from(*self.view.places.get(at)?).ok()?)
+    }
+
+    fn bytes(&self, range: &Range<usize>) -> &[u8] {
+        self.view.bytes.get(range.clone()).unwrap_or_default()
+    }
+
+    /// Returns the bytes of the texts that a range of the view comes from, one range for each run.
+    fn spelled(&self, range: &Range<usize>) -> impl Iterator<Item = (usize, Range<usize>)> {
+        let runs = self.run_at(range.start).unwrap_or(0)..self.runs.len();
+        runs.map_while(move |number| {
+            let (start, text) = *self.runs.get(number)?;
+            let end = self.runs.get(number + 1).map_or(self.view.bytes.len(), |(next, _)| *next);
+            let (from, to) = (start.max(range.start), end.min(range.end));
+            (start < range.end).then_some((text, from, to))
+        })
+        .filter(|(_, from, to)| from < to)
+        .filter_map(|(text, from, to)| {
+            let (first, last) = (self.char_at(from)?, self.char_at(to.checked_sub(1)?)?);
+            Some((text, first.range().start..last.range().end))
+        })
+    }
+}
+
+/// Texts in normal form, in every view that is compared.
 #[derive(Debug)]
 pub(super) struct Query {
-    views: Vec<View<Place>>,
+    views: Vec<Joined>,
     texts: usize,
 }
 
-fn short(number: usize) -> u32 {
-    u32::try_from(number).unwrap_or(u32::MAX)
-}
-
 impl Query {
-    /// Reads texts that follow each other.
+    /// Normalises consecutive texts.
     pub(super) fn new(texts: &[&str]) -> Self {
-        let (mut letters, mut signs, mut unseen) = (View::default(), View::default(), View::default());
-        let (mut plain, mut has_markup) = (View::default(), false);
-        // Where lines begin among the letters.
-        let mut starts = vec![0];
-        for (text, said) in texts.iter().enumerate() {
-            let all = characters(said);
-            let hidden = markup(&all);
-            has_markup |= hidden.is_some();
-            for (at, char) in all.iter().enumerate() {
-                if matches!(char.c, '\n' | '\r' | '\t' | '|') {
-                    starts.push(letters.bytes.len());
-                }
-                let place =
-                    Place { text: short(text), line: 0, start: short(char.start), end: short(char.end) };
-                put(char.c, place, &mut letters, &mut signs, &mut unseen);
-                if hidden.as_ref().and_then(|hidden| hidden.get(at)) != Some(&true) {
-                    put(char.c, place, &mut plain, &mut View::default(), &mut View::default());
-                }
+        let read: Vec<Readings> = texts.iter().map(|text| Readings::of(text, Side::Compared)).collect();
+        let mut views = Vec::new();
+        for number in 0..READINGS {
+            let all: Vec<Option<_>> = read.iter().map(|readings| readings.get(number)).collect();
+            if all.iter().any(Option::is_some) {
+                // A text without this reading contributes its last decoding, so that texts stay adjacent.
+                let all = read.iter().zip(all).map(|(read, all)| all.unwrap_or_else(|| read.last()));
+                views_of(&all.collect(), number == 0, &mut views);
             }
-            starts.push(letters.bytes.len());
         }
-        starts.dedup();
-        let mut views =
-            if letters.bytes.len() > MOST_LINES { Vec::new() } else { without_lines(&letters, &starts) };
-        views.extend([letters, signs, unseen]);
-        views.extend(has_markup.then_some(plain));
         Self { views, texts: texts.len() }
     }
 
-    /// Whether a window of it is one that is asked for.
+    /// Whether any window satisfies `is_asked`.
     pub(super) fn has(&self, is_asked: impl Fn(&Window) -> bool) -> bool {
-        self.views.iter().any(|view| super::windows::windows(&view.bytes).any(|window| is_asked(&window)))
+        let windows =
+            |joined: &Joined| super::windows::windows(&joined.view.bytes).any(|window| is_asked(&window));
+        self.views.iter().any(windows)
     }
 
-    /// Where windows have marks: for each text its bytes and what marks them.
+    /// Returns for each text the byte ranges of marked windows with their marks.
     pub(super) fn find<M: Copy + Ord>(
         &self,
         mut marks: impl FnMut(&Window, &mut Vec<M>),
     ) -> Vec<Vec<(Range<usize>, M)>> {
         let mut all: Vec<Vec<(Range<usize>, M)>> = (0..self.texts).map(|_| Vec::new()).collect();
-        for view in &self.views {
-            for (range, mark) in found(&view.bytes, &mut marks) {
-                let places = view.places.get(range).unwrap_or_default();
-                for same in places.chunk_by(|one, next| (one.text, one.line) == (next.text, next.line)) {
-                    let (Some(first), Some(last)) = (same.first(), same.last()) else { continue };
-                    let at = usize::try_from(first.text).ok().and_then(|text| all.get_mut(text));
-                    let Some(at) = at else { continue };
-                    let bytes =
-                        usize::try_from(first.start).unwrap_or(0)..usize::try_from(last.end).unwrap_or(0);
-                    at.push((bytes, mark));
+        for joined in &self.views {
+            for (range, mark) in found(&joined.view.bytes, &mut marks) {
+                for (text, bytes) in joined.spelled(&range) {
+                    if let Some(at) = all.get_mut(text) {
+                        at.push((bytes, mark));
+                    }
                 }
             }
         }
@@ -93,28 +124,58 @@ impl Query {
     }
 }
 
-/// The letters with some of the lines left out, or parts of all of them.
-fn without_lines(letters: &View<Place>, starts: &[usize]) -> Vec<View<Place>> {
+/// Adds the views of one reading of the texts.
+fn views_of(texts: &Texts, has_lines: bool, views: &mut Vec<Joined>) {
+    let [mut letters, mut signs, mut unseen, mut plain] = [(); 4].map(|()| Joined::new(texts));
+    let mut has_markup = false;
+    letters.reserve(texts.iter().map(|all| all.len()).sum());
+    // The start of each line, as an offset into `letters`.
+    let mut starts = vec![0];
+    for (text, all) in texts.iter().enumerate() {
+        for joined in [&mut letters, &mut signs, &mut unseen, &mut plain] {
+            joined.begin(text);
+        }
+        let hidden = markup(all);
+        has_markup |= hidden.is_some();
+        for (at, char) in all.iter().enumerate() {
+            if matches!(char.c, '\n' | '\r' | '\t' | '|') {
+                starts.push(letters.view.bytes.len());
+            }
+            let place = u32::try_from(at).unwrap_or(u32::MAX);
+            put(char.c, place, &mut letters.view, &mut signs.view, &mut unseen.view);
+            if hidden.as_ref().and_then(|hidden| hidden.get(at)) != Some(&true) {
+                put(char.c, place, &mut plain.view, &mut View::default(), &mut View::default());
+            }
+        }
+        starts.push(letters.view.bytes.len());
+    }
+    starts.dedup();
+    if has_lines && letters.view.bytes.len() <= MOST_LINES {
+        views.extend(without_lines(&letters, &starts));
+    }
+    views.extend([letters, signs, unseen]);
+    views.extend(has_markup.then_some(plain));
+}
+
+/// Returns the views with some of the lines, or parts of all lines, left out.
+fn without_lines(letters: &Joined, starts: &[usize]) -> Vec<Joined> {
     let lines: Vec<Range<usize>> =
         starts.iter().zip(starts.iter().skip(1)).map(|(from, to)| *from..*to).collect();
-    let join = |lines: &mut dyn Iterator<Item = (usize, Range<usize>)>| {
-        let mut view = View::default();
-        for (number, line) in lines {
-            let mut part = View {
-                bytes: letters.bytes.get(line.clone()).unwrap_or_default().to_vec(),
-                places: letters.places.get(line).unwrap_or_default().to_vec(),
-            };
-            part.places.iter_mut().for_each(|place| place.line = short(number));
-            view.extend(&part);
+    let join = |lines: &mut dyn Iterator<Item = &Range<usize>>| {
+        let mut joined = Joined::new(&letters.texts);
+        for line in lines {
+            let run = letters.run_at(line.start).and_then(|run| letters.runs.get(run));
+            let Some((_, text)) = run else { continue };
+            joined.begin(*text);
+            joined.view.bytes.extend_from_slice(letters.bytes(line));
+            joined.view.places.extend_from_slice(letters.view.places.get(line.clone()).unwrap_or_default());
         }
-        view
+        joined
     };
     let mut views = Vec::new();
     for step in [2, 3] {
         if lines.len() > step {
-            views.extend(
-                (0..step).map(|from| join(&mut lines.iter().cloned().enumerate().skip(from).step_by(step))),
-            );
+            views.extend((0..step).map(|from| join(&mut lines.iter().skip(from).step_by(step))));
         }
     }
     if lines.len() > 1 {
@@ -122,20 +183,19 @@ fn without_lines(letters: &View<Place>, starts: &[usize]) -> Vec<View<Place>> {
         let barer: Vec<Range<usize>> = bare.iter().map(|line| without_number(letters, line)).collect();
         let is_new = [bare != lines, barer != bare];
         for (each, _) in [bare, barer].into_iter().zip(is_new).filter(|(_, is_new)| *is_new) {
-            views.push(join(&mut each.into_iter().enumerate()));
+            views.push(join(&mut each.iter()));
         }
     }
     views
 }
 
-/// A line without the number that it begins with: up to three digits, behind which stands something that is no letter.
-fn without_number(letters: &View<Place>, line: &Range<usize>) -> Range<usize> {
-    let bytes = letters.bytes.get(line.clone()).unwrap_or_default();
-    let places = letters.places.get(line.clone()).unwrap_or_default();
-    let touches = |at: usize| match (at.checked_sub(1).and_then(|before| places.get(before)), places.get(at))
-    {
-        (Some(before), Some(next)) => before.end >= next.start,
-        _ => false,
+/// Returns the line without its leading number: up to three digits, followed by a character that is not a letter.
+fn without_number(letters: &Joined, line: &Range<usize>) -> Range<usize> {
+    let bytes = letters.bytes(line);
+    let touches = |at: usize| {
+        let before = at.checked_sub(1).and_then(|before| letters.char_at(line.start + before));
+        let next = letters.char_at(line.start + at).filter(|_| line.start + at < line.end);
+        matches!((before, next), (Some(before), Some(next)) if before.end >= next.start)
     };
     let count = bytes.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let run = (1..count).find(|at| !touches(*at)).unwrap_or(count);
@@ -143,9 +203,9 @@ fn without_number(letters: &View<Place>, line: &Range<usize>) -> Range<usize> {
     line.start + if is_number { run } else { 0 }..line.end
 }
 
-/// The lines without their numbers, and without what they begin with as their neighbours do.
-fn bare(letters: &View<Place>, lines: &[Range<usize>]) -> Vec<Range<usize>> {
-    let of = |line: &Range<usize>| letters.bytes.get(line.clone()).unwrap_or_default();
+/// Returns the lines without their numbers and without the prefix that each shares with its neighbours.
+fn bare(letters: &Joined, lines: &[Range<usize>]) -> Vec<Range<usize>> {
+    let of = |line: &Range<usize>| letters.bytes(line);
     let lines: Vec<Range<usize>> = lines.iter().map(|line| without_number(letters, line)).collect();
     let common = |one: Option<&Range<usize>>, other: Option<&Range<usize>>| {
         let both = one.zip(other)?;

@@ -1,14 +1,15 @@
-//! What stands in a client's sessions already, and what it carries.
+//! The texts that were seen in a client's sessions, with their labels.
 //!
-//! Agents put what they retrieved into messages of the user (`Context: ...`). Such a message is trusted for who sent it,
-//! but not for what it quotes: every span of 20 or more letters and digits that has been seen with a label carries that
-//! label, however the client spells it (see [`super::normal`]) and however it cuts it into pieces (see [`super::query`]).
+//! Agents put retrieved text into messages of the user (`Context: ...`). The label of such a message follows from its
+//! sender, except for quotations: every span of 20 or more letters and digits that was seen with a label carries that
+//! label, however the client spells it (see [`super::normal`]), transforms it (see [`super::readings`]) or splits it
+//! (see [`super::query`]).
 //!
-//! What is remembered in order to distrust must not become a weapon of strangers:
+//! An adversary must not be able to exploit what is remembered:
 //!
-//! * Each source (a server, a tool, the model) has room of its own. When that is full, its own oldest texts are forgotten, and
-//!   nobody else's. Nothing that is new carries a label because something was forgotten. Where a text was shown it is known
-//!   as long as that session lasts, whatever was forgotten here ([`Shown`]).
+//! * Each source (a server, a tool, the model) has a room of its own. A full source forgets its own oldest texts, and
+//!   those of no other source. Forgetting never raises the label of a new text. A text that was shown in a session is
+//!   recognised there as long as the session lasts, even if it was forgotten here ([`Shown`]).
 //! * What the user said first stays the user's: a source that repeats it does not take it away.
 
 use std::collections::BTreeMap;
@@ -17,50 +18,50 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::normal::views;
 use super::query::Query;
+use super::readings::views;
 pub use super::windows::SHORTEST;
 use super::windows::{Mark, Marked, Recent, windows};
 
-/// How many windows are remembered of all sources, if nobody says otherwise: at most some 160 MB.
+/// The default number of windows that are remembered for all sources: at most about 160 MB.
 const ROOM: usize = 8 << 20;
-/// Which part of the room one source may have.
+/// The divisor of the room that gives the share of one source.
 pub const SHARE: usize = 8;
-/// How many sources have room of their own; the others share that of the first.
+/// The most sources with a room of their own; the others share that of the first.
 const MOST_SOURCES: usize = 64;
-/// How many labels are told apart.
+/// The most labels that are distinguished.
 const MOST_LABELS: usize = 10_000;
-/// How many bytes of the user's own words wait to be kept; they are kept with the next text of a source.
+/// The most bytes of the user's own texts that wait to be stored; they are stored with the next text of a source.
 const MOST_WAITING: usize = 1 << 18;
-/// Into how many spans one text is cut at most: where they begin and end tells of what was compared.
+/// The most spans into which one text is split: their bounds reveal what was compared.
 const MOST_SPANS: usize = 8;
 
-/// The source of the user's own words.
+/// The source of the user's own texts.
 const OWN: &str = "user";
-/// The source of texts of which the source is not known, or which have no room of their own.
+/// The source of texts whose source is unknown or has no room of its own.
 const OTHERS: &str = "others";
 
-/// The texts of a client's sessions that carry something, by what they say.
+/// The texts of a client's sessions that carry a label, as windows of their normal form.
 #[derive(Debug)]
 pub struct Seen {
-    /// How many windows may be remembered.
+    /// The most windows that may be remembered.
     room: usize,
     sources: Vec<Source>,
     windows: Marked,
-    /// What the user said before anybody else did.
+    /// The texts that the user said before any source did.
     own: Recent,
-    /// Labels in names, since sessions number what they meet in their own ways. The first is as high as can be.
+    /// Labels by name, since each session numbers labels in its own way. The first one represents top.
     labels: Vec<Value>,
-    /// What was learned since it was last taken out, if that is kept.
+    /// What was learned since [`Self::learned`] was last called, if it is to be stored.
     new: Option<Learned>,
-    /// The user's own words that wait to be kept.
+    /// The user's own texts that wait to be stored.
     waiting: Vec<Remembered>,
-    /// Windows that were forgotten, and of which sources since somebody asked.
+    /// The number of forgotten windows, in total, and per source since [`Self::take_full`] was last called.
     forgotten: u64,
     full: BTreeMap<String, u64>,
 }
 
-/// Where texts come from, with how much of it is remembered.
+/// The origin of texts, with how much of them is remembered.
 #[derive(Debug)]
 struct Source {
     name: String,
@@ -70,23 +71,23 @@ struct Source {
     forgotten: u64,
 }
 
-/// What was learned, for who keeps it.
+/// What was learned, for the store.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Learned {
     /// The texts, in order.
     pub texts: Vec<Remembered>,
-    /// The sources of which the oldest texts were forgotten, and how many windows of each are remembered at most.
+    /// The sources whose oldest texts were forgotten, and the most windows of each that are remembered.
     pub full: BTreeMap<String, usize>,
 }
 
-/// A text with its label in names.
+/// A text with its label by name.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Remembered {
     /// Where it comes from.
     pub source: String,
-    /// Its label. The user's own words have none.
+    /// Its label. The user's own texts have none.
     pub label: Value,
-    /// What is written in it, in normal form.
+    /// Its content in normal form.
     pub letters: String,
 }
 
@@ -95,23 +96,23 @@ pub struct Remembered {
 pub struct Share {
     /// The source.
     pub source: String,
-    /// How many windows of its texts are remembered.
+    /// The number of remembered windows of its texts.
     pub windows: usize,
-    /// How many were forgotten.
+    /// The number of forgotten windows.
     pub forgotten: u64,
 }
 
-/// A part of a text, and the labels with which it was seen.
+/// A span of a text, and the labels with which it was seen.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Span {
     /// Its bytes.
     pub range: Range<usize>,
-    /// The labels, in names; empty if it has not been seen.
+    /// The labels by name; empty if it has not been seen.
     pub labels: Vec<Value>,
 }
 
 impl Seen {
-    /// Nothing yet, and room for as many windows, of which each source has its share.
+    /// Creates an empty memory with room for `room` windows, of which each source has its share.
     pub fn with_room(room: usize) -> Self {
         Self {
             room,
@@ -126,24 +127,24 @@ impl Seen {
         }
     }
 
-    /// Keeps from now on what is learned, to be [taken out](Self::learned).
+    /// Starts recording what is learned, to be [taken out](Self::learned).
     pub fn keep_learned(&mut self) {
         self.new.get_or_insert_default();
     }
 
-    /// Takes out what was learned since the last time. The user's own words wait until there is something else.
+    /// Takes out what was learned since the last call. The user's own texts wait until a source has a text.
     pub fn learned(&mut self) -> Learned {
         let Some(new) = self.new.as_mut().filter(|new| !new.texts.is_empty() || !new.full.is_empty()) else {
             return Learned::default();
         };
         let mut learned = std::mem::take(new);
         let own = std::mem::take(&mut self.waiting);
-        // A source that repeats them was learned without them.
+        // A source that repeats them was learned without them, so they must come first.
         learned.texts.splice(0..0, own);
         learned
     }
 
-    /// Puts back what was taken out and could not be kept.
+    /// Puts back what was taken out and could not be stored.
     pub fn put_back(&mut self, mut learned: Learned) {
         let Some(new) = &mut self.new else { return };
         learned.texts.append(&mut new.texts);
@@ -151,9 +152,9 @@ impl Seen {
         *new = learned;
     }
 
-    /// Learns again what was kept.
+    /// Restores a stored text.
     pub fn recall(&mut self, kept: &Remembered) {
-        // The normal form may be another one than when it was kept.
+        // The normal form may have changed since the text was stored.
         let all = views(&kept.letters);
         if kept.source == OWN {
             all.iter().for_each(|view| self.own.add(view, self.share()));
@@ -167,7 +168,7 @@ impl Seen {
         self.new = new;
     }
 
-    /// Remembers a text of a source with its label in names.
+    /// Remembers a text of a source, with its label by name.
     pub fn add(&mut self, source: &str, text: &str, label: &Value) {
         if text.len() < SHORTEST {
             return;
@@ -183,7 +184,7 @@ impl Seen {
         }
     }
 
-    /// Remembers what the user said, of which nothing had been seen before.
+    /// Remembers a text of the user. The caller passes only text in which nothing had been seen before.
     pub fn add_own(&mut self, text: &str) {
         if text.len() < SHORTEST {
             return;
@@ -233,7 +234,7 @@ impl Seen {
         self.sources.len() - 1
     }
 
-    /// Remembers a view of a text, but for what the user said first. Returns whether anything of it is new.
+    /// Remembers a view of a text, except for what the user said first. Returns whether any window is new.
     fn remember(&mut self, source: &str, view: &[u8], label: usize) -> bool {
         self.source(OTHERS);
         let (source, share) = (self.source(source), self.share());
@@ -262,7 +263,7 @@ impl Seen {
         is_new
     }
 
-    /// The younger generation of a source becomes the older one, which is forgotten.
+    /// Makes the younger generation of a source the older one, and forgets the previous older one.
     fn age(&mut self, source: usize) {
         let share = self.share();
         let Some(known) = self.sources.get_mut(source) else { return };
@@ -283,7 +284,7 @@ impl Seen {
         self.windows.retain(|mark| mark.source != source || mark.generation >= oldest);
     }
 
-    /// Ages the source of which most is remembered; false if there is nothing.
+    /// Ages the source with the most windows; returns false if there are none.
     fn age_largest(&mut self) -> bool {
         let size = |source: &Source| source.windows.iter().sum::<usize>();
         let largest = self.sources.iter().enumerate().max_by_key(|(_, source)| size(source));
@@ -296,18 +297,18 @@ impl Seen {
         }
     }
 
-    /// Some time has passed: what has not been seen again since it passed before is forgotten.
+    /// Marks the passage of one period: forgets what was not seen again since the previous call.
     pub fn pass_time(&mut self) {
         (0..self.sources.len()).for_each(|source| self.age(source));
         self.own.age();
-        // To forget what is old is no limit that was reached.
+        // Forgetting by age is not a limit that was reached.
         self.full.clear();
         if let Some(new) = &mut self.new {
             new.full.clear();
         }
     }
 
-    /// Forgets all that is remembered of a source, or of all sources and the user.
+    /// Forgets everything of a source, or of all sources and the user.
     pub fn clear(&mut self, source: Option<&str>) {
         match source {
             None => {
@@ -331,7 +332,7 @@ impl Seen {
         }
     }
 
-    /// How much of each source is remembered, the user's own words among them.
+    /// Returns how much of each source is remembered, including the user's own texts.
     pub fn shares(&self) -> Vec<Share> {
         let own = Share { source: OWN.to_owned(), windows: self.own.len(), forgotten: 0 };
         let of = |source: &Source| Share {
@@ -343,27 +344,27 @@ impl Seen {
         all.filter(|share| share.windows > 0 || share.forgotten > 0).collect()
     }
 
-    /// The sources of which texts were forgotten for want of room since the last time, and how many windows.
+    /// Returns the sources that forgot texts for lack of room since the last call, with the number of windows.
     pub fn take_full(&mut self) -> BTreeMap<String, u64> {
         std::mem::take(&mut self.full)
     }
 
-    /// Whether anything was forgotten, ever.
+    /// Whether anything was ever forgotten.
     pub fn has_forgotten(&self) -> bool {
         self.forgotten > 0
     }
 
-    /// Something may have been forgotten of which nothing is known here.
+    /// Records that texts unknown here may have been forgotten.
     pub fn note_forgotten(&mut self) {
         self.forgotten += 1;
     }
 
-    /// Whether texts say what the user said before.
+    /// Whether the texts contain anything that the user said before.
     pub(crate) fn knows_own(&self, texts: &[&str]) -> bool {
         self.own.len() > 0 && Query::new(texts).has(|window| self.own.has(window))
     }
 
-    /// Cuts texts that follow each other where what has been seen begins and ends, here or in one session.
+    /// Splits consecutive texts at the bounds of what has been seen, here or in one session.
     pub(crate) fn spans_of(&self, texts: &[&str], shown: Option<&Shown>) -> Vec<Vec<Span>> {
         let here = shown.filter(|shown| !shown.windows.is_empty());
         if self.windows.is_empty() && here.is_none() {
@@ -381,12 +382,12 @@ impl Seen {
         texts.iter().zip(found).map(|(text, found)| cut(text, found, &labels)).collect()
     }
 
-    /// Cuts a text where what has been seen begins and ends.
+    /// Splits a text at the bounds of what has been seen.
     pub fn spans(&self, text: &str) -> Vec<Span> {
         self.spans_of(&[text], None).pop().unwrap_or_default()
     }
 
-    /// Whether a text was compared with anything.
+    /// Whether nothing is remembered, so that no text is compared.
     pub(crate) fn is_empty(&self) -> bool {
         self.windows.is_empty()
     }
@@ -398,7 +399,7 @@ impl Default for Seen {
     }
 }
 
-/// The texts of one session that carry something, whoever said them first, and whatever was forgotten elsewhere.
+/// The labelled texts of one session, including those that the user said first or that the client's memory forgot.
 #[derive(Debug, Default)]
 pub(crate) struct Shown {
     windows: Marked,
@@ -406,12 +407,12 @@ pub(crate) struct Shown {
 }
 
 impl Shown {
-    /// Adds a text with its label in names.
+    /// Adds a text with its label by name.
     pub(crate) fn add(&mut self, text: &str, label: &Value) {
         if text.len() < SHORTEST {
             return;
         }
-        // The first is as high as can be.
+        // The first label represents top.
         if self.labels.is_empty() {
             self.labels.push(Value::Null);
         }
@@ -436,7 +437,7 @@ impl Shown {
     }
 }
 
-/// The text in pieces, of which each was seen with the same labels from end to end.
+/// Splits a text into spans, each of which was seen with the same labels throughout.
 fn cut(text: &str, mut found: Vec<(Range<usize>, usize)>, labels: &[&Value]) -> Vec<Span> {
     if text.is_empty() {
         return Vec::new();
@@ -444,7 +445,7 @@ fn cut(text: &str, mut found: Vec<(Range<usize>, usize)>, labels: &[&Value]) -> 
     if found.is_empty() {
         return vec![Span { range: 0..text.len(), labels: Vec::new() }];
     }
-    // Sorted by label and place: what overlaps is one.
+    // Sorted by label and position, so that overlapping spans merge.
     found.sort_by_key(|(span, label)| (*label, span.start, span.end));
     let mut merged: Vec<(Range<usize>, usize)> = Vec::new();
     for (span, label) in found {
@@ -455,7 +456,7 @@ fn cut(text: &str, mut found: Vec<(Range<usize>, usize)>, labels: &[&Value]) -> 
             _ => merged.push((span, label)),
         }
     }
-    // From cut to cut, with how many spans of each label are open.
+    // Sweep over the cuts, counting the open spans of each label.
     let mut cuts: BTreeMap<usize, Vec<(usize, bool)>> = [(0, Vec::new()), (text.len(), Vec::new())].into();
     for (span, label) in merged {
         cuts.entry(span.start).or_default().push((label, true));
@@ -484,7 +485,7 @@ fn cut(text: &str, mut found: Vec<(Range<usize>, usize)>, labels: &[&Value]) -> 
     few(spans)
 }
 
-/// The same in no more than so many spans: the last ones become one that carries what any of them carries.
+/// Limits the number of spans: the last ones merge into one that carries the labels of all.
 fn few(mut spans: Vec<Span>) -> Vec<Span> {
     if spans.len() <= MOST_SPANS {
         return spans;
@@ -502,14 +503,15 @@ fn few(mut spans: Vec<Span>) -> Vec<Span> {
     spans
 }
 
-/// How many bits the cuts of a text tell of what was compared, at most: whether there are any, how many, and where each is.
+/// Returns the most bits that the cuts of a text reveal about what was compared: whether there are any, how many, and
+/// where.
 pub(crate) fn bits(text: &str, spans: &[Span]) -> u32 {
     let length = u32::try_from(text.len()).unwrap_or(u32::MAX).saturating_add(1);
     let cuts = u32::try_from(spans.len().saturating_sub(1)).unwrap_or(u32::MAX);
     let places = u32::BITS - length.leading_zeros();
     match spans.iter().any(|span| !span.labels.is_empty()) {
         false => 1,
-        // Each piece is hidden or not, and where it ends.
+        // Each piece reveals whether it is hidden, and where it ends.
         true => (cuts + 1).saturating_mul(places + 1),
     }
 }

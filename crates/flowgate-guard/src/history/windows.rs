@@ -1,23 +1,23 @@
-//! Sets of windows of text: every [`SHORTEST`] bytes in a row of what was remembered, each with its labels.
+//! Sets of windows of text: each [`SHORTEST`] consecutive bytes of a remembered text, with its labels.
 //!
-//! A window is known by a fingerprint (Karp and Rabin, 1987), so that a lookup takes the same time whatever was remembered, and
-//! nothing that a stranger writes makes it slow. Windows of one source are remembered in two generations: when the younger
-//! one is full, the older one is forgotten.
+//! A window is identified by a fingerprint (Karp and Rabin, 1987). A lookup takes constant time whatever is remembered,
+//! and no untrusted text can slow it down. The windows of a source form two generations: when the younger one is full,
+//! the older one is forgotten.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 
-/// The shortest span that counts, in bytes of the normal form: 20 letters and digits of ASCII.
+/// The shortest span that counts, in bytes of the normal form: 20 ASCII letters and digits.
 pub const SHORTEST: usize = 20;
 
-/// The prime of fingerprints, and where their polynomial is evaluated.
+/// The prime of the fingerprints, and the point at which their polynomial is evaluated.
 const PRIME: u64 = (1 << 61) - 1;
 const POINT: u64 = 0x0a5b_36a1_9d4e_7c23;
 
-/// How many combinations of labels are told apart.
+/// The most combinations of marks that are distinguished.
 const MOST_SETS: usize = 60_000;
 
-/// Stands for a window: 48 bits of its fingerprint.
+/// 48 bits of the fingerprint of a window.
 pub(super) type Window = [u16; 3];
 
 fn times(a: u64, b: u64) -> u64 {
@@ -31,14 +31,14 @@ fn reduced(sum: u64) -> u64 {
     if sum >= PRIME { sum - PRIME } else { sum }
 }
 
-/// All windows of a text in normal form, in order.
+/// Returns the fingerprints of all windows of a text in normal form, in order.
 pub(super) fn windows(bytes: &[u8]) -> impl Iterator<Item = Window> {
     // The weight of the byte that leaves a window.
     let oldest = (0..SHORTEST).fold(1, |power, _| times(power, POINT));
     let mut hash = 0_u64;
     let leaving = std::iter::repeat_n(None, SHORTEST).chain(bytes.iter().map(Some));
     let hashes = bytes.iter().zip(leaving).map(move |(entering, leaving)| {
-        // Never 0, so that windows of other lengths are others.
+        // A byte counts as its value plus one, so that windows of different lengths differ.
         hash = reduced(times(hash, POINT) + u64::from(*entering) + 1);
         if let Some(leaving) = leaving {
             hash = reduced(hash + PRIME - times(oldest, u64::from(*leaving) + 1));
@@ -65,7 +65,7 @@ impl Recent {
         self.young.contains(window) || self.old.contains(window)
     }
 
-    /// Adds windows. When there are so many new ones, those that were added before the last time are forgotten.
+    /// Adds windows. Whenever the younger generation holds `most`, the older one is forgotten.
     pub(super) fn add(&mut self, bytes: &[u8], most: usize) {
         for window in windows(bytes) {
             if self.young.len() >= most {
@@ -84,7 +84,7 @@ impl Recent {
     }
 }
 
-/// What a window is remembered for: a source, in one of its generations, and a label.
+/// Why a window is remembered: a source, one of its generations, and a label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Mark {
     pub(super) source: usize,
@@ -96,13 +96,13 @@ pub(super) struct Mark {
 #[derive(Debug, Default)]
 pub(super) struct Marked {
     sets: HashMap<Window, u16>,
-    /// Which marks each set has, and the number of each set.
+    /// The marks of each set, and the number of each set.
     marks: Vec<Vec<Mark>>,
     numbers: HashMap<Vec<Mark>, u16>,
 }
 
 impl Marked {
-    /// The marks of a window.
+    /// Returns the marks of a window.
     pub(super) fn get(&self, window: &Window) -> &[Mark] {
         let set = self.sets.get(window).and_then(|set| self.marks.get(usize::from(*set)));
         set.map(Vec::as_slice).unwrap_or_default()
@@ -116,15 +116,15 @@ impl Marked {
         self.sets.is_empty()
     }
 
-    /// Marks a window, if that is another combination of labels than there is room for, with `instead`. Returns whether the
-    /// window had no such mark.
+    /// Adds a mark to a window; if there is no room for another combination of marks, the window carries `instead`
+    /// alone. Returns whether the window lacked the mark.
     pub(super) fn add(&mut self, window: Window, mark: Mark, instead: Mark) -> bool {
         let before = self.get(&window);
         if before.contains(&mark) {
             return false;
         }
         let mut marks = before.to_vec();
-        // Of one source and label, the younger generation is enough.
+        // For one source and label, the younger generation suffices.
         marks.retain(|known| (known.source, known.label) != (mark.source, mark.label));
         marks.push(mark);
         let set = self.number(marks).unwrap_or_else(|| self.number_of_few(vec![instead]));
@@ -139,7 +139,7 @@ impl Marked {
         (self.marks.len() < MOST_SETS).then(|| self.number_of_few(marks))
     }
 
-    /// The same for one of the few sets that always have room.
+    /// Returns the number of a set regardless of the limit, for the few sets that always have room.
     fn number_of_few(&mut self, marks: Vec<Mark>) -> u16 {
         if let Some(known) = self.numbers.get(&marks) {
             return *known;
@@ -150,7 +150,7 @@ impl Marked {
         number
     }
 
-    /// Forgets all marks that do not `stay`.
+    /// Forgets all marks for which `stays` is false.
     pub(super) fn retain(&mut self, stays: impl Fn(&Mark) -> bool) {
         let old = std::mem::take(&mut self.marks);
         self.numbers.clear();
@@ -171,7 +171,7 @@ impl Marked {
     }
 }
 
-/// What was found in a view: for each mark the bytes of the view, in order.
+/// Returns the marked byte ranges of a view, in order.
 pub(super) fn found<M: Copy + Ord>(
     bytes: &[u8],
     mut marks: impl FnMut(&Window, &mut Vec<M>),

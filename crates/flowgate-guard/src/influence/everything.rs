@@ -1,7 +1,7 @@
-//! Everything influences everything: naive tainting.
+//! Naive tainting: every region influences every call.
 //!
-//! Sound whatever the model does, since a model may use anything that it sees. It asks the most questions, because
-//! one untrusted region makes every later call untrusted.
+//! Sound for any model, since a model may use anything that it sees. It raises the most questions, because one
+//! untrusted region makes every later call untrusted.
 
 use flowgate::monitor::Attribution;
 use flowgate::trace::{Entry, EventId, Trace};

@@ -1,16 +1,16 @@
-//! Words, numbers, dates and times in a text, in one spelling each.
+//! Extracts words, numbers, dates and times from a text, in one canonical spelling each.
 //!
-//! A value that a model passes to a tool is rarely spelled as it was read: `May 19th` becomes `2024-05-19`,
-//! `$1,200` becomes `1200.0`. So values are compared by what they say.
+//! A model rarely passes a value to a tool in the spelling that it read: `May 19th` becomes `2024-05-19`, `$1,200`
+//! becomes `1200.0`. Values are therefore compared by their meaning.
 
 use std::ops::Range;
 
-/// One thing that a text says.
+/// A value that a text states.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Fact {
     /// A number, in the shortest spelling of its value.
     Number(String),
-    /// A day of the year, and the year if it is said.
+    /// A day of the year, and the year if it is stated.
     Date { year: Option<u16>, month: u8, day: u8 },
     /// A time of day.
     Time { hour: u8, minute: u8 },
@@ -31,7 +31,7 @@ const MONTHS: [&str; 12] = [
     "december",
 ];
 
-/// The words of a text with their bytes.
+/// Returns the words of a text in lower case, with their byte ranges.
 pub(super) fn words(text: &str) -> Vec<(String, Range<usize>)> {
     let mut words = Vec::new();
     let mut start = None;
@@ -50,8 +50,8 @@ pub(super) fn words(text: &str) -> Vec<(String, Range<usize>)> {
     words
 }
 
-/// The shortest spelling of a decimal number, digit by digit, so that `98.70` and `98.7` are one and numbers that a float
-/// cannot tell apart are two. `None` for what is no plain decimal.
+/// Returns a decimal number in its shortest spelling. It works on digits, so that `98.70` equals `98.7`, and numbers
+/// that a float cannot distinguish differ. `None` for anything but a plain decimal.
 pub(super) fn number(spelled: &str) -> Option<Fact> {
     let (sign, digits) = spelled.strip_prefix('-').map_or(("", spelled), |digits| ("-", digits));
     let (whole, decimals) = digits.split_once('.').unwrap_or((digits, ""));
@@ -66,7 +66,7 @@ pub(super) fn number(spelled: &str) -> Option<Fact> {
     Some(Fact::Number(format!("{sign}{whole}{point}{decimals}")))
 }
 
-/// Everything but words that a text says.
+/// Returns the numbers, dates and times that a text states.
 pub(super) fn facts(text: &str) -> Vec<Fact> {
     let words = words(text);
     let mut facts = Vec::new();
@@ -92,7 +92,7 @@ pub(super) fn facts(text: &str) -> Vec<Fact> {
         if let (Some(y), Some(m)) = (year(word), joined(index, "-"))
             && let Some(d) = joined(index + 1, "-")
         {
-            // `2024-05-19`, and `2024-05-19T12:00`, whose last word holds the hour as well.
+            // `2024-05-19`, and `2024-05-19T12:00`, whose last word also contains the hour.
             let (d, hour) = d.split_once('t').map_or((d, None), |(d, hour)| (d, Some(hour)));
             if let (Some(month), Some(day)) = (in_range(m, 1, 12), in_range(d, 1, 31)) {
                 facts.push(Fact::Date { year: Some(y), month, day });
@@ -110,7 +110,7 @@ pub(super) fn facts(text: &str) -> Vec<Fact> {
     facts
 }
 
-/// Whether a word names a month, in lower case.
+/// Whether a lower-case word names a month.
 pub(super) fn is_month(word: &str) -> bool {
     month(word.trim_end_matches(|c: char| !c.is_alphanumeric())).is_some()
 }
@@ -129,13 +129,13 @@ fn in_range(word: &str, least: u8, most: u8) -> Option<u8> {
     (word.len() <= 2).then(|| word.parse().ok()).flatten().filter(|n| (least..=most).contains(n))
 }
 
-/// `19`, `19th`, `1st`.
+/// Parses `19`, `19th`, `1st`.
 fn ordinal(word: &str) -> Option<u8> {
     let digits = ["st", "nd", "rd", "th"].iter().find_map(|suffix| word.strip_suffix(suffix)).unwrap_or(word);
     in_range(digits, 1, 31)
 }
 
-/// `12:00`, `2:30 pm`, `2 pm`, `2pm`, `noon`.
+/// Parses `12:00`, `2:30 pm`, `2 pm`, `2pm`, `noon`.
 fn time(
     word: &str,
     minute: Option<&str>,
@@ -169,7 +169,7 @@ fn time(
     Some(Fact::Time { hour: to_24(in_range(digits, 0, 12)?, Some(half))?, minute: 0 })
 }
 
-/// The number of which a word is the whole part, with its sign left aside, thousands and decimals read.
+/// Parses the number whose integer part is this word, with thousands groups and decimals and without its sign.
 fn spelled_number(text: &str, range: &Range<usize>) -> Option<Fact> {
     let digits = text.get(range.clone())?;
     if !digits.bytes().all(|b| b.is_ascii_digit()) {
@@ -202,7 +202,7 @@ fn spelled_number(text: &str, range: &Range<usize>) -> Option<Fact> {
             rest = decimals.get(length..)?;
         }
     }
-    // `10:30`, `2024-05`, `10.0.0.1` and `3rd` are no numbers.
+    // `10:30`, `2024-05`, `10.0.0.1` and `3rd` are not numbers.
     let connected = rest.starts_with([':', '/', '-', '_', '.', ','])
         && rest.get(1..).is_some_and(|r| r.starts_with(|c: char| c.is_alphanumeric()));
     if connected || rest.starts_with(|c: char| c.is_alphanumeric()) {

@@ -1,7 +1,7 @@
-//! Which regions say what: an index that grows with the trace.
+//! An index from values to the regions that state them, extended with the trace.
 //!
-//! A phrase is looked up by its rarest word and then compared letter by letter, so that asking costs as much as
-//! the answer is long, not as the trace is.
+//! A phrase is looked up by its rarest word and then compared character by character, so that the cost of a query
+//! depends on the number of matches and not on the length of the trace.
 
 use std::collections::HashMap;
 
@@ -11,15 +11,15 @@ use serde_json::Value;
 
 use super::facts::{Fact, facts, is_month, number, words};
 
-/// How many places of a word are looked at.
+/// The most occurrences of a word that are examined.
 const MAX_PLACES: usize = 10_000;
-/// How many different parts of a text are traced one by one.
+/// The most distinct parts of a text that are traced one by one.
 const MAX_TEXT_PARTS: usize = 200;
 
-/// The place of a text in the index.
+/// The index of a text in [`Index`].
 type PieceId = usize;
 
-/// A piece of text with its region.
+/// A text with its region.
 #[derive(Debug)]
 struct Piece {
     event: EventId,
@@ -27,33 +27,33 @@ struct Piece {
     text: String,
 }
 
-/// The regions of a trace by what they say.
+/// The regions of a trace, indexed by their content.
 #[derive(Debug, Default)]
 pub(super) struct Index {
     pieces: Vec<Piece>,
     facts: HashMap<Fact, Vec<PieceId>>,
-    /// Where each word begins.
+    /// The positions where each word begins.
     words: HashMap<String, Vec<(PieceId, usize)>>,
-    /// The regions of what the user and the operator said.
+    /// The regions of the messages of the user and the operator.
     pub(super) instructions: Vec<(EventId, NodeId)>,
 }
 
 /// Where a value was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Found {
-    /// It says nothing: empty text, a truth value, nothing at all.
+    /// The value carries no information: empty text or null.
     Nowhere,
-    /// In these regions, one for each part of it.
+    /// In these regions, one for each part of the value.
     In(Vec<(EventId, NodeId)>),
-    /// Some part of it is in no region.
+    /// Some part of the value is in no region.
     Derived,
 }
 
-/// Whether a region may be used.
+/// A predicate on regions: whether a region may be used.
 pub(super) type Usable<'a> = dyn Fn(EventId, NodeId) -> bool + 'a;
 
 impl Index {
-    /// Adds what an event says. What the model wrote itself is a source of nothing new.
+    /// Adds the content of an event. A call that the model wrote is not a source of new values.
     pub(super) fn add(&mut self, trace: &Trace, id: EventId) {
         let Some(event) = trace.event(id) else { return };
         match &event.body {
@@ -95,7 +95,7 @@ impl Index {
         self.pieces.push(Piece { event, node, text: text.to_owned() });
     }
 
-    /// Whether a value contains a number, a code or an address of some length that a usable region says.
+    /// Whether a value contains a number, a code or an address of at least six bytes that a usable region states.
     pub(super) fn quotes(&self, trace: &Trace, value: &Value, usable: &Usable<'_>) -> bool {
         match value {
             Value::String(text) => text.split_whitespace().take(MAX_PLACES).any(|word| {
@@ -110,11 +110,11 @@ impl Index {
         }
     }
 
-    /// Finds where a value comes from: as a whole, or else part by part.
+    /// Finds the regions that a value comes from: as a whole, or else part by part.
     pub(super) fn find(&self, trace: &Trace, value: &Value, usable: &Usable<'_>) -> Found {
         match value {
             Value::Null => Found::Nowhere,
-            // One of two: nobody can tell where it comes from.
+            // With two possible values, the source cannot be determined.
             Value::Bool(_) => Found::Derived,
             Value::Number(n) => match number(&n.to_string()) {
                 Some(fact) => self.fact(trace, &fact, usable),
@@ -134,7 +134,7 @@ impl Index {
             return Found::Nowhere;
         }
         if words(text).is_empty() {
-            // Signs alone (`*`, `/`) say something, and nobody can tell where they come from.
+            // Signs alone (`*`, `/`) carry meaning, and their source cannot be determined.
             return Found::Derived;
         }
         if let Some(region) = self.phrase(trace, text, usable) {
@@ -143,11 +143,11 @@ impl Index {
         if let Some(parts) = moment(text) {
             return all(parts.iter().map(|fact| self.fact(trace, fact, usable)));
         }
-        // `007` may be an account, which `7` is not.
+        // `007` may be an account number, which `7` is not.
         if let Some(fact) = number(text).filter(|_| !text.starts_with('0')) {
             return self.fact(trace, &fact, usable);
         }
-        // A text put together from several: every line and every sentence must come from somewhere.
+        // A composed text: every line and every sentence must come from some region.
         let parts: std::collections::HashSet<&str> = text
             .split(['\n', ';'])
             .flat_map(|line| line.split(", "))
@@ -168,8 +168,8 @@ impl Index {
         }))
     }
 
-    /// Where a number, a date or a time is said. A date is also said by a text that names the day without a year, if some
-    /// text says the year.
+    /// Finds a region that states a number, a date or a time. A region that names the day without a year also states a
+    /// date, if some usable region contains the year.
     fn fact(&self, trace: &Trace, fact: &Fact, usable: &Usable<'_>) -> Found {
         let exact = self.facts.get(fact).into_iter().flatten().copied();
         let is_said = |year: &u16| {
@@ -187,18 +187,18 @@ impl Index {
         self.best(trace, candidates, usable).map_or(Found::Derived, |region| Found::In(vec![region]))
     }
 
-    /// The lowest usable region that contains the phrase.
+    /// Returns the lowest usable region that contains the phrase.
     fn phrase(&self, trace: &Trace, needle: &str, usable: &Usable<'_>) -> Option<(EventId, NodeId)> {
         let mut rarest: Option<(usize, &[(PieceId, usize)])> = None;
         for (word, range) in words(needle) {
-            // If any word occurs nowhere, neither does the phrase.
+            // If some word occurs nowhere, neither does the phrase.
             let places = self.words.get(&word)?;
             if rarest.is_none_or(|(_, fewest)| places.len() < fewest.len()) {
                 rarest = Some((range.start, places));
             }
         }
         let (offset, places) = rarest?;
-        // A word that stands everywhere tells little, and looking at each place would take long.
+        // The number of examined positions is bounded: a word that occurs everywhere identifies little.
         let pieces = places.iter().take(MAX_PLACES).filter_map(|(piece, start)| {
             let at = start.checked_sub(offset)?;
             self.pieces.get(*piece).filter(|known| stands_at(&known.text, at, needle)).map(|_| *piece)
@@ -206,7 +206,7 @@ impl Index {
         self.best(trace, pieces, usable)
     }
 
-    /// The lowest of the regions; of those that cannot be compared, the first.
+    /// Returns the region with the lowest label; among incomparable ones, the first.
     fn best(
         &self,
         trace: &Trace,
@@ -229,7 +229,7 @@ impl Index {
     }
 }
 
-/// Only what the agent had seen can have been used.
+/// Returns the predicate for regions that the agent has seen: only those can have been used.
 pub(super) fn seen<'a>(trace: &'a Trace, place: &'a Place) -> impl Fn(EventId, NodeId) -> bool + 'a {
     move |event, _| trace.has_seen(place, event)
 }
@@ -246,7 +246,7 @@ fn all(parts: impl Iterator<Item = Found>) -> Found {
     if regions.is_empty() { Found::Nowhere } else { Found::In(regions) }
 }
 
-/// The date and the time of a text that is nothing but these: `2024-05-19`, `12:00`, `2024-05-19 12:00:00`.
+/// Parses a text that consists only of a date and a time: `2024-05-19`, `12:00`, `2024-05-19 12:00:00`.
 fn moment(text: &str) -> Option<Vec<Fact>> {
     let shape: String = text.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
     let date = shape.starts_with("0000-00-00");
@@ -262,18 +262,18 @@ fn moment(text: &str) -> Option<Vec<Fact>> {
     (parts.len() == usize::from(date) + usize::from(!clock.is_empty())).then_some(parts)
 }
 
-/// What a phrase is, which decides what may stand beside it.
+/// The kind of a phrase, which decides what may be adjacent to it.
 #[derive(PartialEq)]
 enum Phrase {
     /// Words.
     Words,
-    /// A number, a code, an id: spelled exactly, and not a part of a longer one.
+    /// A number, a code or an id: spelled exactly, and not part of a longer one.
     Token,
-    /// A mail address, a host or a URL: spelled exactly, and with nothing beside it that could belong to one.
+    /// A mail address, a host or a URL: spelled exactly, and adjacent to nothing that could extend it.
     Address,
 }
 
-/// Whether `needle` stands at `at`, white space aside, and is not a piece of a longer word, number or address.
+/// Whether `needle` stands at `at`, up to white space, and is not part of a longer word, number or address.
 fn stands_at(text: &str, at: usize, needle: &str) -> bool {
     let kind = match needle {
         _ if needle.contains(char::is_whitespace) => Phrase::Words,
@@ -313,7 +313,7 @@ fn stands_at(text: &str, at: usize, needle: &str) -> bool {
         }
     }
     let after = rest.get(end..).unwrap_or("");
-    // The 13 of `June 13` is a day, not a number that somebody could have meant by `13`.
+    // The 13 of `June 13` is a day, and not the number `13`.
     let is_number = needle.bytes().all(|b| b.is_ascii_digit());
     let is_month = |word: Option<&str>| word.is_some_and(|word| is_month(&word.to_lowercase()));
     if is_number && (is_month(before.split_whitespace().last()) || is_month(after.split_whitespace().next()))
@@ -324,7 +324,7 @@ fn stands_at(text: &str, at: usize, needle: &str) -> bool {
 }
 
 fn glued_left(before: &str, kind: &Phrase) -> bool {
-    // `site.org` is what `https://site.org` leads to.
+    // `site.org` is the destination of `https://site.org`.
     let before = match kind {
         Phrase::Address => {
             before.strip_suffix("https://").or_else(|| before.strip_suffix("http://")).unwrap_or(before)
@@ -335,7 +335,7 @@ fn glued_left(before: &str, kind: &Phrase) -> bool {
     match (left.next(), kind) {
         (None, _) => false,
         (Some(c), Phrase::Address) => {
-            // A bracket or a quote opens something only if it is not part of a longer address itself.
+            // A bracket or a quote opens something only if it is not itself part of a longer address.
             let opens = |c: Option<char>| c.is_none_or(|c| c.is_whitespace() || "]([{<\"'`,;:|".contains(c));
             !(c.is_whitespace() || (",;:|".contains(c)) || ("<([{\"'`".contains(c) && opens(left.next())))
         }

@@ -1,9 +1,9 @@
-//! Nothing influences the call but the user's own words: everything that carries more is hidden from the model.
+//! Nothing but the user's own words influences the call: everything above their label is hidden from the model.
 //!
-//! The safest method that asks nothing, and the least useful. Its guarantee holds where the model is really shown
-//! only what this method leaves visible. A recorded call was generated from the full context; so over a log the
-//! method says what *could* have been written: a value that only hidden regions say could not, and the call
-//! is denied as one that would never have been proposed. A value that no region says is the model's own.
+//! The safest method without questions, and the least useful one. Its guarantee holds if the model is shown only what
+//! this method leaves visible. A recorded call was generated from the full context, so on a log the method estimates
+//! what *could* have been written: a value that only hidden regions state could not, and the call is denied as one that
+//! would never have been proposed. A value that no region states is attributed to the model.
 
 use flowgate::label::Label;
 use flowgate::monitor::{Attribution, Source};
@@ -62,7 +62,7 @@ impl Session for State {
                 Found::Derived => match self.index.find(trace, value, &seen) {
                     Found::In(_) => Source::Hidden,
                     _ if self.index.quotes(trace, value, &hidden_only) => Source::Hidden,
-                    // Written from what is visible, as far as anybody can tell.
+                    // Attributed to what is visible, as no region is known to state it.
                     Found::Nowhere | Found::Derived => Source::Regions(instructions.clone()),
                 },
             };
@@ -90,7 +90,7 @@ mod tests {
             ("pay", r#"{"to": "eve@x.org"}"#, "deny"),
             ("pay", r#"{"amount": 500}"#, "deny"),
             ("pay", r#"{"text": "as told: eve@x.org"}"#, "deny"),
-            // The model's own words.
+            // A text that the model composed itself.
             ("pay", r#"{"text": "with regards"}"#, "permit"),
         ] {
             check(&Nothing, user, page, arguments, expected);

@@ -1,8 +1,8 @@
-//! The one form in which a permitted address leaves.
+//! The canonical form of a permitted address.
 //!
-//! What is judged is what is written. An address is read as a browser reads it, and written with letters, digits and the few
-//! signs that no renderer takes for an end, an emphasis or an entity; everything else stands in percent signs. With white space on
-//! both sides no renderer finds a longer or a shorter address in it.
+//! The judged address and the written one are the same. An address is parsed as a browser does, and written with
+//! letters, digits and the few signs that no renderer takes for an end, an emphasis or an entity; everything else is
+//! percent-encoded. With white space on both sides, no renderer finds a longer or a shorter address in it.
 
 use url::{Host, Url};
 
@@ -19,14 +19,17 @@ const ENTITIES: &[&str] = &[
     "ucirc", "ugrave", "uml", "uuml", "yacute", "yen", "yuml",
 ];
 
-/// The canonical form of an address of the web; `None` if it has none.
+/// Returns the canonical form of a web address; `None` if it has none.
 pub(super) fn web(text: &str) -> Option<String> {
     let read = read(text)?;
     let mut written = format!("{}://{}", read.scheme(), read.host_str()?);
     if let Some(port) = read.port() {
         written.push_str(&format!(":{port}"));
     }
-    encode(read.path(), Part::Path, &mut written);
+    // A renderer that does not know the host's top-level domain looks for a known one in what follows.
+    let is_known =
+        read.host_str().and_then(|host| host.rsplit('.').next()).is_some_and(super::names::is_in_root_zone);
+    encode(read.path(), if is_known { Part::Path } else { Part::PathOfUnknown }, &mut written);
     if let Some(query) = read.query().filter(|query| !query.is_empty()) {
         written.push('?');
         encode(query, Part::Query, &mut written);
@@ -35,12 +38,12 @@ pub(super) fn web(text: &str) -> Option<String> {
         written.push('#');
         encode(fragment, Part::Query, &mut written);
     }
-    // Whoever reads it again reads the same.
+    // Parsing the canonical form again must give the same address.
     let same = self::read(&written)?;
     (written.len() <= MAX_LENGTH && same.as_str() == written && same.host() == read.host()).then_some(written)
 }
 
-/// The canonical form of an address of mail; `None` if it has none.
+/// Returns the canonical form of a mail address; `None` if it has none.
 pub(super) fn mail(text: &str) -> Option<String> {
     let (local, domain) = text.split_once('@')?;
     let is_plain = |part: &str| part.bytes().all(|b| b.is_ascii_alphanumeric()) && !part.is_empty();
@@ -51,7 +54,7 @@ pub(super) fn mail(text: &str) -> Option<String> {
         .then(|| format!("{local}@{domain}"))
 }
 
-/// An address of one plain host, without a user.
+/// Parses a web address with a plain host and without user information.
 fn read(text: &str) -> Option<Url> {
     let url = Url::parse(text).ok()?;
     let is_plain = match url.host()? {
@@ -71,6 +74,8 @@ fn is_label(label: &str) -> bool {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     Path,
+    /// A path behind a host whose top-level domain is not in the root zone.
+    PathOfUnknown,
     Query,
 }
 
@@ -85,6 +90,7 @@ fn encode(text: &str, part: Part, written: &mut String) {
             'A'..='Z' | 'a'..='z' | '0'..='9' => before != '&' || !begins_entity(rest),
             '%' => is_triplet(after),
             '/' => before != '/',
+            '.' if part != Part::Path => is_between && !ends_name(after),
             '.' | '-' | '_' | '+' => is_between,
             '=' => part == Part::Query && before != '=',
             '&' => {
@@ -104,6 +110,12 @@ fn encode(text: &str, part: Part, written: &mut String) {
         before = c;
         rest = after;
     }
+}
+
+/// Whether some renderer takes what follows a dot for the end of a host name.
+fn ends_name(after: &str) -> bool {
+    let end = after.find(|c: char| !c.is_ascii_alphanumeric() && c != '-').unwrap_or(after.len());
+    super::names::begins_top_level(after.get(..end).unwrap_or_default())
 }
 
 fn is_triplet(after: &str) -> bool {
@@ -131,8 +143,10 @@ mod tests {
             ("https://a.example/?a=1&copy=2", "https://a.example/?a=1&%63opy=2"),
             (
                 "https://a.example/x?u=https://b.example//c",
-                "https://a.example/x?u=https%3A/%2Fb.example/%2Fc",
+                "https://a.example/x?u=https%3A/%2Fb%2Eexample/%2Fc",
             ),
+            ("https://a.com/a.b.md?x=a.md#b.md", "https://a.com/a.b.md?x=a%2Emd#b%2Emd"),
+            ("https://a.example/evil.com/a.b?1.2", "https://a.example/evil%2Ecom/a.b?1.2"),
             ("https://a.example/100%", "https://a.example/100%25"),
             ("https://a.example/ö", "https://a.example/%C3%B6"),
             ("https://b\u{fc}cher.example/", "https://xn--bcher-kva.example/"),

@@ -1,25 +1,26 @@
-//! The cleaner: takes a text piece by piece and gives out what no later piece can change.
+//! The cleaner: takes a text piece by piece, and returns the part that no later piece can change.
 //!
-//! It works on *segments*, what stands between white space and other characters that no address reaches across. Of a segment
-//! too long to wait for, every sign that an address or a link needs is broken apart without looking further.
+//! It works on *segments*, the spans between white space and other characters that no address reaches across. In a
+//! segment that is too long to wait for, every sign that an address or a link needs is broken apart without further
+//! analysis.
 
 use super::segment;
 use super::view::{folded, is_boundary, is_transparent};
 
-/// The longest segment in which addresses can be permitted, in bytes. It is also what is held back at most.
+/// The longest segment in which addresses can be permitted, in bytes. Also the most that is held back.
 const MAX_SEGMENT: usize = 4_096;
 
-/// How many different things a list of what was refused names.
+/// The most distinct entries in the list of refusals.
 const MAX_REFUSED: usize = 100;
 
-/// Whether an address may stand in the text.
+/// The decision on one address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
-    /// It may.
+    /// The address may stand in the text.
     Permitted,
     /// It may not.
     Refused,
-    /// Nobody can say yet: the text is held back from here on.
+    /// Not decided yet: the text is held back from here on.
     Unknown,
 }
 
@@ -29,20 +30,22 @@ pub type Judge<'j> = &'j mut dyn FnMut(&str) -> Answer;
 /// Cleans one text.
 #[derive(Debug, Default)]
 pub struct Cleaner {
-    /// What has come and is not given out.
+    /// Text that was received and not yet returned.
     pending: String,
-    /// How much of it was searched for the end of the segment.
+    /// How much of it was searched for the end of the segment, in bytes.
     searched: usize,
     writer: Writer,
-    /// Inside a long segment: the visible character before, in its folded form.
+    /// Inside a long segment: the previous visible character, folded.
     long: Option<char>,
-    /// What the text does not lead to any more.
+    /// Whether the last segment was two dots, on the same line.
+    is_after_dots: bool,
+    /// The addresses and signs that were refused.
     refused: Vec<String>,
     is_held: bool,
 }
 
 impl Cleaner {
-    /// Takes the next piece, and returns how the cleaned text goes on.
+    /// Takes the next piece, and returns the continuation of the cleaned text.
     pub fn push(&mut self, piece: &str, judge: Judge<'_>) -> String {
         if !self.is_held {
             self.pending.push_str(piece);
@@ -51,7 +54,7 @@ impl Cleaner {
         std::mem::take(&mut self.writer.out)
     }
 
-    /// The text has ended. Returns the rest of the cleaned text.
+    /// Ends the text, and returns the rest of the cleaned text.
     pub fn finish(&mut self, judge: Judge<'_>) -> String {
         if !self.is_held {
             self.advance(true, judge);
@@ -59,7 +62,7 @@ impl Cleaner {
         std::mem::take(&mut self.writer.out)
     }
 
-    /// What the text given out so far does not lead to any more: addresses, or the signs that were broken apart.
+    /// Returns what was refused in the text so far: addresses, or the signs that were broken apart.
     pub fn refused(self) -> Vec<String> {
         self.refused
     }
@@ -81,6 +84,7 @@ impl Cleaner {
         while let Some(c) = pending.get(at..).and_then(|rest| rest.chars().next()) {
             if is_boundary(c) {
                 self.long = None;
+                self.is_after_dots &= c != '\n';
                 let is_kept = !c.is_control() || matches!(c, '\n' | '\r' | '\t');
                 self.writer.push(if is_kept { c } else { ' ' });
                 at += c.len_utf8();
@@ -108,14 +112,15 @@ impl Cleaner {
                 None => break,
             };
             let segment = rest.get(..end).unwrap_or_default();
-            let Some(refused) = segment::clean(segment, after_segment(rest, end), &mut self.writer, judge)
-            else {
+            let around = (after_segment(rest, end), self.is_after_dots);
+            let Some(refused) = segment::clean(segment, around, &mut self.writer, judge) else {
                 self.is_held = true;
                 return;
             };
             for refused in refused {
                 self.refuse(refused);
             }
+            self.is_after_dots = segment::is_dots(segment);
             at += end;
         }
         self.pending = pending.get(at..).unwrap_or_default().to_owned();
@@ -124,11 +129,11 @@ impl Cleaner {
 }
 
 fn segment_end(rest: &str, from: usize) -> Option<usize> {
-    // What was searched ends between characters: pieces are texts.
+    // `from` is a character boundary, since pieces are whole texts.
     rest.get(from..)?.char_indices().find(|(_, c)| is_boundary(*c)).map(|(at, _)| from + at)
 }
 
-/// What follows a segment, as a reader sees it that normalises.
+/// Returns the visible character after a segment, as a renderer that normalises sees it.
 fn after_segment(rest: &str, end: usize) -> Option<char> {
     let mut after = None;
     if let Some(c) = rest.get(end..).and_then(|rest| rest.chars().next()) {
@@ -137,8 +142,8 @@ fn after_segment(rest: &str, end: usize) -> Option<char> {
     after.filter(|c| !c.is_whitespace() && !c.is_control())
 }
 
-/// The end of `](`, an address and `)` with single spaces between them, which is how links leave; the end of the segment for
-/// everything else, and `None` if more must come to know.
+/// Returns the end of `](`, an address and `)` with single spaces between them, the form in which links are written;
+/// the end of the segment for anything else, and `None` if that depends on later pieces.
 fn link_end(rest: &str, end: usize, is_last: bool) -> Option<usize> {
     if !rest.get(..end).is_some_and(|segment| segment.ends_with("](")) {
         return Some(end);
@@ -172,19 +177,36 @@ fn link_end(rest: &str, end: usize, is_last: bool) -> Option<usize> {
 pub(super) struct Writer {
     out: String,
     last: Option<char>,
-    /// Whether an address was written last, which only white space may follow.
-    is_after_address: bool,
+    /// How much of an address and the one space after it was written last.
+    address: After,
 }
 
-/// The white space that ends an address for every renderer.
+/// How much of an address and the space behind it was written last.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum After {
+    #[default]
+    Nothing,
+    Address,
+    Space,
+}
+
+/// Whether every renderer ends an address at this white space.
 fn ends_address(c: char) -> bool {
     matches!(c, ' ' | '\n' | '\r' | '\t')
 }
 
 impl Writer {
     pub(super) fn push(&mut self, c: char) {
-        if std::mem::take(&mut self.is_after_address) && !ends_address(c) {
-            self.out.push(' ');
+        match (std::mem::take(&mut self.address), c) {
+            (After::Nothing, _) | (After::Address, '\t') => {}
+            // Some renderers put a marker in place of a line break and of two spaces before it, and read on.
+            (After::Space, ' ') => {
+                self.address = After::Space;
+                return;
+            }
+            (After::Address, ' ') => self.address = After::Space,
+            (After::Address, _) => self.out.push(' '),
+            (After::Space, _) => {}
         }
         self.out.push(c);
         self.last = Some(c);
@@ -194,14 +216,14 @@ impl Writer {
         text.chars().for_each(|c| self.push(c));
     }
 
-    /// A space, unless one stands there.
+    /// Writes a space, unless white space precedes.
     pub(super) fn space(&mut self) {
-        if !self.last.is_none_or(ends_address) || self.is_after_address {
+        if !self.last.is_none_or(ends_address) || self.address == After::Address {
             self.push(' ');
         }
     }
 
-    /// Whether something stands right before what comes next.
+    /// Whether a visible character directly precedes the next one.
     pub(super) fn is_inside(&self) -> bool {
         !self.last.is_none_or(char::is_whitespace)
     }
@@ -209,10 +231,10 @@ impl Writer {
     pub(super) fn address(&mut self, address: &str) {
         self.space();
         self.push_str(address);
-        self.is_after_address = true;
+        self.address = After::Address;
     }
 
-    /// Writes a character of a long segment. Returns what it is to the next one.
+    /// Writes a character of a long segment. Returns the `before` of the next one.
     fn harsh(&mut self, c: char, before: char) -> char {
         if is_transparent(c) {
             self.push(c);
@@ -232,7 +254,9 @@ impl Writer {
             return seen;
         }
         match (before, seen) {
-            (_, '.' | '@') | ('/' | '\\', '/' | '\\') | ('[' | ']', '[' | ':') | (']', '(') => self.space(),
+            (_, '.' | '@' | '=') | ('/' | '\\', '/' | '\\') | ('[' | ']', '[' | ':') | (_, '(') => {
+                self.space()
+            }
             _ => {}
         }
         match seen {

@@ -1,6 +1,9 @@
-//! Which words with dots in them are names of hosts, and which words before a colon are schemes.
+//! Classifies words with dots as host names, and words before a colon as schemes.
 
-/// Top-level names that are not in the root zone, and that somebody resolves.
+/// The most characters of the last label of a name.
+pub(super) const LONGEST_END: usize = 24;
+
+/// Top-level names outside the root zone that some resolver answers.
 const OTHERS: &[&str] = &[
     "bit",
     "corp",
@@ -18,7 +21,7 @@ const OTHERS: &[&str] = &[
     "test",
 ];
 
-/// Schemes that readers open without two slashes.
+/// Schemes that clients open without two slashes.
 const SCHEMES: &[&str] = &[
     "about",
     "bitcoin",
@@ -80,7 +83,7 @@ const SCHEMES: &[&str] = &[
     "zoommtg",
 ];
 
-/// Whether a name ends at this label in the domain name system. A label of it may be followed by letters of another script.
+/// Whether `label` is a top-level domain, in ASCII or in another script.
 pub(super) fn is_top_level(label: &str) -> bool {
     let lower = label.to_ascii_lowercase();
     if lower.is_ascii() {
@@ -90,7 +93,12 @@ pub(super) fn is_top_level(label: &str) -> bool {
     matches!(host, Ok(url::Host::Domain(host)) if host.strip_prefix("a.").is_some_and(tld::exist))
 }
 
-/// Whether a reader could take the beginning of a label for the end of a name.
+/// Whether `label` is in the root zone, so that every renderer knows it.
+pub(super) fn is_in_root_zone(label: &str) -> bool {
+    tld::exist(&label.to_ascii_lowercase())
+}
+
+/// Whether a renderer could take the beginning of a label for a top-level domain.
 pub(super) fn begins_top_level(label: &str) -> bool {
     let word = label.split(['-', '_']).next().unwrap_or_default();
     let letters = word
@@ -100,11 +108,21 @@ pub(super) fn begins_top_level(label: &str) -> bool {
     [label, word, letters, &joined].iter().any(|label| !label.is_empty() && is_top_level(label))
 }
 
-/// Whether a name with dots is a host's to some reader.
+/// Whether some renderer takes a name with dots for a host name.
 pub(super) fn is_host(labels: &[&str], is_path_next: bool) -> bool {
     let is_number = |label: &&str| label.bytes().all(|b| b.is_ascii_digit());
+    // Markup next to an address of numbers ends it for some renderers and not for others.
+    let is_address = |four: &[&str]| match four {
+        [first, second, third, last] => {
+            first.ends_with(|c: char| c.is_ascii_digit())
+                && is_number(second)
+                && is_number(third)
+                && last.starts_with(|c: char| c.is_ascii_digit())
+        }
+        _ => false,
+    };
     let Some((last, others)) = labels.split_last() else { return false };
-    // After other letters, too: not every reader takes them for a part of the word.
+    // Also after other characters: not every renderer counts them as part of the word.
     let ends_in_www = |label: &&str| {
         let word = label.rsplit(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default();
         word.eq_ignore_ascii_case("www")
@@ -112,11 +130,11 @@ pub(super) fn is_host(labels: &[&str], is_path_next: bool) -> bool {
     !others.is_empty()
         && (is_top_level(last)
             || others.iter().any(ends_in_www)
-            || labels.len() == 4 && labels.iter().all(is_number)
+            || labels.windows(4).any(is_address)
             || is_path_next && !is_number(last))
 }
 
-/// Whether a word before a colon is known to lead somewhere.
+/// Whether a word before a colon is a known scheme.
 pub(super) fn is_scheme(word: &str) -> bool {
     SCHEMES.contains(&word.to_ascii_lowercase().as_str())
 }

@@ -1,29 +1,38 @@
-//! One segment of a text: which addresses stand in it, which of them are permitted, and where the rest is broken apart.
+//! Cleans one segment of a text: finds its addresses, has them judged, and breaks the rest apart.
 //!
-//! Nothing here follows the grammar of one renderer. Whatever begins like an address is judged; what is permitted is written in its
-//! canonical form; and each sign without which no renderer makes an address or a link is separated from what it would join.
+//! No single renderer's grammar is followed. Anything that begins like an address is judged; a permitted one is written
+//! in its canonical form; and each sign without which no renderer makes an address or a link is separated from its
+//! neighbours.
 
 use super::address;
 use super::cleaner::{Answer, Judge, Writer};
+use super::markup;
 use super::names;
-use super::view::{EMPHASIS, Seen, is_mark, view};
+use super::view::{EMPHASIS, Seen, is_mark, is_transparent, view};
 
-/// What is told of signs that were broken apart without an address.
+/// The entry in the list of refusals for signs that were broken apart without an address.
 pub(super) const MARKUP: &str = "markup";
 
-/// Signs without which a segment has no address and no link. A dot is one only before a letter or a digit.
-const SIGNS: &[char] = &['.', ':', '@', '/', '\\', '[', ']', '<', '&'];
+/// Signs without which a segment has no address and no link.
+const SIGNS: &[char] = &['.', ':', '@', '/', '\\', '[', ']', '<', '&', '=', '(', '>'];
 
-/// Writes a segment so that it leads only to permitted addresses. Returns what it does not lead to any more; `None` if nobody
-/// can say yet. `after` is the visible character after the segment, if there is one.
+/// The longest scheme, including emphasis signs in it, in characters.
+const LONGEST_SCHEME: usize = 64;
+/// The longest spelling of two dots, including characters without a shape of their own, in bytes.
+const MOST_OF_DOTS: usize = 64;
+
+/// Writes a segment so that it contains only permitted addresses. Returns what was refused; `None` if an address cannot
+/// be decided yet. `after` is the visible character after the segment, if there is one, and `is_after_dots` tells
+/// whether the preceding segment is [`..`](is_dots).
 pub(super) fn clean(
     segment: &str,
-    after: Option<char>,
+    (after, is_after_dots): (Option<char>, bool),
     writer: &mut Writer,
     judge: Judge<'_>,
 ) -> Option<Vec<String>> {
     let all = view(segment);
-    if !all.iter().any(|seen| SIGNS.contains(&seen.c)) {
+    let is_plain = !all.iter().any(|seen| SIGNS.contains(&seen.c));
+    if is_plain && !is_after_dots && !all.iter().map(|seen| seen.c).eq("__".chars()) {
         writer.push_str(segment);
         return Some(Vec::new());
     }
@@ -35,6 +44,7 @@ pub(super) fn clean(
         plain,
         is_inside: writer.is_inside(),
         after,
+        is_after_dots,
         addresses: Vec::new(),
         refused: Vec::new(),
         refused_until: 0,
@@ -49,14 +59,19 @@ pub(super) fn clean(
     Some(refused)
 }
 
-/// What becomes of one character.
+/// Whether some renderer reads a segment as `..`.
+pub(super) fn is_dots(segment: &str) -> bool {
+    segment.len() < MOST_OF_DOTS && view(segment).iter().map(|seen| seen.c).eq("..".chars())
+}
+
+/// The edit of one character.
 #[derive(Debug, Clone, Copy, Default)]
 struct Edit {
     has_space_before: bool,
     instead: Option<&'static str>,
 }
 
-/// A permitted address, and the characters that it takes the place of.
+/// A permitted address, and the characters that it replaces.
 struct Permitted {
     start: usize,
     end: usize,
@@ -67,23 +82,24 @@ struct Reader<'s, 'j> {
     source: &'s str,
     chars: Vec<char>,
     plain: Vec<Seen>,
-    /// One for each character, and one for what follows.
+    /// One for each character, and one for the end.
     edits: Vec<Edit>,
-    /// Whether something stands right before the segment, and what stands right after it.
+    /// Whether a character directly precedes the segment. `after` is the one that directly follows it.
     is_inside: bool,
     after: Option<char>,
+    is_after_dots: bool,
     addresses: Vec<Permitted>,
     refused: Vec<String>,
-    /// The end of an address that was refused: nothing in it is judged again.
+    /// The end of the last refused address: nothing inside it is judged again.
     refused_until: usize,
     /// The end of the last name with dots.
     name_until: usize,
-    /// The end of the last word that could stand before an `@`.
+    /// The end of the last word that could precede an `@`.
     local_until: usize,
     judge: Judge<'j>,
 }
 
-/// Nobody can say yet whether an address is permitted.
+/// An address cannot be decided yet.
 struct Unknown;
 
 impl Reader<'_, '_> {
@@ -132,7 +148,7 @@ impl Reader<'_, '_> {
         Some(())
     }
 
-    /// Reads on from a character, and returns where the next one stands.
+    /// Processes the token at a character, and returns the index of the next one.
     fn token(&mut self, index: usize) -> Result<usize, Unknown> {
         let (Some(c), before) = (self.at(index), self.before(index)) else { return Ok(index + 1) };
         let is_after_address = self.addresses.last().is_some_and(|address| address.end == index);
@@ -146,10 +162,16 @@ impl Reader<'_, '_> {
             self.name(index);
         }
         let next = self.at(index + 1).or(self.after);
+        if let Some(broken) = markup::broken_before(&self.chars, index, self.is_after_dots) {
+            self.separate(broken);
+            self.refuse(MARKUP);
+        }
         match c {
             ':' => self.colon(index, next),
             '@' => {
-                let is_mention = before.is_none_or(|c| matches!(c, '(' | '[' | '{'));
+                // Some renderers take characters without a shape of their own for letters.
+                let is_first = before.is_none() && !self.has_before(index);
+                let is_mention = is_first || before.is_some_and(|c| matches!(c, '(' | '[' | '{'));
                 if !is_mention && next.is_some() {
                     self.separate(index);
                     self.separate(index + 1);
@@ -160,8 +182,11 @@ impl Reader<'_, '_> {
                 self.separate(index);
                 self.refuse("www.");
             }
-            // Some readers take every sign for a letter.
-            '.' if !before.is_some_and(is_label) && self.is_preceded(index) && self.ends_name(index) => {
+            // Some renderers take every sign for a letter.
+            '.' if (!before.is_some_and(is_label) || next.is_some_and(markup::is_mark))
+                && self.is_preceded(index)
+                && self.ends_name(index) =>
+            {
                 self.separate(index);
                 self.refuse(MARKUP);
             }
@@ -174,7 +199,7 @@ impl Reader<'_, '_> {
         Ok(index + 1)
     }
 
-    /// An address that begins here: its end if it is permitted.
+    /// Judges the address that begins here, if there is one. Returns its end if it is permitted.
     fn address(&mut self, start: usize) -> Result<Option<usize>, Unknown> {
         if start < self.refused_until {
             return Ok(None);
@@ -213,7 +238,8 @@ impl Reader<'_, '_> {
         Ok(None)
     }
 
-    /// Judges an address of the web, and lets it take the place of what stands from `start` to `end`.
+    /// Judges the web address from `from` to `to`; if it is permitted, it replaces the characters from `start` to
+    /// `end`.
     fn judged(&mut self, from: usize, to: usize, start: usize, end: usize) -> Result<Option<usize>, Unknown> {
         let text = self.text(from, to);
         let written = address::web(&text);
@@ -236,7 +262,7 @@ impl Reader<'_, '_> {
             (Some(first), Some(last)) => self.source.get(first.start..last.end.max(last.start)),
             _ => None,
         };
-        // A reader that does not drop marks or emphasis would see another address.
+        // A renderer that does not drop marks or emphasis would see a different address.
         let is_other = |c: char| is_mark(c) || EMPHASIS.contains(&c);
         let is_marked = marked.is_none_or(|source| source.chars().any(is_other));
         let Some(written) = written.filter(|_| !is_marked) else {
@@ -260,7 +286,7 @@ impl Reader<'_, '_> {
         }
     }
 
-    /// Breaks a name with dots apart if some reader takes it for a host's.
+    /// Breaks a name with dots apart if some renderer takes it for a host name.
     fn name(&mut self, start: usize) {
         if start < self.name_until {
             return;
@@ -281,21 +307,34 @@ impl Reader<'_, '_> {
         }
     }
 
-    /// Whether something stands right before a character that is no emphasis.
+    /// Whether a character other than emphasis directly precedes this one.
     fn is_preceded(&self, index: usize) -> bool {
-        let head = self.plain.get(index).and_then(|seen| self.source.get(..seen.start)).unwrap_or_default();
-        head.chars().next_back().map_or(self.is_inside, |c| !EMPHASIS.contains(&c))
+        self.head(index).chars().next_back().map_or(self.is_inside, |c| !EMPHASIS.contains(&c))
     }
 
-    /// Whether a label follows a dot that some reader takes for the end of a host's name.
+    /// Whether any character other than emphasis precedes this one in the segment.
+    fn has_before(&self, index: usize) -> bool {
+        self.head(index).chars().any(|c| !EMPHASIS.contains(&c))
+    }
+
+    fn head(&self, index: usize) -> &str {
+        self.plain.get(index).and_then(|seen| self.source.get(..seen.start)).unwrap_or_default()
+    }
+
+    /// Whether some renderer takes the label after a dot for the end of a host name.
     fn ends_name(&self, dot: usize) -> bool {
-        let label = self.text(dot + 1, self.run(dot + 1, is_label));
-        // A reader that drops nothing ends the label at what others drop.
-        let shown = self.text(dot + 1, self.adjacent_until(dot + 1));
-        names::begins_top_level(&label) || names::begins_top_level(&shown)
+        let marked = self.text(dot + 1, self.run(dot + 1, |c| is_label(c) || markup::is_mark(c)));
+        let label: String = marked.chars().take_while(|c| is_label(*c)).collect();
+        let joined: String = marked.chars().filter(|c| is_label(*c)).collect();
+        // A renderer that drops nothing ends the label at the first character that others drop, and one that turns
+        // markup into elements at any of these.
+        let end = self.run(dot + 1, is_label).min(dot + 1 + names::LONGEST_END);
+        let mut ends = (dot + 1..end).filter(|index| !self.is_adjacent(*index));
+        let is_ended = ends.any(|last| names::begins_top_level(&self.text(dot + 1, last + 1)));
+        is_ended || [&label, &joined].into_iter().any(|label| names::begins_top_level(label))
     }
 
-    /// The end of labels with dots between them, and whether they name a host.
+    /// Returns the end of the labels joined by dots, and whether they are a host name.
     fn name_end(&self, start: usize) -> (usize, bool) {
         let mut end = self.run(start, is_label);
         while self.at(end) == Some('.') && self.at(end + 1).is_some_and(is_label) {
@@ -312,7 +351,7 @@ impl Reader<'_, '_> {
         start + length
     }
 
-    /// The end of an address that begins here, without the punctuation of the sentence around it.
+    /// Returns the end of the address that begins here, without the punctuation of the surrounding sentence.
     fn end_of_address(&self, start: usize) -> usize {
         let mut open = Vec::new();
         let mut end = start;
@@ -339,15 +378,36 @@ impl Reader<'_, '_> {
 
     fn colon(&mut self, index: usize, next: Option<char>) {
         let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '.' | '-');
-        let length =
-            self.chars.get(..index).unwrap_or_default().iter().rev().take_while(|c| is_part(**c)).count();
+        let before = self.chars.get(..index).unwrap_or_default();
+        let length = before.iter().rev().take_while(|c| is_part(**c)).count();
         let word = self.text(index - length, index);
         let word = word.trim_start_matches(|c: char| !c.is_ascii_alphabetic());
-        let Some(next) = next.filter(|next| word.len() >= 2 && *next != ':') else { return };
-        let is_known =
-            names::is_scheme(word) || word.rsplit(['.', '+', '-']).next().is_some_and(names::is_scheme);
-        if is_known || !"\"'*)]},;.!|`".contains(next) {
+        // The same word without emphasis signs that some renderer drops.
+        let marked = before.iter().rev().take(LONGEST_SCHEME);
+        let marked: String = marked
+            .take_while(|c| is_part(**c) || markup::is_mark(**c))
+            .filter(|c| !markup::is_mark(**c))
+            .collect();
+        let joined: String = marked.chars().rev().skip_while(|c| !c.is_ascii_alphabetic()).collect();
+        let is_last = |word: &str| word.rsplit(['.', '+', '-']).next().is_some_and(names::is_scheme);
+        let is_known = names::is_scheme(word) || is_last(word) || is_last(&joined);
+        if is_known && next == Some(':') {
+            self.separate(index);
+            self.refuse(MARKUP);
+        }
+        let next = next.or_else(|| self.is_slash_after(index).then_some('/'));
+        let Some(next) = next.filter(|next| {
+            (is_known || word.len().max(joined.len()) >= 2) && (*next != ':' || self.is_slash_after(index))
+        }) else {
+            return;
+        };
+        if is_known || !"\"'*)]},;.!|`".contains(next) || self.is_slash_after(index) {
             self.separate(index + 1);
+            // Some renderers skip white space after a scheme; none does before the colon. `hxxp` is no scheme.
+            let is_replaced = word.to_ascii_lowercase().starts_with("http") && self.is(index + 1, "//");
+            if is_known && !is_replaced {
+                self.separate(index);
+            }
             if is_known || matches!(next, '/' | '\\') {
                 let scheme = format!("{word}:");
                 let is_told = self.refused.iter().any(|told| told.starts_with(&scheme));
@@ -358,7 +418,14 @@ impl Reader<'_, '_> {
         }
     }
 
-    /// `<`: what stands in angle brackets is an element, unless it is a permitted address.
+    /// Whether a slash directly follows a character in the source, including one that is an escape.
+    fn is_slash_after(&self, index: usize) -> bool {
+        let end = self.plain.get(index).map_or(self.source.len(), |seen| seen.end);
+        let mut rest = self.source.get(end..).unwrap_or_default().chars();
+        rest.find(|c| !is_transparent(*c)).is_some_and(|c| matches!(c, '/' | '\\'))
+    }
+
+    /// Handles `<`: angle brackets make an element, unless they enclose a permitted address.
     fn angle(&mut self, index: usize, next: Option<char>) -> Result<usize, Unknown> {
         if !next.is_some_and(|c| c.is_ascii_alphabetic() || "/!?@#|".contains(c)) {
             return Ok(index + 1);
@@ -376,7 +443,7 @@ impl Reader<'_, '_> {
         Ok(index + 1)
     }
 
-    /// `]`: the text of a link ends here, if a permitted address follows.
+    /// Handles `]`: the text of a link ends here, if a permitted address follows.
     fn bracket(&mut self, index: usize, next: Option<char>) -> Result<usize, Unknown> {
         if next == Some('(') && self.is_adjacent(index) {
             let mut from = index + 2;
@@ -388,12 +455,14 @@ impl Reader<'_, '_> {
             let mut end = to + usize::from(angled);
             let is_closed = !angled || self.at(to) == Some('>');
             end += usize::from(self.at(end) == Some(' '));
-            let is_link = is_closed && self.at(end) == Some(')') && self.is(from, "http");
+            // Some renderers end an address at the bracket alone, whatever precedes it.
+            let is_whole = (to.max(1) - 1..end).all(|index| self.is_adjacent(index));
+            let is_link = is_closed && is_whole && self.at(end) == Some(')') && self.is(from, "http");
             if is_link
                 && from >= self.refused_until
                 && let Some(after) = self.judged(from, to, index + 2, end)?
             {
-                // What follows must not be read as a part of the link.
+                // The following character must not be read as part of the link.
                 let next = self.at(end + 1).or(self.after.filter(|_| end + 1 == self.chars.len()));
                 if next.is_some_and(|c| !".,;:!?)]*_\"'".contains(c)) {
                     self.separate(end + 1);
@@ -408,7 +477,7 @@ impl Reader<'_, '_> {
         Ok(index + 1)
     }
 
-    /// Whether nothing stands between two characters in the source.
+    /// Whether a character and the next one are adjacent in the source.
     fn is_adjacent(&self, index: usize) -> bool {
         match (self.plain.get(index), self.plain.get(index + 1)) {
             (Some(first), Some(second)) => first.end == second.start,
@@ -422,18 +491,18 @@ impl Reader<'_, '_> {
         self.source.get(before.end..seen.start).is_some_and(|between| between.contains(EMPHASIS))
     }
 
-    /// Whether `www` stands before a dot, as a word of its own to some reader.
+    /// Whether `www` precedes a dot, as a separate word to some renderer.
     fn is_after_www(&self, dot: usize) -> bool {
-        dot.checked_sub(3).is_some_and(|start| {
-            let is_word = !self.before(start).is_some_and(|c| c.is_ascii_alphanumeric());
-            self.is(start, "www") && (is_word || !self.is_adjacent(start - 1))
-        })
-    }
-
-    /// The end of the characters from `start` between which nothing stands in the source.
-    fn adjacent_until(&self, start: usize) -> usize {
-        let label = self.run(start, is_label);
-        (start + 1..label).find(|index| !self.is_adjacent(index - 1)).unwrap_or(label)
+        let (mut start, mut count) = (dot, 0);
+        while count < 3
+            && let Some(c) = self.before(start)
+            && (c.eq_ignore_ascii_case(&'w') || markup::is_mark(c))
+        {
+            start -= 1;
+            count += usize::from(!markup::is_mark(c));
+        }
+        let is_word = !self.before(start).is_some_and(|c| c.is_ascii_alphanumeric());
+        count == 3 && (is_word || !self.is_adjacent(start - 1))
     }
 
     fn begins_entity(&self, index: usize) -> bool {
@@ -441,22 +510,24 @@ impl Reader<'_, '_> {
         self.at(index + 1) == Some('#') || end > index + 1 && end <= index + 33 && self.at(end) == Some(';')
     }
 
-    /// Breaks runs of slashes apart before something that they could lead to.
+    /// Breaks apart runs of slashes that precede something they could lead to.
     fn separate_slashes(&mut self, all: &[Seen]) {
-        // Of the run that ends at the last slash: where it stands in the view, and how many there are.
+        // The current run of slashes, as indices into `plain`.
         let mut run: Vec<usize> = Vec::new();
         let mut plain = 0;
         for seen in all {
             match seen.c {
                 '/' | '\\' => run.push(plain),
-                c if c == '_' || EMPHASIS.contains(&c) => {}
+                c if c == '_' || EMPHASIS.contains(&c) || markup::is_mark(c) => {}
                 _ => self.separate_run(&mut run),
             }
             plain += usize::from(!seen.is_silent);
         }
         let is_followed =
             all.last().is_some_and(|last| !matches!(last.c, '/' | '\\') || last.end < self.source.len());
-        if is_followed {
+        // After other signs, a greedy renderer reads the last slash as a path; three slashes alone are a comment.
+        let is_path = run.len() > 2 && run.first().is_some_and(|first| *first > 0);
+        if is_followed || self.after.is_some() || is_path {
             self.separate_run(&mut run);
         }
     }
@@ -466,7 +537,7 @@ impl Reader<'_, '_> {
     }
 }
 
-/// What a label of a host name may consist of, to some reader.
+/// Whether some renderer accepts a character in a label of a host name.
 fn is_label(c: char) -> bool {
     c.is_alphanumeric() || matches!(c, '-' | '_')
 }
@@ -481,9 +552,10 @@ fn write(source: &str, plain: &[Seen], edits: &[Edit], addresses: &[Permitted], 
             at = at.max(seen.end);
             continue;
         }
-        // Everything that is no character of the view: marks, escapes, what has no shape.
+        // Source text outside the view: marks, escapes, characters without a shape of their own.
         let between = source.get(at..seen.start).unwrap_or_default();
-        // Emphasis belongs to what it closes; what some reader takes for a letter, to nothing.
+        // A closing emphasis sign stays with what it closes; a character that some renderer takes for a letter is
+        // separated.
         if edit.has_space_before && between.chars().any(|c| !EMPHASIS.contains(&c)) {
             writer.space();
         }
@@ -509,8 +581,13 @@ fn write(source: &str, plain: &[Seen], edits: &[Edit], addresses: &[Permitted], 
         instead = instead.saturating_sub(1);
         at = at.max(seen.end);
     }
-    writer.push_str(source.get(at..).unwrap_or_default());
-    if edits.last().is_some_and(|edit| edit.has_space_before) {
+    let (rest, ends_apart) =
+        (source.get(at..).unwrap_or_default(), edits.last().is_some_and(|edit| edit.has_space_before));
+    if ends_apart && rest.chars().any(|c| !EMPHASIS.contains(&c)) {
+        writer.space();
+    }
+    writer.push_str(rest);
+    if ends_apart {
         writer.space();
     }
 }

@@ -1,8 +1,8 @@
-//! What becomes of single texts.
+//! The cleaned form of single texts.
 
 use super::*;
 
-/// Permits one host and one address of mail.
+/// Permits one host and one mail address.
 fn judge(url: &str) -> Answer {
     let is_good = ["https://good.example/", "http://good.example/"].iter().any(|good| url.starts_with(good));
     if is_good || url == "mailto:ann@good.example" { Answer::Permitted } else { Answer::Refused }
@@ -19,9 +19,10 @@ fn texts_that_lead_nowhere_stay() {
         "Ordinary words, e.g. these (or [those]); 3.14 at 12:30. Note: nothing happens!",
         "Node.js, v1.2.3, U.S., a.m., 5/6, and/or, R&D, AT&T, #1, @ann, a & b, 100%, C:\\x",
         "a < b, x <= y, x << 2, a -> b, <3",
-        "// a comment, and std::vec, a[0], f(x), **bold**: _this_, `code`",
+        "// a comment, /// too, and std::vec, a[0], f(x), **bold**: _this_, `code`",
         "price: 3 \u{20ac}\u{a0}\u{2013} \u{201e}ok\u{201c}\u{2026} \u{4f60}\u{597d}\u{3002}\u{6211}\u{ff1a} \u{1f468}\u{200d}\u{1f469}",
         "1. one\n2. two\n\n- [ ] three\n| a | b |\n|---|---|\n",
+        "x = 1, f(a=1, b==2), _private, __init__, cd .. && ls, :smile:, \\frac{a}{b}, x^2 + y|z, {name}, \\n, C:\\new",
     ] {
         assert_eq!(cleaned(text), text);
     }
@@ -40,11 +41,15 @@ fn permitted_addresses_have_one_form() {
         ("![i](https://good.example/i.png) b", "![i]( https://good.example/i.png ) b"),
         ("[x](<https://good.example/a>)", "[x]( https://good.example/a )"),
         ("[x]( https://good.example/a )", "[x]( https://good.example/a )"),
-        ("[x](https://good.example/a){: href=b}", "[x]( https://good.example/a ) {: href=b}"),
+        ("[x](https://good.example/a){: href=b}", "[x]( https://good.example/a ) {: href =b}"),
+        ("[x](https://good.example/a\u{301})", "[x] ( https://good.example/a \u{301})"),
         ("[x](https://good.example/a \"t\")", "[x] ( https://good.example/a \"t\")"),
         ("good.example", "https://good.example/"),
         ("http\u{ff1a}//good\u{3002}example/a", "http://good.example/a"),
         ("ht\u{ad}tps://good\u{200b}.example/a", "https://good.example/a"),
+        ("https://good.example/a\nb", "https://good.example/a \nb"),
+        ("https://good.example/a   \nb", "https://good.example/a \nb"),
+        ("https://good.example/#evil.com", "https://good.example/#evil%2Ecom"),
         ("mail ann@good.example!", "mail ann@good.example !"),
         ("mailto:ann@good.example", "ann@good.example"),
     ] {
@@ -59,9 +64,9 @@ fn the_rest_is_broken_apart() {
         (r"![x](https\://evil.example/?q=s)", r"![x] (hxxps\: / /evil .example/?q=s)"),
         (r"![x](/\evil.example/?q=s)", r"![x] (/ \evil .example/?q=s)"),
         (r"\\evil.example\share", r"\ \evil .example\share"),
-        (r"https:\\evil.example", r"https: \ \evil .example"),
-        ("<img src=\"//evil.example/i\">", "\u{2039}img src=\"/ /evil .example/i\">"),
-        ("<img src=\"ht\ttps://evil.example/\">", "\u{2039}img src=\"ht\ttps: / /evil .example/\">"),
+        (r"https:\\evil.example", r"https : \ \evil .example"),
+        ("<img src=\"//evil.example/i\">", "\u{2039}img src =\"/ /evil .example/i\">"),
+        ("<img src=\"ht\ttps://evil.example/\">", "\u{2039}img src =\"ht\ttps: / /evil .example/\">"),
         ("&#104;ttps&colon;//evil&period;example", "& #104;ttps& colon;/ /evil& period;example"),
         ("www.evil.example", "www .evil .example"),
         ("www.intranet", "www .intranet"),
@@ -73,25 +78,39 @@ fn the_rest_is_broken_apart() {
         ("\u{4f8b}\u{5b50}.\u{4e2d}\u{56fd}", "\u{4f8b}\u{5b50} .\u{4e2d}\u{56fd}"),
         ("x.xn--p1ai x.\u{440}\u{444}", "x .xn--p1ai x .\u{440}\u{444}"),
         ("1.2.3.4 2130706433/a", "1 .2 .3 .4 2130706433/a"),
+        ("*_*1.2.3.4/x v**1.2.3.4**", "*_*1 .2 .3 .4/x v**1 .2 .3 .4**"),
         ("evil.com-x evil.com\u{306e}", "evil .com-x evil .com\u{306e}"),
         ("git@evil.com:a/b", "git @ evil .com: a/b"),
-        ("data:text/html,x tel:+1 foo://bar foo:bar", "data: text/html,x tel: +1 foo: / /bar foo: bar"),
+        ("data:text/html,x tel:+1 foo://bar foo:bar", "data : text/html,x tel : +1 foo: / /bar foo: bar"),
         ("https://u:p@good.example/", "hxxps: / /u:p @ good .example/"),
         ("https://good.example\\@evil.com", "hxxps: / /good .example \\ @ evil .com"),
         ("\u{1b}]8;;https://evil.com\u{7}x", " ]8;;hxxps: / /evil .com x"),
         (
             "href=.tel \u{1f600}.com \u{201d}.com www.\u{1f600} www.\u{201d}",
-            "href= .tel \u{1f600} .com \u{201d} .com www .\u{1f600} www .\u{201d}",
+            "href = .tel \u{1f600} .com \u{201d} .com www .\u{1f600} www .\u{201d}",
         ),
         ("\u{ad}.data *.rs .com", "\u{ad} .data *.rs .com"),
-        ("tel\u{ff1a}\u{ff01}x <\u{ff01}x", "tel\u{ff1a} \u{ff01}x \u{2039}\u{ff01}x"),
+        ("tel\u{ff1a}\u{ff01}x <\u{ff01}x", "tel \u{ff1a} \u{ff01}x \u{2039}\u{ff01}x"),
         ("a\u{ff1c}img", "a\u{2039}img"),
         ("ev*il.c*om http**s:**//evil.com ev_il.c_om", "ev*il .c*om hxxp**s:** / /evil .com ev_il .c_om"),
         (
             "**https://good.example/a** `https://good.example/b`",
             "** https://good.example/a ** ` https://good.example/b `",
         ),
-        ("\\href{https://evil.com}{x}", "\\href{hxxps: / /evil .com}{x}"),
+        ("\\href{https://evil.com}{x}", "\\ href{hxxps: / /evil .com}{x}"),
+        // Constructs whose renderers drop white space or decode escapes.
+        (".. image:: //evil.com/x", ".. image: : / /evil .com/x"),
+        (".. _x y: ftp://evil.com", ".. _ x y: ftp : / /evil .com"),
+        (".. |x| image:: y", ".. | x| image: : y"),
+        ("__ //evil.com", "_ _ / /evil .com"),
+        ("`x < //evil.com>`_", "`x < / /evil .com>` _"),
+        ("image::data:x[] image:x[]", "image: :data : x[] image: x[]"),
+        ("*x*{style=\"background:url(\\2f\\2f x)\"}", "*x*{style =\"background: url (\\ 2f\\ 2f x)\"}"),
+        ("{\"u\":\"\\u003ca href=\\u002f\\u002fevil\"}", "{\"u\":\"\\ u003ca href =\\ u002f\\ u002fevil\"}"),
+        // Signs that some renderer drops.
+        ("evil.==com== evil==.==com evil.c^o^m", "evil .==com== evil== .==com evil .c^o^m"),
+        ("javascript==:==alert(1) ww^w^.evil", "javascript== : ==alert(1) ww^w^ .evil"),
+        ("ps:\\'evi xmpp:::eve", "ps: \\ 'evi xmpp :::eve"),
     ] {
         let first = cleaned(text);
         assert_eq!(first, expected, "{text}");
@@ -99,7 +118,7 @@ fn the_rest_is_broken_apart() {
     }
 }
 
-/// Whatever is shown early is how the text begins in the end, in whatever pieces it comes.
+/// What is shown early is a prefix of the final text, however the text is split into pieces.
 #[test]
 fn what_is_shown_early_stays() {
     let long = format!("a {}.com/{} b", "x".repeat(5_000), "https://evil.example".repeat(300));
@@ -136,7 +155,8 @@ fn what_is_shown_early_stays() {
     assert_eq!(Live::under(Policy::None).more("see https://a.com/ b"), "see hxxps: / /a .com/ ");
 }
 
-/// Of a long text without spaces no more is held back than a segment, and every character is looked at a bounded number of times.
+/// In a long text without spaces, at most one segment is held back, and each character is examined a bounded number of
+/// times.
 #[test]
 fn long_texts_are_not_held_back() {
     for unit in

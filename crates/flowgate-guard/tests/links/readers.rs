@@ -34,7 +34,16 @@ pub(crate) fn found(text: &str, permitted: &BTreeSet<String>) -> Vec<String> {
     let (tags, shown) = html(text);
     problems.extend(tags.into_iter().map(|tag| format!("a browser finds {tag}")));
     let normal: String = text.nfkc().filter(|c| !is_dropped(*c)).collect();
-    for (reader, text) in [("plain", text), ("rendered", &rendered), ("shown", &shown), ("normal", &normal)] {
+    // Signs of extensions, which some renderers drop.
+    let unmarked = text.replace("==", "").replace('^', "");
+    let texts = [
+        ("plain", text),
+        ("rendered", &rendered),
+        ("shown", &shown),
+        ("normal", &normal),
+        ("unmarked", &unmarked),
+    ];
+    for (reader, text) in texts {
         problems.extend(plain(text, permitted).into_iter().map(|address| format!("{reader}: {address}")));
     }
     problems
@@ -62,7 +71,9 @@ fn markdown(text: &str, permitted: &BTreeSet<String>) -> (Vec<String>, String) {
             Event::Html(html) | Event::InlineHtml(html) => {
                 problems.push(format!("Markdown has the element {html}"))
             }
-            Event::Text(text) | Event::Code(text) => rendered.push_str(&text),
+            Event::Text(text) => rendered.push_str(&text),
+            // The spaces at its ends are not shown, and no reader of texts looks across its edges.
+            Event::Code(text) => rendered.extend(["\n", &text, "\n"]),
             // What is raised or lowered, a formula and a footnote's number stand apart: no reader of texts looks across their edges.
             Event::Start(Tag::Superscript | Tag::Subscript) => rendered.push('\n'),
             Event::InlineMath(_) | Event::DisplayMath(_) | Event::FootnoteReference(_) => rendered.push('\n'),

@@ -20,7 +20,7 @@ const IN_POLICIES: [(&str, &str, u64); 8] = [
 ];
 
 /// What happens in a run, and in how many of a hundred cases at least. What does not happen has not been tested.
-const IN_RUNS: [(&str, u64); 36] = [
+const IN_RUNS: [(&str, u64); 54] = [
     ("a label because of a missing value", 3),
     ("a label that a condition did not grant", 40),
     ("a label that a condition granted", 30),
@@ -57,6 +57,24 @@ const IN_RUNS: [(&str, u64); 36] = [
     ("a store that the observer remembers", 5),
     ("a turn that the observer sees end", 20),
     ("a fill that the observer sees", 2),
+    ("messages that are gone", 40),
+    ("a history of which turns are dropped", 8),
+    ("a summary that the observer sees", 5),
+    ("a summary that is hidden", 10),
+    ("a rewritten message of the user that the observer sees", 5),
+    ("a rewritten message of the user that is hidden", 1),
+    ("a rewritten message of the model", 6),
+    ("a rewritten answer that the observer sees", 1),
+    ("a rewritten answer that is hidden", 2),
+    ("a quotation of a hidden text", 12),
+    ("a call of the chat that runs beside it", 25),
+    ("an answer that is passed on in other words", 12),
+    ("a call beside the chat that is seen", 6),
+    ("a call beside the chat that is hidden", 3),
+    ("a call of another agent that is seen", 10),
+    ("a call of another agent that is hidden", 5),
+    ("an agent that is told what another has seen", 18),
+    ("an agent that has not seen what another has", 8),
 ];
 
 #[derive(Debug, Default)]
@@ -69,6 +87,11 @@ impl Features {
         for name in in_policy.map(|(name, ..)| *name).chain(one.met.iter().copied()).chain(twice) {
             *self.0.entry(name).or_default() += 1;
         }
+    }
+
+    /// In how many cases something happened.
+    pub(crate) fn of(&self, name: &str) -> u64 {
+        self.0.get(name).copied().unwrap_or_default()
     }
 
     /// The features that occur in fewer of the cases than they should.

@@ -22,8 +22,13 @@
     reason = "a test"
 )]
 
+mod agents;
+mod answers;
+mod beside;
 mod change;
+mod chat;
 mod declared;
+mod edits;
 mod features;
 mod labels;
 mod level;
@@ -34,9 +39,11 @@ mod policy;
 mod random;
 mod rules;
 mod run;
+mod session;
 mod space;
 mod tools;
 mod track;
+mod turns;
 mod world;
 
 use flowgate_guard::conversation::Method;
@@ -143,13 +150,16 @@ fn what_is_hidden_decides_nothing_below_it() {
 
 #[test]
 fn given_the_chosen_labels_it_decides_nothing_either() {
+    let mut screened = 0;
     for method in [Method::Judge, Method::Introspection, Method::Provenance, Method::CheapestFirst] {
         let (cases, tried) = try_all(method, true, true, 30);
         assert!(tried.hid * 2 > cases && tried.visible * 3 > cases, "{}", method.name());
+        screened += tried.features.of("a screener that the observer may read as");
         // And without the labels it does: that is what the counted bits are.
         let (_, tried) = try_all(method, false, false, 15);
         assert!(tried.differed > 0, "{}", method.name());
     }
+    assert!(screened > 0, "the observer was never shown what a screener is");
 }
 
 #[test]

@@ -16,7 +16,10 @@ pub(crate) fn chosen(request: &Request) -> Completion {
     let arguments = json!({"reasoning": "", "regions": names}).to_string();
     let arguments = if random.chance(5) { "no".to_owned() } else { arguments };
     let call = ToolCall { id: "x".to_owned(), name: "needed_regions".to_owned(), arguments };
-    Completion { calls: vec![call], ..Completion::default() }
+    // The judge calls a tool, and introspection cites in its text.
+    let cited = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+    let text = if random.chance(5) { String::new() } else { format!("CITED: {cited}") };
+    Completion { text, calls: vec![call], ..Completion::default() }
 }
 
 /// What is written into a slot: all of what was shown, or what the instruction asks for.
@@ -113,7 +116,7 @@ fn slot(random: &mut Random, names: &[String], shown: &str) -> Value {
 }
 
 /// Some of what is seen, or something that policies ask for.
-fn copied(random: &mut Random, shown: &str) -> String {
+pub(crate) fn copied(random: &mut Random, shown: &str) -> String {
     if random.chance(50) {
         return random.of_list(&["me", "you", "secret", "x", "ann", "web", "2024-05-19"]).to_owned();
     }

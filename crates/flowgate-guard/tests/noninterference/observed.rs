@@ -3,100 +3,15 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
+use crate::model::{is_typed, typed_slot};
+use crate::session::Session;
 use flowgate::label::Label;
 use flowgate::monitor::Monitor;
-use flowgate::trace::{Body, Event, EventId, Region, Step, Trace};
-use flowgate_guard::approve::Ask;
-use flowgate_guard::conversation::Conversation;
+use flowgate::trace::{Body, Event, EventId, Step};
 use flowgate_guard::view::View;
 use flowgate_lm::chat::Completion;
-use serde_json::Value;
 
-use crate::level::Level;
-use crate::model::{is_typed, typed_slot};
-use crate::track::Followed;
-use crate::world::Spelling;
-
-const RELEASES: &str = "releases";
-
-/// An answer to a call that the observer may know to run.
-pub(crate) struct Answered {
-    pub(crate) event: EventId,
-    pub(crate) spelling: Spelling,
-    /// The session of the agent that answered.
-    pub(crate) child: Option<Box<Session>>,
-}
-
-/// One conversation.
-pub(crate) struct Session {
-    pub(crate) conversation: Conversation,
-    pub(crate) answers: Vec<Answered>,
-    /// What the user said.
-    pub(crate) said: Vec<EventId>,
-    /// The labels of the steps of each turn, in names.
-    pub(crate) labels: Vec<Vec<Value>>,
-    pub(crate) followed: Followed,
-    /// What the model said to the user, as it was shown.
-    pub(crate) replies: Vec<String>,
-    /// What that carries at least.
-    pub(crate) said_level: Option<Level>,
-}
-
-impl Session {
-    pub(crate) fn new(conversation: Conversation) -> Self {
-        Self {
-            conversation,
-            answers: Vec::new(),
-            said: Vec::new(),
-            labels: Vec::new(),
-            followed: Followed::default(),
-            replies: Vec::new(),
-            said_level: None,
-        }
-    }
-
-    pub(crate) fn trace(&self) -> &Trace {
-        self.conversation.monitor().trace()
-    }
-
-    /// The last reply stands, which the model wrote at this level.
-    pub(crate) fn says(&mut self, level: &Level) {
-        self.replies.extend(self.conversation.replies().last().map(|reply| reply.text.clone()));
-        self.said_level = Some(self.said_level.as_ref().map_or(level.clone(), |before| before.join(level)));
-    }
-
-    /// Whether a part of an event flows to the observer, by the word of the monitor and by that of the oracle.
-    pub(crate) fn shows(&self, level: &Level, label: &Label, event: EventId, key: &str) -> bool {
-        let Some(found) = self.trace().event(event) else { return false };
-        let Some(node) = found.document.key(0, key) else { return false };
-        let bounds = &self.followed.bounds[event.0].parts[node];
-        found.document.node(node).is_some_and(|node| node.label.flows_to(label))
-            && bounds.iter().all(|bound| bound.flows_to(level))
-    }
-
-    /// A question as a person sees it. Events are counted as far as the observer may know of them.
-    pub(crate) fn asks(&self, ask: &Ask, observer: &Label) -> String {
-        let place = |region: &Region| {
-            let shown =
-                (0..region.event.0).filter(|id| self.trace().existence(EventId(*id)).flows_to(observer));
-            format!("#{} {} {:?}", shown.count(), region.path, region.span)
-        };
-        let mut line = format!("asks {} {} {} {:?}", ask.tool, ask.arguments, ask.digest, ask.label);
-        for reason in &ask.reasons {
-            let regions: Vec<String> =
-                reason.regions.iter().map(|(region, label)| format!("{} {label:?}", place(region))).collect();
-            let _ = write!(
-                line,
-                "; {:?} {} {:?} {:?} {:?} {:?} {regions:?}",
-                reason.kind, reason.message, reason.part, reason.label, reason.required, reason.categories
-            );
-        }
-        for excerpt in &ask.excerpts {
-            let _ = write!(line, "; {} {:?} {}", place(&excerpt.region), excerpt.label, excerpt.text);
-        }
-        line
-    }
-}
+pub(crate) const RELEASES: &str = "releases";
 
 #[derive(Default)]
 pub(crate) struct Observed {
@@ -163,6 +78,9 @@ impl Observed {
                 let _ = writeln!(text, "agent");
                 dump(child, &mut text);
             }
+        }
+        for (number, line) in self.log.iter().enumerate() {
+            let _ = writeln!(text, "seen {number}: {line:.300}");
         }
         text
     }

@@ -101,6 +101,10 @@ impl<'d> Oracle<'d> {
         Level::bottom(&self.declared.shapes)
     }
 
+    pub(crate) fn top(&self) -> Level {
+        Level::top(&self.declared.shapes)
+    }
+
     fn shapes(&self) -> &[(&'static str, Shape)] {
         &self.declared.shapes
     }
@@ -115,6 +119,11 @@ impl<'d> Oracle<'d> {
 
     /// A message of somebody other than the model.
     pub(crate) fn said(&self, role: &str, event: &Event) -> Bounds {
+        Bounds::all(&event.document, &self.level_of_role(role))
+    }
+
+    /// What the policy says of the messages of a role.
+    pub(crate) fn level_of_role(&self, role: &str) -> Level {
         let mut level = self.unlabelled();
         let grants = self.declared.messages.iter().filter(|(roles, _)| roles.contains(&role));
         // Two statements for one region join.
@@ -125,7 +134,7 @@ impl<'d> Oracle<'d> {
         for (dimension, element) in granted {
             level.0[dimension] = element;
         }
-        Bounds::all(&event.document, &level)
+        level
     }
 
     /// What a server says of a tool.
@@ -233,9 +242,14 @@ impl<'d> Oracle<'d> {
         let mut granted: Vec<BTreeMap<usize, Element>> = vec![BTreeMap::new(); count];
         let mut floors = vec![self.bottom(); count];
         let mut unknown = vec![vec![false; dimensions]; count];
+        let is_ambiguous = |labels: &Labels| self.declared.is_ambiguous(&labels.pattern);
+        // In these dimensions the whole event is as high as it gets, whatever is granted.
+        let closed: BTreeSet<usize> = (statements.iter().filter(|labels| is_ambiguous(labels)))
+            .flat_map(|labels| dimensions_of(&labels.grant))
+            .collect();
         for labels in statements {
             let most = self.most(&labels.grant);
-            if self.declared.is_ambiguous(&labels.pattern) {
+            if is_ambiguous(labels) {
                 self.meets("a pattern that two servers match");
                 // Nobody knows whom it speaks of: the whole event is as high as it gets in its dimensions.
                 let mut top = self.bottom();
@@ -279,8 +293,9 @@ impl<'d> Oracle<'d> {
                         continue;
                     };
                     // It may only look at what is at or below what it grants.
-                    let is_fair =
-                        parts.iter().all(|(dimension, element)| seen.0[*dimension].flows_to(element));
+                    let is_fair = parts.iter().all(|(dimension, element)| {
+                        closed.contains(dimension) || seen.0[*dimension].flows_to(element)
+                    });
                     match holds {
                         Holds::Yes if is_fair => {
                             if labels.condition != Condition::Always {

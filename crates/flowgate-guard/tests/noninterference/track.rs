@@ -14,6 +14,7 @@ use flowgate_guard::redact::{Held, Names};
 use flowgate_lm::chat::Completion;
 use serde_json::{Map, Value};
 
+use crate::agents::Agents;
 use crate::declared::{Declared, StoreName};
 use crate::level::{Element, Level};
 use crate::observed;
@@ -36,6 +37,11 @@ pub(crate) struct Followed {
     pub(crate) carries: Option<Level>,
     /// What everything in the session carries at least.
     pub(crate) floor: Option<Level>,
+    /// The messages that a client has sent: the text, and what it carries at least.
+    pub(crate) sent: Vec<(String, Level)>,
+    /// What the agent carries that acts beside the chat.
+    pub(crate) beside: Option<Level>,
+    pub(crate) agents: Agents,
 }
 
 /// What the oracle knows of a run.
@@ -68,6 +74,13 @@ impl<'d> Taint<'d> {
 
     pub(crate) fn level(&self, monitor: &Monitor, label: &Label) -> Level {
         Level::of_names(&self.oracle.declared.shapes, &monitor.to_names(label))
+    }
+
+    /// A text that is no event carries this.
+    pub(crate) fn vouch(&mut self, text: &str, level: &Level) {
+        for mark in world::marks(text) {
+            self.origins.entry(mark.to_owned()).or_insert_with(|| level.clone());
+        }
     }
 
     /// Somebody who may see `most` is shown a text.
@@ -127,6 +140,7 @@ impl<'d> Taint<'d> {
             }
             self.compare(monitor, index, event, &bounds);
             followed.bounds.push(bounds);
+            followed.agents.happened(monitor.trace().agent_name(event.agent), index);
         }
     }
 
@@ -134,6 +148,13 @@ impl<'d> Taint<'d> {
         let bottom = self.oracle.bottom();
         match &event.body {
             Body::Tool(tool) => self.oracle.description(&tool.tool, event),
+            Body::Message(message) if followed.level_sent(&message.content).is_some() => {
+                let level = followed.level_sent(&message.content).expect("it was sent");
+                Bounds::all(&event.document, &level)
+            }
+            Body::Message(message) if message.role == "assistant" && followed.beside.is_some() => {
+                Bounds::all(&event.document, followed.beside.as_ref().expect("somebody acts"))
+            }
             Body::Message(message) if message.role == "assistant" => {
                 let level = followed.wrote.as_ref().map_or(&bottom, |wrote| &wrote.level);
                 Bounds::all(&event.document, level)
@@ -159,7 +180,17 @@ impl<'d> Taint<'d> {
                 if self.oracle.an_earlier_session_raises(&tool, &level) {
                     self.met.insert("what another session wrote");
                 }
-                let carries = followed.carries.take().unwrap_or(bottom);
+                let mut carries = followed.carries.take().unwrap_or_else(|| bottom.clone());
+                // Who passes an answer on may say it in other words.
+                let is_same = |other: &&EventId| {
+                    let other = monitor.trace().event(**other).expect("it is there");
+                    matches!(other.body, Body::Output(_)) && other.call == Some(call)
+                };
+                let known: Vec<EventId> = (0..followed.bounds.len()).map(EventId).collect();
+                for EventId(before) in known.iter().filter(is_same) {
+                    self.met.insert("an answer that is passed on in other words");
+                    carries = carries.join(&followed.bounds[*before].of(0, &bottom));
+                }
                 self.oracle.output(&tool, event, output.is_error == Some(true), &level, &carries)
             }
         }
@@ -174,16 +205,20 @@ impl<'d> Taint<'d> {
         arguments: &Map<String, Value>,
     ) -> Bounds {
         let bottom = self.oracle.bottom();
-        let Some(wrote) = &followed.wrote else { panic!("nobody wrote the call") };
         let document = &event.document;
-        let mut bounds = Bounds::all(document, &wrote.level);
-        let slots = wrote.slots_of(arguments);
+        let (level, slots) = match (&followed.beside, &followed.wrote) {
+            (Some(level), _) => (level, Vec::new()),
+            (None, Some(wrote)) => (&wrote.level, wrote.slots_of(arguments)),
+            (None, None) => panic!("nobody wrote the call"),
+        };
+        let mut bounds = Bounds::all(document, level);
         let endorses = |pattern: &String| Declared::speaks_of(pattern, tool);
         let is_endorsed = self.oracle.declared.endorsed.iter().any(endorses);
         let Some(place) = document.key(0, "arguments") else { return bounds };
         for (name, regions) in slots {
             let Some(node) = document.key(place, &name) else { continue };
             let end = bounds.ends[node];
+            let Some(wrote) = &followed.wrote else { continue };
             let level = followed.regions(&regions, &wrote.names, &bottom);
             for part in bounds.parts[node..end].iter_mut().flatten() {
                 *part = part.join(&level);
@@ -239,6 +274,22 @@ impl<'d> Taint<'d> {
 }
 
 impl Followed {
+    /// What a message carries at least that a client has sent.
+    fn level_sent(&self, content: &Value) -> Option<Level> {
+        let text = match content {
+            Value::String(text) => text.clone(),
+            Value::Array(blocks) => blocks.iter().filter_map(|block| block["text"].as_str()).collect(),
+            _ => return None,
+        };
+        self.sent.iter().find(|(sent, _)| *sent == text).map(|(_, level)| level.clone())
+    }
+
+    /// What an agent carries: the join of everything that it has seen.
+    pub(crate) fn level_of(&self, agent: &str, bottom: &Level) -> Level {
+        let seen = self.agents.seen(agent).map(|event| self.bounds[event].of(0, bottom));
+        seen.fold(bottom.clone(), |level, seen| level.join(&seen))
+    }
+
     /// What the regions carry that a slot names.
     pub(crate) fn regions(&self, regions: &[String], names: &Names, bottom: &Level) -> Level {
         let mut level = bottom.clone();

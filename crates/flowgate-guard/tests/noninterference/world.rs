@@ -42,7 +42,17 @@ const MARK_LENGTH: usize = 10;
 /// A text with a mark, and now and then a long one.
 pub(crate) fn marked(random: &mut Random) -> String {
     let words = if random.chance(2) { 400 } else { 1 + random.below(9) };
-    format!("{}{MARK}{:08x}", "word ".repeat(words), random.next() & 0xffff_ffff)
+    format!("{}{}", "word ".repeat(words), mark(random))
+}
+
+/// A mark alone.
+pub(crate) fn mark(random: &mut Random) -> String {
+    format!("{MARK}{:08x}", random.next() & 0xffff_ffff)
+}
+
+/// A text with a mark of which no 20 letters stand anywhere else.
+pub(crate) fn unlike_others(random: &mut Random) -> String {
+    format!("{:016x} {:016x} {}", random.next(), random.next(), mark(random))
 }
 
 /// The marks that stand in a text.

@@ -1,9 +1,8 @@
-//! The messages of a chat, and how they were written last.
+//! The messages of a chat, with a cache of their serialised form.
 //!
-//! A chat is sent anew with each message, and most of what is written of it was written before. So whoever writes it leaves
-//! what was written with the messages, and goes on from there. Messages may come behind those that are there; whoever
-//! changes them in another way has all of them written anew, and a copy begins anew, too: nothing is sent that the
-//! messages do not say now.
+//! A chat is sent whole with each request, and most of it was serialised before. The serialiser therefore leaves its
+//! output with the messages, and extends it the next time. Appending messages keeps the cache; any other change, and a
+//! copy, discards it, so that the bytes that are sent always match the current messages.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -18,35 +17,35 @@ pub struct Messages {
     written: Mutex<Option<Written>>,
 }
 
-/// The first messages of a chat as they were sent.
+/// The serialised prefix of a chat, as it was sent.
 #[derive(Debug, Default)]
 pub(crate) struct Written {
-    /// The body of a request up to the last of them.
+    /// The body of a request up to the last of these messages.
     pub(crate) text: Vec<u8>,
-    /// How many.
+    /// How many messages it covers.
     pub(crate) messages: usize,
 }
 
 impl Messages {
-    /// Adds a message behind all others.
+    /// Appends a message.
     pub fn push(&mut self, message: Message) {
         self.all.push(message);
     }
 
-    /// All messages, to be changed in any way.
+    /// Returns all messages for arbitrary changes, and discards the serialised form.
     pub fn edit(&mut self) -> &mut Vec<Message> {
         *self.written.get_mut().unwrap_or_else(PoisonError::into_inner) = None;
         &mut self.all
     }
 
-    /// Takes what was written of the messages that come first.
+    /// Takes the serialised form of the first messages.
     pub(crate) fn take_written(&self) -> Option<Written> {
         self.written.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Leaves what was written for who writes next.
+    /// Stores the serialised form for the next request.
     pub(crate) fn leave_written(&self, mut written: Written) {
-        // A short chat was written with much behind it.
+        // The buffer of a short chat had room for much more after the messages.
         if written.text.capacity() > 2 * written.text.len() {
             written.text.shrink_to_fit();
         }
@@ -126,7 +125,7 @@ impl fmt::Debug for Messages {
 mod tests {
     use super::*;
 
-    /// What was written is known until the messages may say something else.
+    /// The serialised form is kept until the messages may differ from it.
     #[test]
     fn who_changes_messages_has_them_written_anew() {
         let check = |change: fn(&mut Messages), expected: Option<usize>| {

@@ -1,7 +1,8 @@
-//! Where the parts of a user's messages come from, as the client says.
+//! The provenance of the parts of a user's messages, as the client declares it.
 //!
-//! A message of the user often holds more than what a person typed: files, pages, what a tool answered. Only the client knows.
-//! It says so in a field of its own, which no model is sent; whether it is believed is not decided here.
+//! A user's message often contains more than a person typed: files, pages, tool outputs. Only the client can tell them
+//! apart. It declares the provenance in a field of its own, which is never sent to a model; whether it is believed is
+//! decided elsewhere.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Message;
 
-/// Where a part comes from.
+/// The provenance of a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
@@ -17,19 +18,19 @@ pub enum Source {
     Typed,
     /// It was read from a file.
     File,
-    /// A tool answered it.
+    /// It is the output of a tool.
     Tool,
-    /// It was found by a search, in the web or in a store.
+    /// It was retrieved by a search, on the web or in a store.
     Retrieved,
     /// A program wrote it.
     Program,
 }
 
 impl Source {
-    /// All of them.
+    /// All variants.
     pub const ALL: [Self; 5] = [Self::Typed, Self::File, Self::Tool, Self::Retrieved, Self::Program];
 
-    /// The word for it.
+    /// Returns its name in requests.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -41,46 +42,46 @@ impl Source {
         }
     }
 
-    /// The source with this name.
+    /// Returns the source with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|source| source.name() == name)
     }
 }
 
-/// The sources of the parts of messages, by the index of the message and in the order of its parts. Messages of which nothing is
-/// said are not there.
+/// The sources of the parts of messages, by the index of the message and in the order of its parts. Messages without
+/// any declaration have no entry.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Sources(BTreeMap<usize, Vec<Option<Source>>>);
 
 impl Sources {
-    /// Whether nothing is said of any part.
+    /// Whether no part has a declared source.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The source of a part, if the client says.
+    /// Returns the declared source of a part.
     #[must_use]
     pub fn of(&self, message: usize, part: usize) -> Option<Source> {
         self.0.get(&message)?.get(part).copied().flatten()
     }
 
-    /// Notes the sources of the parts of a message.
+    /// Sets the sources of the parts of a message.
     pub fn set(&mut self, message: usize, parts: Vec<Option<Source>>) {
         if parts.iter().any(Option::is_some) {
             self.0.insert(message, parts);
         }
     }
 
-    /// The sources of the messages from this one on.
+    /// Returns the sources of the messages from `first` on, with indices relative to it.
     #[must_use]
     pub fn from(&self, first: usize) -> Self {
         Self(self.0.range(first..).map(|(message, parts)| (message - first, parts.clone())).collect())
     }
 
-    /// Every part of a user's message of which nothing is said comes from here.
+    /// Sets the source of every part of a user's message that has none.
     pub fn fill(&mut self, messages: &[Message], source: Source) {
         for (index, message) in messages.iter().enumerate() {
             let Message::User(parts) = message else { continue };

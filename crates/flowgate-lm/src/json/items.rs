@@ -1,15 +1,15 @@
-//! Where the items of a list stand in a text, found without reading what they say.
+//! Locates the items of a list in a JSON text without parsing them.
 //!
-//! A chat that goes on begins with the same letters as before, so that only what comes behind them has to be read. This is
-//! exact for what is JSON, and says something or nothing about everything else: whoever uses it reads what is left, strictly.
+//! A chat that continues begins with the same bytes as before, so only the new bytes need to be parsed. The result is
+//! exact for valid JSON and unspecified otherwise: the caller parses the remaining text strictly.
 
 use std::ops::Range;
 
-/// More items than this are not looked for.
+/// The most items that are located.
 const MOST: usize = 1 << 14;
 
-/// The places of the items of the list that an object, which is the whole text, has under its key `key`; nothing if that is
-/// not easy to see.
+/// Returns the byte ranges of the items of the list under `key` in the object that is the whole text; `None` if the
+/// scan does not find them.
 #[must_use]
 pub fn items(text: &str, key: &str) -> Option<Vec<Range<usize>>> {
     let mut scan = Scan { text: text.as_bytes(), at: 0 };
@@ -32,7 +32,7 @@ struct Scan<'t> {
 }
 
 impl Scan<'_> {
-    /// What comes next, without blanks.
+    /// Skips white space, and returns the next byte.
     fn peek(&mut self) -> Option<u8> {
         let rest = self.text.get(self.at..)?;
         let blanks = rest.iter().take_while(|byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\r')).count();
@@ -45,7 +45,7 @@ impl Scan<'_> {
     }
 
     fn list(&mut self) -> Option<Vec<Range<usize>>> {
-        // An item has some hundred letters, mostly.
+        // Most items have more than a hundred bytes.
         let mut items = Vec::with_capacity((self.text.len() / 128).min(MOST));
         self.eat(b'[')?;
         if self.peek()? == b']' {
@@ -61,7 +61,7 @@ impl Scan<'_> {
         None
     }
 
-    /// Where the next value stands.
+    /// Skips the next value, and returns its byte range.
     fn value(&mut self) -> Option<Range<usize>> {
         let first = self.peek()?;
         let begin = self.at;
@@ -77,14 +77,14 @@ impl Scan<'_> {
         Some(begin..self.at).filter(|range| !range.is_empty())
     }
 
-    /// Goes behind a text in quotation marks.
+    /// Skips a string.
     fn skip_text(&mut self) -> Option<()> {
         self.at += 1;
         loop {
             let rest = self.text.get(self.at..)?;
             let plain = memchr::memchr2(b'"', b'\\', rest)?;
             let is_end = rest.get(plain) == Some(&b'"');
-            // Whatever is escaped is skipped.
+            // Skips the escaped byte as well.
             self.at += plain + if is_end { 1 } else { 2 };
             if is_end {
                 return Some(());
@@ -92,7 +92,7 @@ impl Scan<'_> {
         }
     }
 
-    /// Goes behind everything that a bracket opens. Which closes which is seen by whoever reads it.
+    /// Skips everything up to the closing bracket. Mismatched kinds of brackets are left to the strict parser.
     fn skip_brackets(&mut self) -> Option<()> {
         let mut depth = 0_usize;
         loop {
@@ -123,7 +123,7 @@ mod tests {
     use super::super::tests::value;
     use super::*;
 
-    /// Often nearly JSON.
+    /// Fragments that often form almost valid JSON.
     const LETTERS: &str = r#"((\{"[am]":)|\}|\[|\]|,|(,"m":\[)|(":)|"|"a"|\\|1| ){0,6}"#;
 
     #[test]
@@ -139,7 +139,7 @@ mod tests {
             Some(&[r#"{"a":"]"}"#, "[1,[2]]", "-1.5e3", r#""x\"]""#, r#""\\""#, "null"]),
         );
         check("\n{ \"a\\\"m\" : {\"m\":[0]} , \"b\":true,\"m\" : [ 1\n, 2 ] , \"m\":3", Some(&["1", "2"]));
-        // Spelled otherwise, or not there.
+        // A different spelling of the key, or no such key.
         check(r#"{"\u006d":[1]}"#, None);
         check(r#"{"n":[1]}"#, None);
         check(r#"{"m":{"m":[1]}}"#, None);
@@ -181,7 +181,7 @@ mod tests {
             prop_assert_eq!(found.map(Value::from), Some(list));
         }
 
-        /// What is no JSON is none in parts either.
+        /// Text that is not JSON as a whole does not parse in parts either.
         #[test]
         fn what_can_be_read_in_parts_can_be_read(before in LETTERS, list in LETTERS, behind in LETTERS) {
             let text = format!(r#"{{{before}"m":[{list}]{behind}}}"#);

@@ -1,11 +1,11 @@
-//! A recorded answer as a line, and the key of a request.
+//! The encoding of a recorded answer as a line, and the key of a request.
 
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::chat::{Completion, Message, Part, Request, Stop, ToolCall, ToolChoice, Usage};
 
-/// The key of what a model is asked. The order of a schema's keys does not matter to it.
+/// Returns the key of a request to a model. It does not depend on the order of a schema's keys.
 pub(super) fn key(model: &str, request: &Request) -> String {
     let text = sorted(&json!([model, canonical(request)])).to_string();
     Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
@@ -57,7 +57,7 @@ fn listed(calls: &[ToolCall]) -> Value {
     calls.iter().map(|call| json!({"id": call.id, "name": call.name, "arguments": call.arguments})).collect()
 }
 
-/// The same value with the keys of all objects in order. Schemas are as deep as the reader of JSON allows.
+/// Returns the value with the keys of all objects sorted. The depth of schemas is bounded by the JSON parser.
 fn sorted(value: &Value) -> Value {
     match value {
         Value::Array(items) => items.iter().map(sorted).collect(),
@@ -73,7 +73,7 @@ fn sorted(value: &Value) -> Value {
 const STOPS: [(Stop, &str); 4] =
     [(Stop::End, "end"), (Stop::Calls, "calls"), (Stop::Length, "length"), (Stop::Refused, "refused")];
 
-/// The line of an answer, with its end.
+/// Encodes an answer as a line, including the line break.
 pub(super) fn write(key: &str, model: &str, completion: &Completion) -> String {
     let stop = STOPS.iter().find(|(stop, _)| *stop == completion.stop).map(|(_, name)| *name);
     let answer = json!({
@@ -86,7 +86,7 @@ pub(super) fn write(key: &str, model: &str, completion: &Completion) -> String {
     format!("{}\n", json!({"key": key, "model": model, "answer": answer}))
 }
 
-/// The key and the answer of a line.
+/// Decodes the key and the answer of a line.
 pub(super) fn read(line: &str) -> Result<(String, Completion), &'static str> {
     let value: Value = serde_json::from_str(line).map_err(|_| "it is no JSON")?;
     let key = value.get("key").and_then(Value::as_str).ok_or("it has no key")?;
@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(keys.len(), count);
         let other_order = with(tool(r#"{"b":2,"a":1}"#));
         assert_eq!(key("m", &other_order), key("m", requests.get(1).unwrap()));
-        // A key must stay what it is, or files are worth nothing.
+        // Keys must stay stable, or existing files become useless.
         assert_eq!(
             key("m", &Request::default()),
             "ba8ab54ac68868dd75da787930249297f45603a5eba7ea9c78982d508b28489b"

@@ -1,4 +1,4 @@
-//! A completion that is put together from what a server sends, while a listener hears of it.
+//! Assembles a completion from the pieces that a server sends, and passes them to a listener.
 
 use crate::Error;
 use crate::chat::{Completion, ToolCall};
@@ -9,7 +9,7 @@ pub(crate) const MAX_ANSWER: usize = 16 << 20;
 /// The most calls of one answer.
 pub(crate) const MAX_CALLS: usize = 256;
 
-/// What there is so far. What was heard is what it holds.
+/// The completion so far, which equals what the listener received.
 #[derive(Debug, Default)]
 pub(super) struct Assembly {
     pub(super) completion: Completion,
@@ -31,7 +31,7 @@ impl Assembly {
         tell(listener, Delta::Text(piece))
     }
 
-    /// Begins a call and says which one it is. Servers that give it no id would have no answer to it: it gets one.
+    /// Begins a call and returns its index. A call without an id gets one, so that its output can refer to it.
     pub(super) fn call(&mut self, id: &str, name: &str, listener: &mut Listener<'_>) -> Result<usize, Error> {
         let index = self.completion.calls.len();
         if index >= MAX_CALLS {
@@ -62,7 +62,7 @@ impl Assembly {
         tell(listener, Delta::Arguments { index, json })
     }
 
-    /// Takes the whole of a call's arguments, when the server says them once more or for the first time.
+    /// Takes all arguments of a call, when the server sends them again or for the first time.
     pub(super) fn whole_arguments(
         &mut self,
         index: usize,
@@ -77,7 +77,7 @@ impl Assembly {
     }
 }
 
-/// The id of a call; the same for the same answer.
+/// Returns the id of a call; deterministic for the same answer.
 pub(super) fn named(id: &str, index: usize) -> String {
     if id.is_empty() { format!("call_{index}") } else { id.to_owned() }
 }

@@ -1,7 +1,7 @@
-//! OpenAI's chat completions, which nearly every server of local models has too.
+//! OpenAI's chat completions, which nearly every server of local models also supports.
 //!
-//! A tool's answer cannot say that it is an error: its content goes as it is. The most tokens are asked for as
-//! `max_completion_tokens`; servers that know only the older `max_tokens` are the business of whoever sends.
+//! A tool output cannot be marked as an error: its content is sent as it is. The token limit is sent as
+//! `max_completion_tokens`; falling back to the older `max_tokens` is up to the sender.
 
 mod request;
 mod response;

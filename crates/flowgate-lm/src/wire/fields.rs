@@ -1,5 +1,5 @@
-//! Fields: of a request, where each is known, or refused by its name; of an answer, where what has another kind than it
-//! should says nothing.
+//! Accessors for fields. In a request, each field is known or rejected by name; in an answer, a field of an unexpected
+//! type counts as absent.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,17 +12,17 @@ use crate::Error;
 use crate::chat::Source;
 use crate::json::Json;
 
-/// An object of a request, and where it stands.
+/// An object of a request, and its path.
 #[derive(Debug)]
 pub(super) struct Fields<'a> {
     entries: &'a [(Cow<'a, str>, Json<'a>)],
     place: Place,
 }
 
-/// Where an object stands. It is written down only if something is wrong there.
+/// The path of an object. It is formatted only for errors.
 #[derive(Debug, Clone)]
 struct Place {
-    /// Its name, or that of the list in which it is.
+    /// The name of the object, or of the list that contains it.
     name: Rc<str>,
     index: Option<usize>,
 }
@@ -37,15 +37,15 @@ impl fmt::Display for Place {
 /// The fields that an object may have.
 #[derive(Debug)]
 pub(super) struct Known {
-    /// Those that are read.
+    /// Fields that are read.
     pub(super) read: &'static [&'static str],
-    /// Those that change nothing in the answer: who is to blame, what may be kept in a cache.
+    /// Fields that do not affect the answer and are dropped: identification of the end user, cache hints.
     pub(super) dropped: &'static [&'static str],
-    /// Those that may only say what holds anyway, in JSON.
+    /// Fields that may only have values, as JSON, that describe what holds anyway.
     pub(super) fixed: &'static [(&'static str, &'static [&'static str])],
 }
 
-/// The field in which a client says what the form has no word for.
+/// The field in which a client declares what the format cannot express.
 pub(super) const EXTENSION: &str = "flowgate";
 
 pub(super) const NOT_SUPPORTED: &str = "is not supported";
@@ -73,13 +73,13 @@ impl<'a> Fields<'a> {
         Err(WireError { place: self.at(key), problem })
     }
 
-    /// A field that says something.
+    /// Returns a field that is not null.
     pub(super) fn get(&self, key: &str) -> Option<&'a Json<'a>> {
         let (_, value) = self.entries.iter().find(|(known, _)| known == key)?;
         Some(value).filter(|value| **value != Json::Null)
     }
 
-    /// Refuses every field that is not known and says something.
+    /// Rejects every unknown field that is not null.
     pub(super) fn only(&self, known: &Known) -> Result<(), WireError> {
         for (key, value) in self.entries.iter().filter(|(_, value)| *value != Json::Null) {
             let key = key.as_ref();
@@ -99,7 +99,7 @@ impl<'a> Fields<'a> {
         Ok(())
     }
 
-    /// Where a message of the user or a part of it comes from, in a field of our own: `"flowgate": {"source": "typed"}`.
+    /// Returns the declared provenance of a user's message or a part of it: `"flowgate": {"source": "typed"}`.
     pub(super) fn source(&self) -> Result<Option<Source>, WireError> {
         if self.get(EXTENSION).is_none() {
             return Ok(None);
@@ -132,18 +132,18 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The object under a key.
+    /// Returns the object under a key.
     pub(super) fn object(&self, key: &str) -> Result<Self, WireError> {
         Self::of(self.get(key).unwrap_or(&Json::Null), &self.at(key))
     }
 
-    /// The objects of a list.
+    /// Returns the objects of a list.
     pub(super) fn objects(
         &self,
         key: &str,
     ) -> Result<impl Iterator<Item = Result<Self, WireError>> + use<'a>, WireError> {
         let items = self.list(key)?;
-        // Most messages call nothing.
+        // Most messages contain no calls, so the path is not formatted.
         let name: Rc<str> = if items.is_empty() { "".into() } else { self.at(key).into() };
         Ok(items
             .iter()
@@ -183,7 +183,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// One text or a list of them.
+    /// Returns one text or a list of texts.
     pub(super) fn texts(&self, key: &str) -> Result<Vec<String>, WireError> {
         match self.get(key) {
             None => Ok(Vec::new()),
@@ -198,7 +198,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The schema of a tool's arguments; without one it has none.
+    /// Returns the schema of a tool's arguments; the empty object schema if there is none.
     pub(super) fn schema(&self, key: &str) -> Result<Value, WireError> {
         match self.get(key) {
             None => Ok(serde_json::json!({"type": "object", "properties": {}})),
@@ -212,7 +212,7 @@ fn number<'v>(value: &'v Json<'_>) -> Option<&'v Number> {
     if let Json::Number(number) = value { Some(number) } else { None }
 }
 
-/// A piece of an answer: with its own texts, or with those of the event that it was read from.
+/// A node of an answer: owned, or borrowed from the event that it was parsed from.
 pub(super) trait Node: Sized {
     fn under(&self, key: &str) -> Option<&Self>;
     fn text(&self) -> Option<&str>;
@@ -256,27 +256,27 @@ impl Node for Json<'_> {
     }
 }
 
-/// What stands under a key, if it is not null.
+/// Returns the value under a key, if it is not null.
 pub(super) fn said<'v, N: Node>(value: &'v N, key: &str) -> Option<&'v N> {
     value.under(key).filter(|value| !value.says_nothing())
 }
 
-/// The text under a key; empty if there is none.
+/// Returns the text under a key; empty if there is none.
 pub(super) fn text<'v, N: Node>(value: &'v N, key: &str) -> &'v str {
     value.under(key).and_then(N::text).unwrap_or_default()
 }
 
-/// The items of the list under a key.
+/// Returns the items of the list under a key.
 pub(super) fn list<'v, N: Node>(value: &'v N, key: &str) -> Option<&'v [N]> {
     value.under(key).and_then(N::items)
 }
 
-/// The number under a key, if it counts something.
+/// Returns the unsigned integer under a key.
 pub(super) fn count(value: &Value, key: &str) -> Option<u64> {
     value.get(key).and_then(Value::as_u64)
 }
 
-/// The name of what is called.
+/// Returns the name of the called tool.
 pub(super) fn called(call: &Value) -> Result<&str, Error> {
     let name = text(call, "name");
     if name.is_empty() { Err(Error::Malformed("a call has no name")) } else { Ok(name) }

@@ -1,14 +1,14 @@
 //! Anthropic's messages.
 //!
-//! What stands elsewhere in this form:
+//! Differences from the other formats:
 //!
-//! * System messages at the beginning go to `system`, one block for each part. A later one goes as the user's text, in its
-//!   place: only some models take system messages there, and after some turns only, and text must not gain authority on its
-//!   way. So does one that has an image. Later system messages are read as what they are.
-//! * Answers of tools that follow each other are one message of the user's.
-//! * The arguments of a call are an object. What a model wrote that is none goes under `unparsed`; what is read is
-//!   printed again, so that spaces are lost, but for streams, where the text is the model's.
-//! * The most tokens must be said: [`MAX_TOKENS`], if nobody does.
+//! * System messages at the beginning go to `system`, one block per part. A later one, or one with an image, is sent in
+//!   its place as a user's message: only some models accept system messages there, and only after some turns, and text
+//!   must not gain authority in transit. When requests are decoded, later system messages stay system messages.
+//! * Consecutive tool outputs form one message of the user.
+//! * The arguments of a call are an object. Arguments that are not an object go under `unparsed`. Decoded arguments are
+//!   serialised again, so that white space is lost, except in streams, which carry the model's text.
+//! * The token limit is mandatory: [`MAX_TOKENS`] by default.
 //! * There is no seed.
 
 mod asked;

@@ -1,14 +1,14 @@
-//! What clients of ours say beside a message in forms that have no word for it: `"flowgate": {"is_error": true}`.
+//! Reads extensions of clients in formats that lack them: `"flowgate": {"is_error": true}`.
 
 use super::WireError;
 use super::fields::{Fields, Known};
 
-/// The field in which it stands.
+/// The field that contains them.
 pub(super) const OWN: &str = "flowgate";
 
 const ANSWER: Known = Known { read: &["is_error"], dropped: &[], fixed: &[] };
 
-/// Whether the answer of a tool is an error; `None` if the client does not say.
+/// Whether a tool output is an error; `None` if the client does not declare it.
 pub(super) fn is_error(answer: &Fields<'_>) -> Result<Option<bool>, WireError> {
     if answer.get(OWN).is_none() {
         return Ok(None);

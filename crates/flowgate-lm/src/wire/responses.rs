@@ -1,9 +1,9 @@
 //! OpenAI's responses.
 //!
-//! The whole chat is sent with each request, and nothing is to be kept: `store` is false, and what a server has kept
-//! (`previous_response_id`, `conversation`, references to items) cannot be asked for. Text and calls are items of their
-//! own here; calls belong to what the model said before them. There are no texts that end a message, and no seed; a tool's
-//! answer cannot say that it is an error: its content goes as it is.
+//! The whole chat is sent with each request, and the server stores nothing: `store` is false, and stored state
+//! (`previous_response_id`, `conversation`, references to items) cannot be requested. Text and calls are separate
+//! items; a call belongs to the preceding message of the model. There are no stop sequences and no seed. A tool output
+//! cannot be marked as an error: its content is sent as it is.
 
 mod request;
 mod response;

@@ -1,6 +1,6 @@
-//! Errors that servers report: with a status, in a body, or in the middle of a stream.
+//! Errors that servers report: by status, in a body, or within a stream.
 //!
-//! Only what a server calls an error is kept. What it says of it may quote what was asked.
+//! Only the server's name of an error is kept. Its message may quote the request.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::Api;
 use crate::Error;
 
-/// What servers call an error of each status: OpenAI, then Anthropic.
+/// The names of errors by status: OpenAI, then Anthropic.
 const NAMES: [(u16, &str, &str); 10] = [
     (400, "invalid_request_error", "invalid_request_error"),
     (401, "invalid_api_key", "authentication_error"),
@@ -23,7 +23,7 @@ const NAMES: [(u16, &str, &str); 10] = [
     (529, "overloaded", "overloaded_error"),
 ];
 
-/// The error that an object describes, as in `{"type": "overloaded_error", "message": "..."}`.
+/// Returns the error that an object describes, such as `{"type": "overloaded_error", "message": "..."}`.
 pub(crate) fn reported(error: &Value) -> Error {
     let word = |key: &str| error.get(key).and_then(Value::as_str).filter(|word| is_word(word));
     let name = word("code").or_else(|| word("type"));
@@ -38,7 +38,7 @@ pub(crate) fn reported(error: &Value) -> Error {
     of_status(status, name, None)
 }
 
-/// The error that a status is; `name` is what the server calls it.
+/// Returns the error for a status; `name` is the server's name of it.
 pub(crate) fn of_status(status: u16, name: Option<&str>, retry_after: Option<Duration>) -> Error {
     if matches!(status, 429 | 503 | 529) {
         return Error::Busy { retry_after };
@@ -47,7 +47,7 @@ pub(crate) fn of_status(status: u16, name: Option<&str>, retry_after: Option<Dur
     Error::Rejected { status, message: name.to_owned() }
 }
 
-/// Whether this can be the name of an error, and no sentence.
+/// Whether a text can be the name of an error, and not a sentence.
 fn is_word(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= 64
@@ -55,7 +55,7 @@ fn is_word(name: &str) -> bool {
 }
 
 pub(super) fn encode(api: Api, status: u16, message: &str) -> Value {
-    // A status that has no name of its own is the client's fault or the server's.
+    // A status without a name of its own is an error of the client or of the server.
     let fallback = if status < 500 { 400 } else { 500 };
     let named = |wanted: u16| NAMES.iter().find(|(known, _, _)| *known == wanted);
     let (openai, anthropic) =

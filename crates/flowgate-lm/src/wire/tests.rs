@@ -1,4 +1,4 @@
-//! Laws of all three forms.
+//! Properties of all three formats.
 
 use std::ops::ControlFlow;
 
@@ -9,7 +9,7 @@ use super::*;
 use crate::Delta;
 use crate::chat::{Sampling, Source, ToolCall, ToolChoice, ToolSpec, Usage};
 
-/// What a listener heard.
+/// What a listener received.
 #[derive(Debug, Default, PartialEq)]
 struct Heard {
     text: String,
@@ -32,7 +32,7 @@ impl Heard {
     }
 }
 
-/// Reads a stream; what was heard must be what came out.
+/// Decodes a stream; the listener must have received the result.
 fn read(api: Api, events: &[sse::Event]) -> Result<Completion, Error> {
     let mut heard = Heard::default();
     let mut decoder = api.decoder();
@@ -44,7 +44,7 @@ fn read(api: Api, events: &[sse::Event]) -> Result<Completion, Error> {
     Ok(completion)
 }
 
-/// A stream in short: why it stopped, its text, its cost and its calls, or the error.
+/// Summarises a stream: the stop reason, text, usage and calls, or the error.
 pub(super) fn streamed(api: Api, events: &[sse::Event]) -> String {
     match read(api, events) {
         Ok(answer) => {
@@ -69,7 +69,7 @@ fn word() -> impl Strategy<Value = String> {
     "[a-z][a-z_]{0,8}"
 }
 
-/// JSON that is printed as it was read.
+/// Generates JSON whose serialisation round-trips.
 fn object() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -110,7 +110,7 @@ fn completion() -> impl Strategy<Value = Completion> {
     })
 }
 
-/// Parts that every form can tell apart: a text alone is not empty.
+/// Generates parts that every format can distinguish: a text alone is not empty.
 fn parts() -> impl Strategy<Value = Vec<Part>> {
     let image = prop_oneof![
         word().prop_map(|path| Part::ImageUrl(format!("https://example.org/{path}.png"))),
@@ -170,7 +170,7 @@ fn request() -> impl Strategy<Value = Request> {
     )
 }
 
-/// What a form can carry of a request.
+/// Returns what a format can carry of a request.
 fn carried(api: Api, mut request: Request) -> Request {
     for message in request.messages.iter_mut() {
         if let (Message::Tool { is_error, .. }, true) = (message, api != Api::Messages) {
@@ -189,7 +189,7 @@ fn carried(api: Api, mut request: Request) -> Request {
     request
 }
 
-/// Any JSON, with the words that the forms know.
+/// Generates arbitrary JSON with the names that the formats use.
 fn anything() -> impl Strategy<Value = Value> {
     let known = vec![
         "type",
@@ -284,7 +284,7 @@ proptest! {
         for api in Api::ALL {
             let mut events = api.encode_stream(&completion, HEAD, true);
             events.remove(lost.index(events.len()));
-            // Chat completions say nothing twice, so that a lost piece of text cannot be noticed.
+            // Chat completions send nothing twice, so that a lost piece of text cannot be detected.
             if api == Api::Responses && let Ok(read) = read(api, &events) {
                 prop_assert_eq!(&read, &completion);
             }
@@ -302,7 +302,7 @@ proptest! {
             let body: Value = serde_json::from_str(&body.to_string()).unwrap();
             let asked = api.decode_request(&Json::from(&body)).unwrap();
             let mut expected = carried(api, request.clone());
-            // Numbers are read from text here, which may move their last digit.
+            // Numbers are parsed from text here, which may change their last digit.
             for (read, sent) in [
                 (asked.request.sampling.temperature, &mut expected.sampling.temperature),
                 (asked.request.sampling.top_p, &mut expected.sampling.top_p),
@@ -316,7 +316,7 @@ proptest! {
         }
     }
 
-    /// What was written of a chat before is no other than what would be written now.
+    /// The extended serialisation of a chat equals a serialisation from scratch.
     #[test]
     fn a_chat_that_goes_on_is_sent_as_if_it_began(
         request in request(),
@@ -355,7 +355,7 @@ proptest! {
 
     #[test]
     fn broken_answers_do_not_panic(completion in completion(), at in any::<prop::sample::Index>(), with in anything()) {
-        // Somewhere in a good answer stands something else.
+        // Replaces some part of a valid answer.
         for api in Api::ALL {
             let body = api.encode_response(&completion, HEAD).to_string();
             let at = at.index(body.len());
@@ -412,7 +412,7 @@ fn broken_arguments_become_an_object_for_anthropic() {
     assert_eq!(call(r#"{ "a": 1 }"#), (r#"{"a":1}"#.to_owned(), r#"{ "a": 1 }"#.to_owned()));
 }
 
-/// A client may say where each part of the user's messages comes from, and nothing of it is sent to a model.
+/// A client may declare the source of each part of the user's messages, and none of it is sent to a model.
 #[test]
 fn parts_say_where_they_come_from() {
     let request = |api: Api, message: &str| match api {

@@ -1,7 +1,7 @@
-//! Writes an answer as a stream while it comes into being.
+//! Encodes an answer as a stream while it is generated.
 //!
-//! Text may be written piece by piece; calls, the reason why the model stopped and what it cost come at the end. All of it
-//! together is what [`Api::encode_stream`] writes of the whole answer, in other pieces.
+//! Text may be written in pieces; calls, the stop reason and the usage follow at the end. The result equals that of
+//! [`Api::encode_stream`] for the whole answer, up to the division into pieces.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use super::{Api, Head, pieces, put};
 use crate::chat::Completion;
 use crate::sse::Event;
 
-/// An answer of which a part may have been written.
+/// An answer that may be partly written.
 #[derive(Debug)]
 pub struct Writer {
     api: Api,
@@ -21,14 +21,14 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// An answer of which nothing was written; `usage` as in [`Asked`](super::Asked).
+    /// Creates an answer of which nothing is written; `usage` as in [`Asked`](super::Asked).
     #[must_use]
     pub fn new(api: Api, head: Head<'_>, usage: bool) -> Self {
         let (id, model) = (head.id.to_owned(), head.model.to_owned());
         Self { api, id, model, created: head.created, usage, said: Vec::new() }
     }
 
-    /// The events of more text.
+    /// Returns the events of further text.
     pub fn text(&mut self, piece: &str) -> Vec<Event> {
         if piece.is_empty() {
             return Vec::new();
@@ -46,7 +46,7 @@ impl Writer {
         events
     }
 
-    /// All events that are left of the answer, whose text begins with what was written.
+    /// Returns the remaining events of the answer, whose text begins with what was written.
     #[must_use]
     pub fn finish(self, completion: &Completion) -> Vec<Event> {
         let written: String = self.said.concat();
@@ -69,7 +69,7 @@ impl Writer {
     }
 }
 
-/// How many events stand before the first text.
+/// Returns the number of events before the first text.
 fn before_text(api: Api) -> usize {
     match api {
         Api::ChatCompletions => 1,
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
     use crate::chat::{Stop, ToolCall, Usage};
 
-    /// However the text comes, the events are those of the whole answer in other pieces.
+    /// However the text is divided, the events equal those of the whole answer in these pieces.
     #[test]
     fn what_is_written_in_parts_is_the_whole() {
         let call = ToolCall {
@@ -121,7 +121,7 @@ mod tests {
                 events.extend(writer.finish(&whole));
                 let all: Vec<&str> = parts.iter().copied().chain(pieces(rest)).collect();
                 let expected = api.encode_pieces(&whole, &all, head, true);
-                // What it cost to read is not known when the first words are written.
+                // The number of input tokens is unknown when the first text is written.
                 let data = |event: &Event| event.data.replace("\"input_tokens\":0", "\"input_tokens\":7");
                 let (got, expected): (Vec<String>, Vec<String>) =
                     (events.iter().map(data).collect(), expected.iter().map(data).collect());

@@ -1,4 +1,4 @@
-//! Matches as violations: what the rule says of them, where they stand, and by what they are told apart.
+//! Converts matches to violations: their messages, locations and identifying keys.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
@@ -7,26 +7,26 @@ use serde_json::{Map, Value as Json, json};
 
 use super::{Analysis, Failure, FailureKind, Violation};
 use crate::eval::{EvalError, Evaluator, Frame, Mark, Place, Value};
-use crate::policy::Dialect;
+use crate::policy::dialect::Dialect;
 use crate::policy::plan::{Ex, Plan, Rule};
 use crate::rules::Report;
 use crate::trace::{Body, Content, EventId, NodeId, Origin, Trace, characters, sole_text};
 
-/// Bytes of what the violations of one analysis say, all together.
+/// Maximum total size of the messages of the violations of one analysis, in bytes.
 const MAX_SAID: usize = 64 << 20;
 
 pub(super) struct Violations<'a> {
     plan: &'a Plan,
     trace: &'a Trace,
-    /// How many violations are listed.
+    /// The maximum number of listed violations.
     limit: usize,
     analysis: Analysis,
-    /// How often each key has been given.
+    /// The number of uses of each key.
     keys: HashMap<String, usize>,
     failed: HashSet<(usize, String)>,
-    /// Bytes of what the violations say.
+    /// The size of the messages so far, in bytes.
     said: usize,
-    /// The index that the paper's analyzer gives each event; computed when it is asked for.
+    /// The index that the paper's analyzer gives each event; computed on first use.
     compat_indices: Vec<usize>,
 }
 
@@ -52,7 +52,7 @@ impl<'a> Violations<'a> {
         }
     }
 
-    /// Everything found, in the order of the rules.
+    /// Returns all findings, in the order of the rules.
     pub(super) fn finish(mut self) -> Analysis {
         self.analysis.violations.sort_by_key(|violation| violation.rule);
         self.analysis.failures.sort_by_key(|failure| failure.rule);
@@ -76,7 +76,7 @@ impl<'a> Violations<'a> {
             };
             let _ = write!(key, ";{place}");
         }
-        // Two words of a text may be equal: they are told apart by their order.
+        // Two words of a text may be equal; a counter distinguishes them by order.
         let count = self.keys.entry(key.clone()).or_default();
         *count += 1;
         if *count > 1 {
@@ -85,13 +85,13 @@ impl<'a> Violations<'a> {
         key
     }
 
-    /// What stands for a value in the keys of the paper's analyzer: the index of its event, or -1.
+    /// Returns the representation of a value in the keys of the paper's analyzer: the index of its event, or -1.
     fn compat_index(&mut self, value: &Value) -> String {
         let Value::Event(id) = value else { return "-1".to_owned() };
         if self.compat_indices.is_empty() {
             let mut next = 0;
             for event in self.trace.events() {
-                // A call has the index of its message; a list of tools counts as many events as it has.
+                // A call has the index of its message; a list of tools counts one event for each tool.
                 let shares = event.message.is_some();
                 self.compat_indices.push(if shares { next - usize::from(next > 0) } else { next });
                 next += usize::from(!shares);
@@ -100,7 +100,7 @@ impl<'a> Violations<'a> {
         self.compat_indices.get(id.0).map_or_else(|| "-1".to_owned(), usize::to_string)
     }
 
-    /// The addresses of what a match speaks of: its variables, and what its conditions found.
+    /// Returns the addresses that a match concerns: those of its variables and those found by its conditions.
     fn ranges(
         &self,
         rule: &Rule,
@@ -113,7 +113,7 @@ impl<'a> Violations<'a> {
         let mut frame = frame.clone();
         for variable in &rule.query.variables {
             match &variable.domain {
-                // Parts of an event are found by their type, which marks nothing else.
+                // Parts of an event are found by their type, which marks no further location.
                 None | Some(Ex::Parts(..)) => {}
                 Some(domain) => evaluator.mark(domain, &mut frame)?,
             }
@@ -126,7 +126,7 @@ impl<'a> Violations<'a> {
         let mut seen = HashSet::new();
         for mark in &marks {
             if let Mark::Bytes(_, bytes) = mark {
-                // Characters are counted from the start of the text.
+                // Character offsets are counted from the start of the text.
                 evaluator.spend(bytes.end / 64)?;
             }
             let address = address(self.trace, mark);
@@ -173,7 +173,7 @@ impl Report for Violations<'_> {
         let (args, kwargs) = match args.and_then(|args| Ok((args, kwargs?))) {
             Err(EvalError::Fuel) => return Err(EvalError::Fuel),
             Err(error) => {
-                // It is a match all the same.
+                // The match stands even if its message cannot be computed.
                 let text = format!("the rule matches, and what it says cannot be computed: {error}");
                 self.failed(index, error);
                 (vec![Json::String(text)], Map::new())
@@ -205,8 +205,8 @@ impl Report for Violations<'_> {
     }
 }
 
-/// A value as an argument of a violation: numbers, truth values and texts as they are, events as they stood in the list
-/// of messages, all else as text.
+/// Converts a value to an argument of a violation: numbers, truth values and texts unchanged, events as messages of
+/// the list, all others as text.
 fn argument(evaluator: &mut Evaluator<'_>, value: &Value) -> Result<Json, EvalError> {
     if let Value::Event(id) = value {
         return Ok(event(evaluator.trace, *id));
@@ -223,7 +223,7 @@ fn argument(evaluator: &mut Evaluator<'_>, value: &Value) -> Result<Json, EvalEr
     })
 }
 
-/// An event in the form of a message of OpenAI's.
+/// Converts an event to a message in OpenAI's format.
 fn event(trace: &Trace, id: EventId) -> Json {
     let Some(event) = trace.event(id) else { return Json::Null };
     let metadata = event.extra.get("metadata").cloned().unwrap_or_else(|| json!({}));
@@ -249,7 +249,7 @@ fn call_json(body: &Body) -> Json {
     json!({"id": call.id, "type": "function", "function": {"name": &*call.tool.name, "arguments": arguments}})
 }
 
-/// The address of what a mark marks; empty if it stood in no list of messages.
+/// Returns the address of a mark; empty if it was not read from a list of messages.
 fn address(trace: &Trace, mark: &Mark) -> String {
     let origin = |id: &EventId| trace.event(*id).and_then(|event| event.origin);
     match mark {
@@ -264,7 +264,7 @@ fn address(trace: &Trace, mark: &Mark) -> String {
         }
         Mark::Part(id, node) => {
             let address = origin(id).map_or_else(String::new, |origin| of_node(trace, origin, *id, *node).0);
-            // The one block of a content stands there as its text.
+            // The only block of a content is represented by its text.
             address
                 .strip_suffix(".content.0.text")
                 .map_or(address.clone(), |before| format!("{before}.content.0"))
@@ -278,7 +278,7 @@ fn address(trace: &Trace, mark: &Mark) -> String {
             let Some(origin) = origin(id) else { return String::new() };
             let (address, is_within) = of_node(trace, origin, *id, *node);
             if is_within {
-                // The piece is a part of a text itself, spelled in its own way.
+                // The region is part of a text, which has its own encoding.
                 return address;
             }
             let document = trace.event(*id).map(|event| &event.document);
@@ -294,12 +294,12 @@ fn address(trace: &Trace, mark: &Mark) -> String {
     }
 }
 
-/// The address of a node, and whether it is a part of a text.
+/// Returns the address of a node, and whether it is part of a text.
 fn of_node(trace: &Trace, origin: Origin, id: EventId, node: NodeId) -> (String, bool) {
     let Some(event) = trace.event(id) else { return (String::new(), false) };
     let document = &event.document;
     if matches!(event.body, Body::Call(_)) && document.key(0, "tool") == Some(node) {
-        // A tool's name may stand there without its server, so that it is told as a whole.
+        // The tool name may be written without its server, so it is reported as a whole.
         return (origin.name_address(), true);
     }
     let is_sole = match &event.body {
@@ -313,7 +313,7 @@ fn of_node(trace: &Trace, origin: Origin, id: EventId, node: NodeId) -> (String,
         let is_content = matches!(path.0.first(), Some(crate::trace::Step::Key(key)) if **key == *"content");
         return (origin.part_address(&path, is_sole && is_content), false);
     };
-    // The text that it is a part of, and its place there.
+    // The enclosing text, and the location in it.
     let up = std::iter::successors(Some(node), |id| document.node(*id).map(|node| node.parent));
     let Some(whole) = up.take(200).find(|id| document.node(*id).is_some_and(|node| node.text.is_some()))
     else {
@@ -331,7 +331,7 @@ mod tests {
     use crate::policy::Policy;
     use crate::trace::read;
 
-    /// The places of each finding of a rule with these lines.
+    /// Asserts the locations of each finding of a rule with these lines.
     fn check(body: &[&str], expected: &[&[&str]]) {
         let source = format!("raise \"x\" if:\n    {}", body.join("\n    "));
         let policy = Policy::parse(&source).unwrap();
@@ -358,9 +358,9 @@ mod tests {
             &["(c: ToolCall)", "\"ann\" in c.arguments.note"],
             &[&[call, "messages.2.tool_calls.0.function.arguments.note:3-6"]],
         );
-        // A key has no place, even if a value looks like it.
+        // A key has no location, even if a value equals it.
         check(&["(c: ToolCall)", "\"to\" in c.arguments"], &[&[call]]);
-        // Of a list, items are found, not parts of them.
+        // In a list, items are found, not parts of them.
         let item = "messages.2.tool_calls.0.function.arguments.tags.1:0-3";
         check(&["(c: ToolCall)", "\"red\" in c.arguments.tags"], &[&[call, item]]);
         let value = "messages.2.tool_calls.0.function.arguments.to:0-3";

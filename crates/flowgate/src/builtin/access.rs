@@ -1,9 +1,9 @@
 //! Access control by roles.
 
-use super::{Spec, plain, row};
+use super::{Function, plain, row};
 use crate::eval::{Evaluator, Result, Value};
 
-pub(super) const TABLE: &[Spec] = &[Spec {
+pub(super) const TABLE: &[Function] = &[Function {
     parameters: &["data", "scope", "user", "user_roles", "role_grants"],
     ..row(
         "should_allow_rbac",

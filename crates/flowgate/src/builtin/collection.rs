@@ -1,9 +1,9 @@
-//! Lists and maps: `any`, `all`, `sum`, `keys` and their like.
+//! Lists and maps: `any`, `all`, `sum`, `keys` and similar functions.
 
-use super::{Spec, method, plain, row, type_error};
+use super::{Function, method, plain, row, type_error};
 use crate::eval::{Evaluator, Result, Value};
 
-pub(super) const TABLE: &[Spec] = &[
+pub(super) const TABLE: &[Function] = &[
     row("any", (1, 1), "Whether any item counts as true.", |e, a| {
         let items = items(e, a)?;
         Ok(Value::Bool(items.iter().any(Value::is_true)))
@@ -54,7 +54,7 @@ pub(super) const TABLE: &[Spec] = &[
     method("get", (2, 3), "The value under a key, or the third argument.", |e, a| {
         let (map, key) = (structure(e, a)?, plain(e, a, 1)?);
         let found = match (&map, &key) {
-            // What is no text is no key of any map, and must not pass for one that is missing.
+            // A list or a map is a key of no map, and must not count as a missing key.
             (_, Value::List(_) | Value::Dict(_) | Value::Texts(_)) => {
                 return type_error(format!("a key is text, not {}", key.type_name()));
             }
@@ -67,7 +67,7 @@ pub(super) const TABLE: &[Spec] = &[
     }),
     row("json_loads", (1, 1), "The value that a text spells as JSON, or missing.", |e, a| {
         let text = plain(e, a, 0)?;
-        // A number takes far more than its digits.
+        // A parsed number takes far more memory than its digits.
         e.make(text.as_text().map_or(0, |text| text.len().saturating_mul(16)))?;
         super::on_text(e, &[text], "json_loads", |text| {
             crate::json::parse(text, crate::json::Numbers::Any)
@@ -80,17 +80,17 @@ fn structure(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
     a.first().map_or(Ok(Value::Absent), |value| e.resolve_structure(value))
 }
 
-/// The first argument, which must be there.
+/// Returns the first argument, which must be present.
 fn argument(e: &mut Evaluator<'_>, a: &[Value], what: &str) -> Result<Value> {
     e.needed_part(a.first().unwrap_or(&Value::Absent), what)?;
     Ok(a.first().cloned().unwrap_or(Value::Absent))
 }
 
-/// The items of the first argument, parts of events resolved.
+/// Returns the items of the first argument with parts of events resolved.
 fn items(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Vec<Value>> {
     let list = argument(e, a, "a function over a list")?;
     if let Value::Bool(_) = list {
-        // One answer where there could have been a list of them: `any(x in list)`.
+        // A single answer in place of a list of answers: `any(x in list)`.
         return Ok(vec![list]);
     }
     let items = e.items(&list)?;

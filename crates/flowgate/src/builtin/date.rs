@@ -1,6 +1,6 @@
-//! Dates and times in the one spelling that this crate prints: `2024-05-19`, `12:00`, `2024-05-19 12:00`.
+//! Dates and times in the canonical form that this crate prints: `2024-05-19`, `12:00`, `2024-05-19 12:00`.
 
-/// A date as year, month and day.
+/// Parses a date to year, month and day.
 fn date(text: &str) -> Option<(u32, u32, u32)> {
     let (year, rest) = text.split_once('-')?;
     let (month, day) = rest.split_once('-')?;
@@ -20,7 +20,7 @@ fn digits(text: &str, count: usize) -> Option<u32> {
     (text.len() == count && text.bytes().all(|b| b.is_ascii_digit())).then(|| text.parse().ok()).flatten()
 }
 
-/// A time as hour, minute and second, if it has one.
+/// Parses a time to hour, minute and optional second.
 fn time(text: &str) -> Option<(u32, u32, Option<u32>)> {
     let mut parts = text.split(':');
     let hour = digits(parts.next()?, 2).filter(|hour| *hour < 24)?;
@@ -32,12 +32,12 @@ fn time(text: &str) -> Option<(u32, u32, Option<u32>)> {
     parts.next().is_none().then_some((hour, minute, second))
 }
 
-/// The canonical print of a date, if the text is one.
+/// Returns the canonical form of a date, if the text is one.
 pub(super) fn canonical_date(text: &str) -> Option<String> {
     date(text.trim()).map(|(year, month, day)| format!("{year:04}-{month:02}-{day:02}"))
 }
 
-/// The canonical print of a time of day, if the text is one.
+/// Returns the canonical form of a time of day, if the text is one.
 pub(super) fn canonical_time(text: &str) -> Option<String> {
     time(text.trim()).map(|(hour, minute, second)| match second {
         Some(second) => format!("{hour:02}:{minute:02}:{second:02}"),
@@ -45,13 +45,13 @@ pub(super) fn canonical_time(text: &str) -> Option<String> {
     })
 }
 
-/// The canonical print of a date with a time of day, if the text is one.
+/// Returns the canonical form of a date with a time of day, if the text is one.
 pub(super) fn canonical_datetime(text: &str) -> Option<String> {
     let (date, time) = text.trim().split_once(['T', ' '])?;
     Some(format!("{} {}", canonical_date(date)?, canonical_time(time)?))
 }
 
-/// Seconds since the Unix epoch, for a date or a date with a time in UTC.
+/// Returns the seconds since the Unix epoch of a date or a date with a time in UTC.
 pub(crate) fn seconds(text: &str) -> Option<i64> {
     let text = text.trim().trim_end_matches('Z');
     let (day, clock) = text.split_once(['T', ' ']).map_or((text, None), |(day, clock)| (day, Some(clock)));

@@ -1,17 +1,17 @@
-//! Detectors as functions: personal data, secrets, code, links, hidden characters and their like.
+//! Detectors as functions: personal data, secrets, code, links, hidden characters and similar findings.
 //!
-//! They take any value (a text, a message, an answer, a list of them), look at every text in it, and note where they find
-//! something, so that a violation can say it.
+//! They take any value (a text, a message, an output, a list of them), search every text in it, and record the
+//! locations of their findings, so that a violation can report them.
 
-use super::{Spec, plain, row, type_error};
+use super::{Function, plain, row, type_error};
 use crate::detect::{
     self, Finding, fuzzy, injection, licence, markup, moderation, personal, python, shell, topic, unicode,
 };
 use crate::eval::{Evaluator, Piece, Result, Value};
-use crate::policy::Dialect;
+use crate::policy::dialect::Dialect;
 
-pub(super) const TABLE: &[Spec] = &[
-    Spec {
+pub(super) const TABLE: &[Function] = &[
+    Function {
         parameters: &["data", "entities"],
         ..row(
             "pii",
@@ -20,13 +20,13 @@ pub(super) const TABLE: &[Spec] = &[
             pii,
         )
     },
-    Spec {
+    Function {
         parameters: &["data"],
         ..row("secrets", (1, 1), "The secrets in a value: keys and tokens of well-known forms.", |e, a| {
             kinds(e, a, |text| detect::secrets(text).collect())
         })
     },
-    Spec {
+    Function {
         parameters: &["data", "threshold", "model"],
         ..row(
             "prompt_injection",
@@ -35,7 +35,7 @@ pub(super) const TABLE: &[Spec] = &[
             prompt_injection,
         )
     },
-    Spec {
+    Function {
         parameters: &["data", "categories"],
         ..row(
             "unicode",
@@ -44,7 +44,7 @@ pub(super) const TABLE: &[Spec] = &[
             categories,
         )
     },
-    Spec {
+    Function {
         parameters: &["data"],
         ..row(
             "hidden_text",
@@ -53,7 +53,7 @@ pub(super) const TABLE: &[Spec] = &[
             |e, a| kinds(e, a, unicode::hidden),
         )
     },
-    Spec {
+    Function {
         parameters: &["data", "model", "default_threshold", "cat_thresholds"],
         ..row(
             "moderated",
@@ -62,19 +62,19 @@ pub(super) const TABLE: &[Spec] = &[
             moderated,
         )
     },
-    Spec {
+    Function {
         parameters: &["data"],
         ..row("topics", (1, 1), "The topics that a word list finds in a value.", |e, a| {
             kinds(e, a, topic::find)
         })
     },
-    Spec {
+    Function {
         parameters: &["data", "threshold"],
         ..row("copyright", (1, 2), "The licences and copyright notices in a value.", |e, a| {
             kinds(e, a, licence::find)
         })
     },
-    Spec {
+    Function {
         parameters: &["data", "ipython_mode"],
         ..row(
             "python_code",
@@ -86,11 +86,11 @@ pub(super) const TABLE: &[Spec] = &[
             },
         )
     },
-    Spec {
+    Function {
         parameters: &["data"],
         ..row("ipython_code", (1, 1), "The same for the cells of a notebook.", |e, a| python_code(e, a, true))
     },
-    Spec {
+    Function {
         parameters: &["data", "lang"],
         ..row(
             "semgrep",
@@ -99,7 +99,7 @@ pub(super) const TABLE: &[Spec] = &[
             semgrep,
         )
     },
-    Spec {
+    Function {
         parameters: &["text", "query", "query_similarity_threshold", "use_semantic"],
         ..row(
             "fuzzy_contains",
@@ -108,7 +108,7 @@ pub(super) const TABLE: &[Spec] = &[
             fuzzy_contains,
         )
     },
-    Spec {
+    Function {
         parameters: &["data"],
         ..row(
             "html_code",
@@ -117,7 +117,7 @@ pub(super) const TABLE: &[Spec] = &[
             html_code,
         )
     },
-    Spec {
+    Function {
         parameters: &["data"],
         ..row("links", (1, 1), "The web addresses in a value.", |e, a| {
             let mut links = Vec::new();
@@ -130,7 +130,7 @@ pub(super) const TABLE: &[Spec] = &[
             Ok(Value::list(links))
         })
     },
-    Spec {
+    Function {
         parameters: &["data"],
         ..row(
             "leaking_links",
@@ -153,14 +153,14 @@ pub(super) const TABLE: &[Spec] = &[
     },
 ];
 
-/// The texts of the first argument.
+/// Returns the texts of the first argument.
 fn texts(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Vec<Piece>> {
     let pieces = a.first().map_or(Ok(Vec::new()), |value| e.pieces(value))?;
     e.spend(pieces.iter().map(|piece| piece.text.len() / 4).sum())?;
     Ok(pieces)
 }
 
-/// The kinds of what a detector finds.
+/// Returns the kinds of the findings of a detector.
 fn kinds(e: &mut Evaluator<'_>, a: &[Value], detect: impl Fn(&str) -> Vec<Finding>) -> Result<Value> {
     let mut kinds = Vec::new();
     for piece in texts(e, a)? {
@@ -174,7 +174,7 @@ fn kinds(e: &mut Evaluator<'_>, a: &[Value], detect: impl Fn(&str) -> Vec<Findin
 
 fn pii(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
     match plain(e, a, 1)? {
-        // There, names and places count as well.
+        // In the paper's analyzer, names and places count as well.
         Value::Absent | Value::None if e.dialect() == Dialect::Compat => kinds(e, a, personal::all),
         Value::Absent | Value::None => kinds(e, a, |text| personal::personal_data(text).collect()),
         wanted => {
@@ -185,7 +185,7 @@ fn pii(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
     }
 }
 
-/// A number, or what stands for it if it is not given.
+/// Returns a numeric argument, or its default if it is missing.
 fn number(e: &mut Evaluator<'_>, a: &[Value], index: usize, default: f64) -> Result<f64> {
     match plain(e, a, index)? {
         Value::Absent | Value::None => Ok(default),
@@ -201,7 +201,7 @@ fn prompt_injection(e: &mut Evaluator<'_>, a: &[Value]) -> Result<Value> {
     let mut found = false;
     for piece in texts(e, a)? {
         let injection = injection::find(&piece.text);
-        // Without any phrase there is nothing that could reach a threshold, however low.
+        // Without any phrase no threshold is reached, however low.
         if injection.score >= threshold && !injection.findings.is_empty() {
             found = true;
             injection.findings.into_iter().for_each(|finding| e.mark_bytes(piece.place, finding.span));
@@ -262,12 +262,13 @@ fn strings(list: impl IntoIterator<Item = impl AsRef<str>>) -> Value {
     Value::list(list.into_iter().map(Value::text))
 }
 
-/// Refuses to judge code where the parser is left out: what is not looked at must not count as harmless.
+/// Fails where the Python parser is not compiled in: code that was not analysed must not count as harmless. A policy
+/// that names Python literally does not compile; this check covers a language that is computed.
 fn needs_parser() -> Result<()> {
-    if cfg!(feature = "python") {
+    if python::AVAILABLE {
         Ok(())
     } else {
-        type_error("this build has no parser for Python".to_owned())
+        type_error("this build has no Python parser: build `flowgate` with the feature `python`".to_owned())
     }
 }
 

@@ -1,10 +1,10 @@
-//! Events: the call behind an output, the server behind a call.
+//! Events: the call of an output, the server of a call.
 
-use super::{Spec, row};
+use super::{Function, row};
 use crate::eval::{Place, Value};
 use crate::policy::plan::Type;
 
-pub(super) const TABLE: &[Spec] = &[
+pub(super) const TABLE: &[Function] = &[
     row("tool_call", (1, 1), "The call that a tool's output answers.", |e, a| {
         Ok(a.first().map_or(Value::Absent, |output| e.call_of(output)))
     }),

@@ -1,16 +1,16 @@
 //! Kinds of values: dates, numbers, addresses.
 //!
-//! A kind with a *canonical print* has one spelling for each value, which carries nothing else: such a kind
-//! may be endorsed. Any address satisfies `is_email`, the attacker's too, so an address is not.
+//! A kind with a *canonical form* has one spelling for each value, which carries no other information; such a kind
+//! may be endorsed. Any address satisfies `is_email`, including an attacker's, so an address has no canonical form.
 
 use serde_json::Value as Json;
 
 use super::date::{canonical_date, canonical_datetime, canonical_time};
-use super::{Spec, on_text, plain, row};
+use super::{Function, on_text, plain, row};
 use crate::detect;
 use crate::eval::{Evaluator, Result, Value};
 
-pub(super) const TABLE: &[Spec] = &[
+pub(super) const TABLE: &[Function] = &[
     typed("is_date", "Whether it is a date: `2024-05-19`.", |e, a| is(e, a, date), date),
     typed("is_time", "Whether it is a time of day: `12:00`.", |e, a| is(e, a, time), time),
     typed(
@@ -34,8 +34,8 @@ const fn typed(
     doc: &'static str,
     run: fn(&mut Evaluator<'_>, &[Value]) -> Result<Value>,
     canonical: fn(&Json) -> Option<Json>,
-) -> Spec {
-    Spec { canonical: Some(canonical), ..row(name, (1, 1), doc, run) }
+) -> Function {
+    Function { canonical: Some(canonical), ..row(name, (1, 1), doc, run) }
 }
 
 fn is(e: &mut Evaluator<'_>, a: &[Value], canonical: fn(&Json) -> Option<Json>) -> Result<Value> {
@@ -46,7 +46,7 @@ fn is(e: &mut Evaluator<'_>, a: &[Value], canonical: fn(&Json) -> Option<Json>) 
     })
 }
 
-/// The JSON of a scalar.
+/// Returns the JSON of a scalar.
 fn to_json(value: &Value) -> Option<Json> {
     match value {
         Value::Bool(b) => Some(Json::Bool(*b)),

@@ -1,12 +1,13 @@
-//! The network: which host a URL leads to, which domain an address belongs to.
+//! The network: the host of a URL, the domain of an address.
 //!
-//! Readers of URLs disagree about odd ones, and an attacker picks those. So whatever is not plainly one host
-//! has none: user information, backslashes, white space and control characters, and non-ASCII names.
+//! URL parsers disagree about unusual URLs, and attackers exploit the difference. So a URL that does not name exactly
+//! one host has none: user information, backslashes, white space, control characters and non-ASCII names are
+//! rejected.
 
-use super::{Spec, on_text, row};
+use super::{Function, on_text, row};
 use crate::eval::Value;
 
-pub(super) const TABLE: &[Spec] = &[
+pub(super) const TABLE: &[Function] = &[
     row(
         "host",
         (1, 1),
@@ -40,7 +41,7 @@ fn host(url: &str) -> Option<String> {
         let inner = label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
         !label.is_empty() && inner && !label.starts_with('-') && !label.ends_with('-')
     });
-    // A name that ends in a number is an address to a browser, and has many spellings there: `127.1`, `0x7f.0.0.1`.
+    // Browsers parse a name that ends in a number as an IP address, with many spellings: `127.1`, `0x7f.0.0.1`.
     let last = name.rsplit('.').next().unwrap_or_default();
     let hexadecimal = last.strip_prefix("0x").or(last.strip_prefix("0X"));
     let is_number = last.bytes().all(|b| b.is_ascii_digit())

@@ -1,12 +1,12 @@
-//! Sequences and numbers: `sorted`, `range`, `abs` and their like.
+//! Sequences and numbers: `sorted`, `range`, `abs` and similar functions.
 
-use super::{Spec, plain, row, type_error};
+use super::{Function, plain, row, type_error};
 use crate::eval::{Result, Value};
 
-/// How many numbers `range` gives at most.
+/// Maximum number of items that `range` returns.
 const MAX_RANGE: i64 = 100_000;
 
-pub(super) const TABLE: &[Spec] = &[
+pub(super) const TABLE: &[Function] = &[
     row("tuple", (0, 64), "The arguments as a list; of one list, its items.", |e, a| match a {
         [only @ (Value::List(_) | Value::Texts(_) | Value::Answers(_) | Value::Node(..))] => {
             Ok(Value::list(e.items(only)?))

@@ -1,9 +1,9 @@
-//! Text: `len`, `lower`, `split` and their like.
+//! Text: `len`, `lower`, `split` and similar functions.
 
-use super::{Spec, method, on_text, plain, row, type_error};
+use super::{Function, method, on_text, plain, row, type_error};
 use crate::eval::{Evaluator, Result, Value};
 
-pub(super) const TABLE: &[Spec] = &[
+pub(super) const TABLE: &[Function] = &[
     row("len", (1, 1), "The number of characters of a text, or of items of a list or a map.", |e, a| {
         if let Some(schema @ Value::Node(event, node)) = a.first()
             && e.is_schema(*event, *node)
@@ -126,7 +126,7 @@ pub(super) const TABLE: &[Spec] = &[
     }),
 ];
 
-/// Python's `str.format` as far as it takes values by place; other braces stay as they stand.
+/// Formats like Python's `str.format` with positional values; other braces are left unchanged.
 fn format(e: &mut Evaluator<'_>, template: &str, values: &[Value]) -> Result<String> {
     e.spend(template.len() / 16)?;
     let mut text = String::new();

@@ -1,4 +1,4 @@
-//! `forall:` and `count(min=1, max=2):`, which count the assignments that satisfy a block.
+//! Evaluates `forall:` and `count(min=1, max=2):`, which count the assignments that satisfy a block.
 
 use super::{EvalError, Evaluator, Frame, Mark, Result, Value};
 use crate::policy::plan::{How, Quantified};
@@ -19,7 +19,7 @@ impl Evaluator<'_> {
         Ok(Value::Bool(holds))
     }
 
-    /// A bound, which is a whole number.
+    /// Evaluates a bound, which is an integer.
     fn bound(&mut self, bound: Option<&crate::policy::plan::Ex>, frame: &mut Frame) -> Result<Option<i64>> {
         let Some(bound) = bound else { return Ok(None) };
         let value = self.evaluate(bound, frame)?;
@@ -32,7 +32,7 @@ impl Evaluator<'_> {
         }
     }
 
-    /// Whether the number of assignments that satisfy the block lies between the bounds.
+    /// Returns whether the number of assignments that satisfy the block lies between the bounds.
     fn count(
         &mut self,
         block: &Quantified,
@@ -42,7 +42,7 @@ impl Evaluator<'_> {
     ) -> Result<bool> {
         let mut inner = frame.clone();
         let mut matches = 0_i64;
-        // While what is found is being noted, all of it counts.
+        // While locations are recorded, the search does not stop early.
         let enough = match (min, max) {
             _ if self.marks.is_some() => i64::MAX,
             (_, Some(max)) => max.saturating_add(1),
@@ -66,7 +66,7 @@ impl Evaluator<'_> {
             Ok(matches >= enough)
         })?;
         let holds = min.is_none_or(|min| matches >= min) && max.is_none_or(|max| matches <= max);
-        // What could not be decided matters unless the bounds hold, or do not, with it and without.
+        // Undecided assignments matter unless the result is the same with all and with none of them.
         let possible = matches.saturating_add(i64::try_from(undecided).unwrap_or(i64::MAX));
         let decided = min.is_none_or(|min| matches >= min || possible < min)
             && max.is_none_or(|max| matches > max || possible <= max);
@@ -76,18 +76,18 @@ impl Evaluator<'_> {
         }
     }
 
-    /// Whether some assignment does not satisfy the block.
+    /// Returns whether some assignment does not satisfy the block.
     fn exception(&mut self, block: &Quantified, frame: &mut Frame) -> Result<bool> {
         let before = self.marks.as_ref().map_or(0, Vec::len);
         let found = self.solve(&block.ops, &mut frame.clone(), &mut |_, _| Ok(true))?;
         if let (true, Some(marks)) = (found, self.marks.as_mut()) {
-            // What was looked at before the exception has nothing to do with it.
+            // Locations that were recorded before the exception do not concern it.
             marks.truncate(before);
         }
         Ok(found)
     }
 
-    /// Whether there is anything that the block speaks of.
+    /// Returns whether the variables of the block have any assignment.
     fn has_assignment(&mut self, block: &Quantified, frame: &mut Frame) -> Result<bool> {
         let bind = block.ops.split_last().map_or(&[] as &[_], |(_, bind)| bind);
         self.solve(bind, &mut frame.clone(), &mut |_, _| Ok(true))

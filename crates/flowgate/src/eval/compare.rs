@@ -17,7 +17,7 @@ impl Evaluator<'_> {
             let (left, right) = (self.evaluate(left, frame)?, self.evaluate(right, frame)?);
             return self.flows(operator, &left, &right).map(Value::Bool);
         }
-        // Whether a field is there is asked by `x.field is None`.
+        // `x.field is None` tests whether a field is present.
         let is_none = |ex: &Ex| matches!(ex, Ex::Constant(Value::None));
         let is_equality =
             matches!(operator, Comparison::Is | Comparison::IsNot | Comparison::Equal | Comparison::NotEqual);
@@ -33,7 +33,7 @@ impl Evaluator<'_> {
             self.mark_occurrences(part, right)?;
         }
         let right = match operator {
-            // Membership in a text that spells a list is membership in the list.
+            // Membership in a text that encodes a list is membership in the list.
             Comparison::In | Comparison::NotIn if left.as_text().is_none() => {
                 self.resolve_structure(right)?
             }
@@ -49,7 +49,7 @@ impl Evaluator<'_> {
             Comparison::IsNot => return Ok(Value::Bool(!left.equals(&right))),
             _ => {}
         }
-        // A list of questions has a list of answers, for `any` and `all`.
+        // Membership of a list of items yields a list of answers, for `any` and `all`.
         if let (Comparison::In | Comparison::NotIn, Value::List(items), Missing::IsNone) =
             (operator, &left, self.missing)
             && !(self.contains(&left, &right)?)
@@ -83,17 +83,17 @@ impl Evaluator<'_> {
         Ok(Value::Bool(truth))
     }
 
-    /// The value of a field, `None` if it is not there; what it is a field of must be.
+    /// Returns the value of a field, `None` if it is missing; the object that has the field must be present.
     fn present(&mut self, ex: &Ex, frame: &mut Frame) -> Result<Value> {
         let value = match ex {
             Ex::Member(object, name) => {
                 let object = self.evaluate(object, frame)?;
                 self.member(&object, name)
             }
-            Ex::Call(builtin, arguments) if builtin.0.name == "get" => {
+            Ex::Call(function, arguments) if function.name == "get" => {
                 let arguments: Vec<Value> =
                     arguments.iter().map(|ex| self.evaluate(ex, frame)).collect::<Result<_>>()?;
-                builtin.call(self, &arguments)
+                self.call(*function, &arguments)
             }
             Ex::Constant(value) => Ok(value.clone()),
             ex => self.evaluate(ex, frame),
@@ -134,7 +134,7 @@ impl Evaluator<'_> {
                 if let (Value::Str(part), Missing::IsNone) = (item, self.missing)
                     && items.iter().any(|block| block_text(block).is_some_and(|text| text.contains(&**part)))
                 {
-                    // What is in a block of a message's content is in the content.
+                    // A substring of a block is contained in the content of the message.
                     return Ok(true);
                 }
                 Ok(items.iter().any(|other| item.equals(other)))
@@ -171,7 +171,7 @@ impl Evaluator<'_> {
     ) -> Result<bool> {
         let call = match event {
             Value::Event(id) | Value::Function(id) => *id,
-            Value::Absent | Value::None => return Ok(false),
+            Value::Absent | Value::None => return self.definite_no(),
             other => {
                 let message =
                     format!("`is tool:` asks about a call or an answer, not about {}", other.type_name());
@@ -194,7 +194,8 @@ impl Evaluator<'_> {
         }
     }
 
-    /// What is not there has no form and no tool: for rules a plain no; what grants something has no answer.
+    /// Decides a test of the form or the tool of a missing value: false for rules, undecided for statements that
+    /// grant something.
     fn definite_no(&self) -> Result<bool> {
         match self.missing {
             Missing::IsNone => Ok(false),
@@ -204,6 +205,11 @@ impl Evaluator<'_> {
 
     fn has_shape(&mut self, value: &Value, shape: &Shape, frame: &mut Frame) -> Result<bool> {
         self.spend(1)?;
+        // A tool may take a null for a missing value.
+        let compares = matches!(shape, Shape::Anything | Shape::Equal(_) | Shape::Computed(_));
+        if !compares && self.is_null(value) {
+            return self.definite_no();
+        }
         match shape {
             Shape::Anything => Ok(true),
             Shape::Dict(entries) => {
@@ -244,22 +250,29 @@ impl Evaluator<'_> {
                 self.spend(regex.cost(text))?;
                 regex.is_match(text)
             }
-            Shape::Equal(expected) => Ok(self.resolve(value)?.equals(expected)),
-            Shape::Kind(builtin) => {
-                let found = builtin.call(self, std::slice::from_ref(value))?;
+            Shape::Equal(expected) => self.is_value(value, expected),
+            Shape::Kind(function) => {
+                let found = self.call(*function, std::slice::from_ref(value))?;
                 Ok(found.is_true())
             }
-            Shape::Finds(kind) => crate::builtin::finds(self, kind, value),
+            Shape::Finds(kind) => (self.functions.finds)(self, kind, value),
             Shape::Computed(ex) => {
                 let expected = self.evaluate(ex, frame)?;
                 let expected = self.resolve(&expected)?;
-                Ok(self.resolve(value)?.equals(&expected))
+                self.is_value(value, &expected)
             }
         }
     }
+
+    fn is_value(&mut self, value: &Value, expected: &Value) -> Result<bool> {
+        if !expected.is_nothing() && self.is_null(value) {
+            return self.definite_no();
+        }
+        Ok(self.resolve(value)?.equals(expected))
+    }
 }
 
-/// How many bytes two texts of one length have, which may have to be compared to the end.
+/// Returns the bytes of two texts of equal length, which a comparison may have to read to the end.
 fn alike(left: &Value, right: &Value) -> usize {
     match (left.as_text(), right.as_text()) {
         (Some(left), Some(right)) if left.len() == right.len() => left.len(),
@@ -267,7 +280,7 @@ fn alike(left: &Value, right: &Value) -> usize {
     }
 }
 
-/// The text of a block of content, or the address of an image.
+/// Returns the text of a content block, or the address of an image.
 fn block_text(block: &Value) -> Option<&str> {
     let Value::Dict(entries) = block else { return None };
     let field = |key: &str| entries.iter().find(|(known, _)| **known == *key).map(|(_, value)| value);
@@ -283,7 +296,7 @@ fn block_text(block: &Value) -> Option<&str> {
 fn order(left: &Value, right: &Value) -> Result<std::cmp::Ordering> {
     let ordering = match (left, right) {
         (Value::Str(a), Value::Str(b)) => Some(a.cmp(b)),
-        // As numbers with a fraction, large whole numbers next to each other would be the same.
+        // As floating-point numbers, neighbouring large integers would be equal.
         (Value::Int(a), Value::Int(b)) => Some(a.cmp(b)),
         _ => match (left.as_number(), right.as_number()) {
             (Some(a), Some(b)) => a.partial_cmp(&b),
@@ -295,7 +308,7 @@ fn order(left: &Value, right: &Value) -> Result<std::cmp::Ordering> {
     })
 }
 
-/// How often something is repeated.
+/// Converts a repeat count to `usize`.
 pub(super) fn times(n: i64) -> usize {
     usize::try_from(n.max(0)).unwrap_or(usize::MAX)
 }

@@ -1,4 +1,4 @@
-//! The value of one expression.
+//! Evaluation of one expression.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -6,20 +6,19 @@ use std::sync::Arc;
 use super::compare::{arithmetic, times};
 use super::missing::lacks;
 use super::{EvalError, Evaluator, Frame, ITEM, MAX_DEPTH, Missing, Read, Result, Value, set};
-use crate::builtin::Builtin;
 use crate::policy::plan::{Ex, RegexUse, Type};
 use crate::policy::regex::{Pattern, weight};
 use crate::policy::syntax::Arithmetic;
 use crate::trace::Content;
 
-/// What compiling a pattern, or asking a program, costs.
+/// The cost of compiling a pattern or asking an external predicate, in steps.
 const COMPILING: usize = 2_000;
-/// How many matches of a pattern in one text are looked at; a rule that finds more fails.
+/// Maximum number of matches of a pattern in one text; a rule that finds more fails.
 const MAX_FOUND: usize = 10_000;
 
 impl Evaluator<'_> {
-    /// The value of an expression. What grants something has no value where anything is missing, so that nothing that is
-    /// left out can grant; see [`Missing::FailsAll`].
+    /// Evaluates an expression. In a statement that grants something, a missing value leaves the expression without a
+    /// value, so that an omission cannot grant; see [`Missing::FailsAll`].
     pub(crate) fn evaluate(&mut self, ex: &Ex, frame: &mut Frame) -> Result<Value> {
         self.spend(1)?;
         let value = self.value_of(ex, frame)?;
@@ -90,9 +89,9 @@ impl Evaluator<'_> {
                 let pairs = entries.iter().map(|(key, ex)| Ok((Arc::clone(key), self.evaluate(ex, frame)?)));
                 Ok(Value::Dict(pairs.collect::<Result<_>>()?))
             }
-            Ex::Call(builtin, arguments) => {
+            Ex::Call(function, arguments) => {
                 let arguments = self.all(arguments, frame)?;
-                builtin.call(self, &arguments)
+                self.call(*function, &arguments)
             }
             Ex::Regex(how, regex, text) => {
                 let text = self.evaluate(text, frame)?;
@@ -128,7 +127,7 @@ impl Evaluator<'_> {
                 other => Err(EvalError::Type(format!("{} has no negative", other.type_name()))),
             },
             Ex::And(items) => {
-                // What cannot be evaluated does not matter if something else decides.
+                // An operand that cannot be evaluated does not matter if another one decides the result.
                 let mut trouble = None;
                 for item in items {
                     match self.plain(item, frame) {
@@ -154,13 +153,13 @@ impl Evaluator<'_> {
                         }
                     };
                     if value.is_true() {
-                        // While what a match speaks of is being noted, it may speak of several things.
+                        // While locations are recorded, all operands that hold are evaluated.
                         if self.marks.is_none() {
                             return Ok(value);
                         }
                         found = found.or(Some(value.clone()));
                     }
-                    // One missing side must not turn into a definite no.
+                    // One missing operand must not become a definite `false`.
                     if last != Value::Absent {
                         last = value;
                     }
@@ -224,7 +223,7 @@ impl Evaluator<'_> {
         }
     }
 
-    /// `match` or `find`; what it finds is what a match speaks of.
+    /// Evaluates `match` or `find`, and records the matches as locations.
     fn search_text(&mut self, how: RegexUse, pattern: &Pattern, value: &Value) -> Result<Value> {
         if let (RegexUse::Find, Value::Texts(_) | Value::Node(..) | Value::ToolName(_)) = (how, value) {
             let mut found = Vec::new();
@@ -269,7 +268,7 @@ impl Evaluator<'_> {
         Ok(found)
     }
 
-    /// What the program answers that runs the policy. Of what is not there, nothing holds.
+    /// Evaluates an external predicate. It has no answer for a missing argument, unless the parameter takes any type.
     fn external(&mut self, index: usize, arguments: &[Value]) -> Result<Value> {
         let Some(declared) = self.plan.externs.get(index) else { return Ok(Value::Absent) };
         let name = &declared.name;
@@ -302,7 +301,7 @@ impl Evaluator<'_> {
         Err(EvalError::Type(format!("`{name}` answers with {given}, not {wanted}")))
     }
 
-    /// A method that only texts or only maps have.
+    /// Calls a method that only texts or only maps have.
     fn compat_method(&mut self, object: Value, name: &str, arguments: Vec<Value>) -> Result<Value> {
         let resolved = self.resolve(&object)?;
         let known: &[&str] = match &resolved {
@@ -310,34 +309,34 @@ impl Evaluator<'_> {
             Value::Absent | Value::None => return Ok(Value::Absent),
             _ => &["strip", "lower", "upper", "splitlines", "split", "format", "join"],
         };
-        let builtin = Builtin::find(name).filter(|_| known.contains(&name));
-        let Some(builtin) = builtin else {
+        let found = self.functions.find(name).filter(|_| known.contains(&name));
+        let Some((id, function)) = found else {
             return Err(EvalError::Unavailable(format!("Unavailable attribute {name}")));
         };
         let arguments: Vec<Value> = std::iter::once(object).chain(arguments).collect();
-        let (least, most) = builtin.0.arguments;
+        let (least, most) = function.arguments;
         if !(least..=most).contains(&arguments.len()) {
             return Err(EvalError::Type(format!("`{name}` takes other arguments")));
         }
-        builtin.call(self, &arguments)
+        self.call(id, &arguments)
     }
 
     fn all(&mut self, list: &[Ex], frame: &mut Frame) -> Result<Vec<Value>> {
         list.iter().map(|ex| self.evaluate(ex, frame)).collect()
     }
 
-    /// The value of an expression, parts of events resolved.
+    /// Evaluates an expression and resolves parts of events.
     pub(super) fn plain(&mut self, ex: &Ex, frame: &mut Frame) -> Result<Value> {
         let value = self.evaluate(ex, frame)?;
         self.resolve(&value)
     }
 
-    /// Looks at a part of an event: its text if it is spelled as text, else its value.
+    /// Reads a part of an event: its text if it is encoded as text, else its value.
     pub(crate) fn resolve(&mut self, value: &Value) -> Result<Value> {
         self.resolved(value, false)
     }
 
-    /// The same; within a list or a map, the value stays as long as that.
+    /// Resolves a value. A copy within a list or a map lives as long as the list or map, so it is charged as memory.
     fn resolved(&mut self, value: &Value, is_within: bool) -> Result<Value> {
         let (event, node) = match value {
             Value::Node(event, node) | Value::Part(_, event, node) => (event, node),
@@ -367,7 +366,7 @@ impl Evaluator<'_> {
             return Ok(Value::Absent);
         };
         let Some(found) = document.node(*node) else { return Ok(Value::Absent) };
-        // A text with captured parts is more than what is left of it.
+        // The read of a text with captured parts includes those parts.
         let deep = !matches!(found.content, Content::Scalar(_)) || found.end > node + 1;
         self.reads.push(Read { event: *event, node: *node, deep });
         if let Some(text) = &found.text {
@@ -387,7 +386,7 @@ impl Evaluator<'_> {
         })
     }
 
-    /// Like [`Self::resolve`], but a text that spells a list or a map is taken as that.
+    /// Resolves like [`Self::resolve`], but converts a text that encodes a list or a map to that structure.
     pub(crate) fn resolve_structure(&mut self, value: &Value) -> Result<Value> {
         let Value::Node(event, node) = value else { return self.resolve(value) };
         let Some(document) = self.trace.event(*event).map(|event| &event.document) else {
@@ -402,7 +401,7 @@ impl Evaluator<'_> {
         Ok(self.resolve(value)?.is_true())
     }
 
-    /// What asking for text gives where there is none.
+    /// Returns the result of a text operation on a value that is not a text.
     pub(crate) fn not_text(&self, value: &Value, what: &str) -> Result<Value> {
         match value {
             Value::Silent => Ok(Value::Silent),

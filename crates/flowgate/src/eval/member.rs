@@ -1,7 +1,7 @@
-//! Fields, items and parts of values.
+//! Member access: fields, items and parts of values.
 
 use super::{EvalError, Evaluator, Frame, ITEM, Missing, Part, Read, Result, Value};
-use crate::policy::Dialect;
+use crate::policy::dialect::Dialect;
 use crate::policy::plan::Ex;
 use crate::trace::{Body, Content, EventId, NodeId, Status, Step, Tool, sole_text};
 
@@ -38,7 +38,7 @@ impl Evaluator<'_> {
                 let text = self.resolve(object)?;
                 self.member(&text, name)
             }
-            // Asking a text for a field finds the field if the text is JSON.
+            // A field of a text is looked up in the JSON that the text encodes.
             Value::Str(text) => {
                 self.make(text.len().saturating_mul(16))?;
                 Ok(crate::json::parse(text, crate::json::Numbers::Any)
@@ -52,28 +52,28 @@ impl Evaluator<'_> {
 
     pub(super) fn child(&mut self, event: EventId, node: NodeId, key: &str) -> Value {
         let document = self.trace.event(event).map(|event| &event.document);
-        // Keys are looked for one by one. What is spent too much here is noticed at the next step.
+        // Keys are compared one by one. An excess of fuel is detected at the next step.
         let passed = document.and_then(|document| document.node(node)).map_or(0, |found| found.end - node);
         *self.fuel = self.fuel.saturating_sub(u64::try_from(passed / 64).unwrap_or(u64::MAX));
         let found = document.and_then(|document| document.key(node, key));
         match found {
             Some(child) => Value::Node(event, child),
             None => {
-                // That a key is missing is something the structure tells.
+                // The absence of a key is information that the structure carries.
                 self.reads.push(Read { event, node, deep: false });
                 Value::Absent
             }
         }
     }
 
-    /// Whether a node is text that spells nothing else.
+    /// Returns whether a node is text that encodes no other value.
     fn is_text(&self, event: EventId, node: NodeId) -> bool {
         self.trace.event(event).and_then(|event| event.document.node(node)).is_some_and(|node| {
             node.text.is_none() && matches!(&node.content, Content::Scalar(value) if value.is_string())
         })
     }
 
-    /// Whether a node is the text of content that is a list of one block of text.
+    /// Returns whether a node is the text of content that is a list of one text block.
     pub(super) fn is_sole_block(&self, event: EventId, node: NodeId) -> bool {
         let Some(event) = self.trace.event(event) else { return false };
         let content = match &event.body {
@@ -84,7 +84,7 @@ impl Evaluator<'_> {
         sole_text(content).is_some() && event.document.key(0, "content") == Some(node)
     }
 
-    /// A field of a block of content or of a tool's parameter.
+    /// Returns a field of a content block or of a tool parameter.
     fn part_member(&mut self, part: Part, event: EventId, node: NodeId, name: &str) -> Value {
         let document = self.trace.event(event).map(|event| &event.document);
         let is_sole = self.is_sole_block(event, node);
@@ -106,14 +106,15 @@ impl Evaluator<'_> {
                 let names = list.as_array().map_or(&[] as &[serde_json::Value], Vec::as_slice);
                 Value::Bool(names.iter().any(|name| name.as_str() == Some(&*key)))
             }
-            // One block of text stands as its text.
+            // A single block of text is represented by its text.
             (Part::Text, "text", _) if is_sole => Value::Node(event, node),
             (Part::Text, "type", _) if is_sole => Value::text("text"),
             _ => self.child(event, node, name),
         }
     }
 
-    /// A field that events of this kind do not have: missing, or, in the dialect of the paper's analyzer, an error.
+    /// Returns the result for a field that events of this kind do not have: missing, or an error in the dialect of
+    /// the paper's analyzer.
     fn no_field(&self, kind: &str, known: &[&str], name: &str) -> Result<Value> {
         match self.dialect() {
             Dialect::Flowgate => Ok(Value::Absent),
@@ -140,7 +141,7 @@ impl Evaluator<'_> {
             }
         }
         if self.missing == Missing::FailsAll && matches!(name, "name" | "tool") {
-            // A name alone identifies no tool: a statement that grants something asks `is tool:`.
+            // A name alone identifies no tool: a statement that grants something uses `is tool:`.
             return Ok(Value::Absent);
         }
         if matches!(name, "content" | "arguments" | "structured" | "description" | "inputSchema") {
@@ -177,7 +178,7 @@ impl Evaluator<'_> {
             (Body::Output(_), "structured") => self.child(id, 0, name),
             _ => match event.extra.get(name) {
                 Some(extra) => {
-                    // Whoever wrote the event wrote its other fields as well.
+                    // The author of the event also wrote its other fields, so all labels of the event apply.
                     self.reads.push(Read { event: id, node: 0, deep: true });
                     self.make(crate::json::size(extra))?;
                     Value::from_json(extra)
@@ -187,8 +188,8 @@ impl Evaluator<'_> {
         })
     }
 
-    /// What a message or an answer says. To a rule, one that says nothing is no missing value: a model's message beside
-    /// its calls often has no text, and there is nothing in it to look for.
+    /// Returns the content of a message or an output. For a rule, empty content is not a missing value: a model's
+    /// message beside its calls often has no text, and there is nothing in it to search.
     fn content(&mut self, id: EventId) -> Value {
         let content = self.child(id, 0, "content");
         let is_silent = match &content {
@@ -209,17 +210,17 @@ impl Evaluator<'_> {
         Value::Silent
     }
 
-    /// The arguments of a call.
+    /// Returns the arguments of a call.
     pub(super) fn arguments(&mut self, call: EventId) -> Result<Value> {
         self.readable(call)?;
         Ok(self.child(call, 0, "arguments"))
     }
 
-    /// Whether what an event says can be read as it was meant.
+    /// Checks that the content of an event is unambiguous.
     ///
     /// # Errors
-    /// If a call's arguments are no JSON that everybody reads alike, or there is too much to take apart: what acts on it
-    /// may see what rules cannot.
+    /// If the arguments of a call are not JSON that every parser reads alike, or the event is too large to decompose:
+    /// the tool may act on content that rules cannot read.
     pub(super) fn readable(&self, id: EventId) -> Result<()> {
         let Some(event) = self.trace.event(id) else { return Ok(()) };
         if event.document.is_oversize {
@@ -234,7 +235,7 @@ impl Evaluator<'_> {
         }
     }
 
-    /// The calls that a message proposes.
+    /// Returns the calls that a message proposes.
     pub(super) fn calls_of(&self, message: EventId) -> Vec<Value> {
         let after = (message.0 + 1..self.trace.len()).map(EventId);
         let of_message =
@@ -244,7 +245,7 @@ impl Evaluator<'_> {
         of_message.filter(live).map(Value::Event).collect()
     }
 
-    /// The tool of a call, or of the call that an output answers.
+    /// Returns the tool of a call, or of the call that an output answers.
     pub(super) fn tool_of(&self, id: EventId) -> Option<&Tool> {
         let event = self.trace.event(id)?;
         if let Body::Tool(description) = &event.body {
@@ -253,19 +254,19 @@ impl Evaluator<'_> {
         event.tool().or_else(|| self.trace.event(self.answered(id)?)?.tool())
     }
 
-    /// The call that an output answers; for rules also one that another output has answered before.
+    /// Returns the call that an output answers; for rules also a call that another output has answered before.
     fn answered(&self, id: EventId) -> Option<EventId> {
         let event = self.trace.event(id)?;
         event.call.or_else(|| event.claimed.filter(|_| self.missing == Missing::IsNone))
     }
 
-    /// The call that an output answers.
+    /// Returns the call that an output answers.
     pub(crate) fn call_of(&self, value: &Value) -> Value {
         let Value::Event(id) = value else { return Value::Absent };
         self.answered(*id).map_or(Value::Absent, Value::Event)
     }
 
-    /// How many regions were hidden from the model that decided on a call.
+    /// Returns the number of regions that were hidden from the model that proposed a call.
     pub(crate) fn hidden_from(&self, value: &Value) -> Value {
         let Value::Event(id) = value else { return Value::Absent };
         match self.trace.event(*id) {
@@ -276,7 +277,7 @@ impl Evaluator<'_> {
         }
     }
 
-    /// The server that an event comes from, as the client says.
+    /// Returns the server of an event, as the client reports it.
     pub(crate) fn server_of(&mut self, value: &Value) -> Value {
         let Value::Event(id) = value else { return Value::Absent };
         let Some(event) = self.trace.event(*id) else { return Value::Absent };
@@ -298,7 +299,7 @@ impl Evaluator<'_> {
             (Value::Absent | Value::None, _) | (_, Value::Absent | Value::None) => Ok(Value::Absent),
             (_, Value::Str(key)) => self.member(object, key),
             (Value::Node(event, node), Value::Int(0 | -1)) if self.is_sole_block(*event, *node) => {
-                // One block of text stands as its text.
+                // A single block of text is represented by its text.
                 Ok(Value::Part(Part::Text, *event, *node))
             }
             (Value::ToolName(_), _) => {

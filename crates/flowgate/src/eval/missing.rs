@@ -1,18 +1,18 @@
-//! Values that are missing or null, where something needs a value.
+//! Operations on missing or null values.
 //!
-//! Nobody may decide by leaving a value out, or by writing null, whether a rule applies or a statement grants: what needs a
-//! value has no result without one.
+//! Omitting a value or writing null must not decide whether a rule applies or a statement grants: an operation that
+//! needs a value has no result without one.
 
 use super::{EvalError, Evaluator, Missing, Read, Result, Value};
-use crate::policy::Dialect;
+use crate::policy::dialect::Dialect;
 use crate::policy::plan::Ex;
 use crate::policy::syntax::Comparison;
 use crate::trace::Content;
 
 impl Evaluator<'_> {
-    /// Why something has no result: a value that it needs is missing or null. `what` names the value and its use.
+    /// Returns the error for a value that is needed and is missing or null. `what` names the value and its use.
     ///
-    /// A rule fails then, and says so; a statement that grants something does not hold.
+    /// A rule fails with this error; a statement that grants something does not hold.
     pub(crate) fn lacking(&self, what: impl FnOnce() -> String) -> EvalError {
         match self.missing {
             Missing::IsNone if !self.doubt_restricts => EvalError::Type(what()),
@@ -20,13 +20,14 @@ impl Evaluator<'_> {
         }
     }
 
-    /// Whether what needs a value fails if there is none. The analyzer of the paper fails as a whole there; in its
-    /// dialect a missing value counts as one that does not meet the condition.
+    /// Returns whether an operation that needs a value fails without one. In the dialect of the paper's analyzer a
+    /// missing value instead counts as one that does not satisfy the condition; the analyzer itself would fail as a
+    /// whole.
     pub(crate) fn needs_values(&self) -> bool {
         self.dialect() == Dialect::Flowgate
     }
 
-    /// Whether a value is missing or null. A tool may take the one for the other, so neither grants anything.
+    /// Returns whether a value is missing or null. A tool may treat one as the other, so neither grants anything.
     pub(super) fn is_null(&mut self, value: &Value) -> bool {
         let (Value::Node(event, node) | Value::Part(_, event, node)) = value else {
             return value.is_nothing();
@@ -37,12 +38,12 @@ impl Evaluator<'_> {
         if found.text.is_some() {
             return false;
         }
-        // That a scalar is not null is something that it says.
+        // That a scalar is not null is information that the scalar carries.
         self.reads.push(Read { event: *event, node: *node, deep: false });
         scalar.is_null()
     }
 
-    /// The value that a function asks for, which must be there.
+    /// Returns a function argument, which must be present.
     ///
     /// # Errors
     /// If it is missing or null.
@@ -53,7 +54,7 @@ impl Evaluator<'_> {
         }
     }
 
-    /// The same of a value that may be a part of an event.
+    /// Checks that a value, which may be a part of an event, is present.
     ///
     /// # Errors
     /// If it is missing or null.
@@ -64,13 +65,14 @@ impl Evaluator<'_> {
         Ok(())
     }
 
-    /// Whether a comparison that needs values on both sides has them.
+    /// Checks that a comparison has the values that it needs.
     ///
-    /// Nobody may decide by leaving a value out, or by writing null, whether a rule applies: an order with nothing and
-    /// membership in nothing have no answer. Nothing is in a list that names `None` itself.
+    /// Omitting a value or writing null must not decide whether a rule applies: an order against a missing value and
+    /// membership in a missing value have no answer. A missing value can be a member of a list that names `None`.
     ///
     /// # Errors
-    /// If a value is missing or null. The message names the field as the policy writes it, never what the trace says.
+    /// If a value is missing or null. The message names the field as the policy writes it, never content of the
+    /// trace.
     pub(super) fn decidable(
         &self,
         operator: Comparison,
@@ -99,12 +101,12 @@ impl Evaluator<'_> {
     }
 }
 
-/// Why something has no result. It names what is computed, never what the trace says.
+/// Returns the message for an operation without a value. It names the operation, never content of the trace.
 pub(super) fn lacks(what: &str) -> String {
     format!("{what} needs a value, and it is missing or null; ask first whether it `is None`")
 }
 
-/// What an expression asks for, as far as it is a field: `call.arguments.amount` is `arguments.amount`.
+/// Returns the field that an expression reads, if it is one: `call.arguments.amount` is `arguments.amount`.
 fn field(ex: &Ex) -> String {
     let mut names = Vec::new();
     let mut next = ex;

@@ -1,4 +1,5 @@
-//! The texts in a value with their places, the values of a type in another, and what a match speaks of.
+//! Texts in a value with their locations, values of a type within another value, and the locations that a match
+//! concerns.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,37 +8,37 @@ use super::{EvalError, Evaluator, Frame, Part, Read, Result, Value};
 use crate::policy::plan::{Ex, Type};
 use crate::trace::{Body, Content, EventId, NodeId, Step, sole_text};
 
-/// A text, and where it stands if it stands in an event.
+/// A text, and its location if it is part of an event.
 #[derive(Debug, Clone)]
 pub(crate) struct Piece {
     pub(crate) place: Option<Place>,
     pub(crate) text: Arc<str>,
 }
 
-/// Where a text stands.
+/// The location of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
     Node(EventId, NodeId),
     ToolName(EventId),
 }
 
-/// Something that a match speaks of.
+/// A location that a match concerns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Mark {
     Event(EventId),
     /// The `function` of a call.
     Function(EventId),
-    /// The name of the tool that a call calls.
+    /// The tool name of a call.
     ToolName(EventId),
     Node(EventId, NodeId),
-    /// A block of content or a parameter of a tool.
+    /// A content block or a tool parameter.
     Part(EventId, NodeId),
     /// Bytes of a text.
     Bytes(Place, Range<usize>),
 }
 
 impl Mark {
-    /// The mark of a whole value, if it stands in an event.
+    /// Returns the mark of a whole value, if it is part of an event.
     pub(crate) fn of(value: &Value) -> Option<Self> {
         match value {
             Value::Event(event) => Some(Self::Event(*event)),
@@ -50,13 +51,13 @@ impl Mark {
     }
 }
 
-/// How many texts are taken from one value.
+/// Maximum number of texts that are taken from one value.
 const MAX_PIECES: usize = 250_000;
-/// How many places of one match are told.
+/// Maximum number of locations that are recorded for one match.
 const MAX_MARKS: usize = 1_000;
 
 impl Evaluator<'_> {
-    /// Every text in a value, in order, with its place.
+    /// Returns every text in a value, in order, with its location.
     pub(crate) fn pieces(&mut self, value: &Value) -> Result<Vec<Piece>> {
         let mut pieces = Vec::new();
         self.collect(value, &mut pieces)?;
@@ -122,7 +123,7 @@ impl Evaluator<'_> {
                 next = node.end;
                 continue;
             }
-            // A text that spells a list or a map is one text; several blocks of text are several.
+            // A text that encodes a list or a map is one text; several text blocks are several texts.
             let spelled = node.text.as_ref().filter(|_| !is_blocks(document, next));
             let text = match (&node.content, spelled) {
                 (_, Some(text)) => Some(Arc::clone(text)),
@@ -140,12 +141,12 @@ impl Evaluator<'_> {
         Ok(())
     }
 
-    /// The values of a type in a value: the value itself, or those in its items.
+    /// Selects the values of a type in a value: the value itself, or those among its items.
     pub(crate) fn select(&mut self, value: &Value, ty: Type, selected: &mut Vec<Value>) -> Result<()> {
         self.spend(1)?;
         if self.has_type(value, ty) {
             selected.push(value.clone());
-            // A list may have lists within it, and a map maps.
+            // A list may contain lists, and a map may contain maps.
             if !matches!(ty, Type::List | Type::Dict) {
                 return Ok(());
             }
@@ -163,7 +164,7 @@ impl Evaluator<'_> {
                     .and_then(|d| d.node(node))
                     .is_some_and(|n| matches!(n.content, Content::List | Content::Map))
                 {
-                    // What the text of a content's one block spells is looked into here, not taken as a block again.
+                    // The structure that a sole block's text encodes is searched here, not taken as a block again.
                     match document.filter(|_| self.is_sole_block(*event, node)) {
                         Some(document) => {
                             document.children(node).map(|child| Value::Node(*event, child)).collect()
@@ -188,7 +189,7 @@ impl Evaluator<'_> {
         Ok(())
     }
 
-    /// All values of a type in an event.
+    /// Returns all values of a type in an event.
     pub(crate) fn parts(&mut self, holder: &Value, ty: Type) -> Result<Vec<Value>> {
         let Value::Event(id) = holder else { return Ok(Vec::new()) };
         let Some(event) = self.trace.event(*id) else { return Ok(Vec::new()) };
@@ -228,7 +229,7 @@ impl Evaluator<'_> {
                     _ => None,
                 };
                 if sole_text(content).is_some() {
-                    // One block of text stands as its text.
+                    // A single block of text is represented by its text.
                     let part = blocks.first().and_then(|block| wanted(kind(block)));
                     found.extend(part.map(|part| Value::Part(part, *id, node)));
                 } else {
@@ -256,7 +257,7 @@ impl Evaluator<'_> {
                     if fits {
                         found.push(value);
                     }
-                    // A list may have lists within it, and a map maps; a text that spells something is one text.
+                    // A list may contain lists, and a map may contain maps; a text that encodes a value is one text.
                     let is_whole = fits && !matches!(ty, Type::List | Type::Dict);
                     next = if is_whole { node.end } else { next + 1 };
                 }
@@ -265,7 +266,7 @@ impl Evaluator<'_> {
         Ok(found)
     }
 
-    /// Notes what an expression that holds speaks of.
+    /// Records the locations that a satisfied expression concerns.
     ///
     /// # Errors
     /// If the fuel is spent.
@@ -275,12 +276,12 @@ impl Evaluator<'_> {
         }
         match self.evaluate(ex, frame) {
             Err(EvalError::Fuel) => Err(EvalError::Fuel),
-            // What cannot be evaluated speaks of nothing.
+            // An expression that cannot be evaluated concerns no location.
             _ => Ok(()),
         }
     }
 
-    /// Notes that a part of a text is what a match speaks of.
+    /// Records that a match concerns a part of a text.
     pub(crate) fn mark_bytes(&mut self, place: Option<Place>, bytes: Range<usize>) {
         if let (Some(marks), Some(place)) =
             (self.marks.as_mut().filter(|marks| marks.len() < MAX_MARKS), place)
@@ -289,7 +290,8 @@ impl Evaluator<'_> {
         }
     }
 
-    /// Notes what `part in value` finds: a part of a text, an item of a list, a part of a block of content.
+    /// Records the occurrences that `part in value` finds: a part of a text, an item of a list, a part of a content
+    /// block.
     pub(crate) fn mark_occurrences(&mut self, part: &str, value: &Value) -> Result<()> {
         if self.marks.is_none() || part.is_empty() {
             return Ok(());
@@ -298,7 +300,7 @@ impl Evaluator<'_> {
             Value::List(items) => items.to_vec(),
             Value::Node(event, node) => match self.structure(*event, *node) {
                 Some(Content::List) => self.items(value)?,
-                // What is in a map is a key, which has no place.
+                // Membership in a map finds a key, which has no location.
                 Some(Content::Map) => return Ok(()),
                 _ => return self.mark_parts(part, value),
             },
@@ -331,7 +333,7 @@ impl Evaluator<'_> {
         Ok(())
     }
 
-    /// What a piece of an event is, unless it stands there as text.
+    /// Returns the structure of a region, unless it is represented as text.
     fn structure(&self, event: EventId, node: NodeId) -> Option<&Content> {
         let node = self.trace.event(event)?.document.node(node)?;
         node.text.is_none().then_some(&node.content)
@@ -348,7 +350,7 @@ impl Evaluator<'_> {
     }
 }
 
-/// Whether a node is a block that holds an image, whose bytes or address are no text.
+/// Returns whether a node is a block with an image, whose bytes or address are not text.
 fn is_image(document: &crate::trace::Document, id: NodeId) -> bool {
     let kind = document.key(id, "type").map(|kind| document.to_value(kind));
     let kind = kind.as_ref().and_then(serde_json::Value::as_str);
@@ -360,7 +362,7 @@ fn is_image(document: &crate::trace::Document, id: NodeId) -> bool {
     }
 }
 
-/// Whether a node is a list of blocks of text.
+/// Returns whether a node is a list of text blocks.
 fn is_blocks(document: &crate::trace::Document, id: NodeId) -> bool {
     let mut children = document.children(id).peekable();
     children.peek().is_some()
@@ -371,7 +373,7 @@ fn is_blocks(document: &crate::trace::Document, id: NodeId) -> bool {
         })
 }
 
-/// Whether a node is a block of text.
+/// Returns whether a node is a text block.
 fn is_block_of_text(document: &crate::trace::Document, id: NodeId) -> bool {
     document.key(id, "text").is_some() && document.key(id, "type").is_some()
 }

@@ -2,8 +2,8 @@
 
 use super::lattice::Lattice;
 
-/// How many names of an open universe a session keeps apart. What comes later is treated as unknown:
-/// data labelled with it becomes top, a requirement that names it becomes bottom.
+/// The number of names of an open universe that a session distinguishes. Later names are treated as unknown:
+/// data labelled with one becomes top, and a requirement that contains one becomes bottom.
 pub const OPEN_SLOTS: usize = 48;
 
 /// A named dimension of the label space.
@@ -11,36 +11,36 @@ pub const OPEN_SLOTS: usize = 48;
 pub struct Dimension {
     /// The name by which the policy refers to it.
     pub name: String,
-    /// What it is about, which decides what `payload` and `endorse` may do to it.
+    /// Its purpose, which decides what `payload` and `endorse` may do to it.
     pub purpose: Purpose,
     /// Its elements and their order.
     pub kind: Kind,
 }
 
 impl Dimension {
-    /// A dimension with the given name, purpose and order.
+    /// Creates a dimension with the given name, purpose and order.
     pub fn new(name: impl Into<String>, purpose: Purpose, kind: Kind) -> Self {
         Self { name: name.into(), purpose, kind }
     }
 
-    /// How many bits a label spends on this dimension.
+    /// Returns the number of bits that a label uses for this dimension.
     pub fn width(&self) -> usize {
         match &self.kind {
             Kind::Order(lattice) => lattice.width(),
             Kind::Set(names) => names.len(),
-            // One bit more stands for all other names, so that no list of names is ever as good as all.
+            // One extra bit represents all other names, so that no list of names equals the whole universe.
             Kind::OpenSet | Kind::Readers => OPEN_SLOTS + 1,
             Kind::Time => 0,
         }
     }
 }
 
-/// What a dimension is about.
+/// The purpose of a dimension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// How far the text can be trusted: `payload` lifts it, `endorse` lowers it.
+    /// The trust in the text: `payload` exempts an argument from it, `endorse` lowers its label.
     Integrity,
-    /// Everything else, above all who may learn the text: nothing lowers it.
+    /// Everything else, above all confidentiality: no statement lowers it.
     Secrecy,
 }
 
@@ -55,6 +55,6 @@ pub enum Kind {
     OpenSet,
     /// The principals who may read the text, from an open universe; join is intersection.
     Readers,
-    /// When the text was written; the older, the higher, and unknown is top.
+    /// The time at which the text was written; older is higher, and unknown is top.
     Time,
 }

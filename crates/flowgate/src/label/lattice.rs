@@ -8,7 +8,7 @@
 
 use std::fmt;
 
-/// The most elements one declared order may have.
+/// The most elements of one declared order.
 pub const MAX_ELEMENTS: usize = 256;
 
 /// A finite lattice over named elements.
@@ -22,7 +22,7 @@ pub struct Lattice {
     width: usize,
 }
 
-/// Why a declared order is no lattice.
+/// The reason why a declared order is not a lattice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NotALattice {
     /// The order has no elements.
@@ -60,7 +60,7 @@ impl fmt::Display for NotALattice {
 }
 
 impl NotALattice {
-    /// What the author of the declaration can do about it.
+    /// Returns what the author of the declaration can do about it.
     pub fn help(&self) -> String {
         match self {
             Self::Empty => "name at least one element".to_owned(),
@@ -117,41 +117,41 @@ impl Lattice {
         Ok(Self { names, above, images, width: irreducible.len() })
     }
 
-    /// The total order in which each name is below the next.
+    /// Builds the total order in which each name is below the next.
     ///
     /// # Errors
-    /// A name that stands twice is a cycle.
+    /// A name that occurs twice is a cycle.
     pub fn chain(names: &[impl AsRef<str>]) -> Result<Self, NotALattice> {
         let edges: Vec<_> =
             names.iter().zip(names.iter().skip(1)).map(|(a, b)| (a.as_ref(), b.as_ref())).collect();
         Self::from_edges(names, &edges)
     }
 
-    /// How many bits the embedding of one element takes.
+    /// Returns the number of bits in the embedding of one element.
     pub fn width(&self) -> usize {
         self.width
     }
 
-    /// The names of the elements, in order of declaration.
+    /// Returns the names of the elements, in order of declaration.
     pub fn names(&self) -> &[String] {
         &self.names
     }
 
-    /// The embedding of the element called `name`, or `None` if there is none.
+    /// Returns the embedding of the element `name`, or `None` if there is no such element.
     pub fn image(&self, name: &str) -> Option<&[bool]> {
         let x = self.names.iter().position(|n| n == name)?;
         self.images.get(x).map(Vec::as_slice)
     }
 
-    /// The element whose embedding is `bits`.
+    /// Returns the element whose embedding is `bits`.
     ///
-    /// Every union of embeddings is one; other bit sets have no element.
+    /// Every union of embeddings is the embedding of an element; other bit sets represent none.
     pub fn element(&self, bits: &[bool]) -> Option<&str> {
         let x = self.images.iter().position(|image| image == bits)?;
         self.names.get(x).map(String::as_str)
     }
 
-    /// Whether `lower` is below or equal to `upper`, by the declared order (the slow, obvious way).
+    /// Returns whether `lower` is below or equal to `upper`, by the declared order and not by the embedding.
     pub fn is_below(&self, lower: &str, upper: &str) -> bool {
         let position = |name| self.names.iter().position(|n| n == name);
         match (position(lower), position(upper)) {
@@ -220,7 +220,7 @@ fn check_laws(names: &[String], above: &[Vec<bool>]) -> Result<(), NotALattice> 
     Ok(())
 }
 
-/// An element is meet-irreducible if it is not the top and exactly one element covers it.
+/// Returns whether an element is meet-irreducible: it is not the top, and exactly one element covers it.
 fn is_meet_irreducible(above: &[Vec<bool>], m: usize) -> bool {
     let n = above.len();
     let strictly: Vec<usize> = (0..n).filter(|&u| u != m && at(above, m, u)).collect();
@@ -279,6 +279,16 @@ mod tests {
             check(&lattice);
         }
         check(&Lattice::from_edges(&["only"], &[] as &[(&str, &str)]).unwrap());
+    }
+
+    #[test]
+    fn an_order_has_so_many_elements() {
+        for (count, expected) in
+            [(2, true), (MAX_ELEMENTS, true), (MAX_ELEMENTS + 1, false), (MAX_ELEMENTS + 2, false)]
+        {
+            let names: Vec<String> = (0..count).map(|n| format!("n{n}")).collect();
+            assert_eq!(Lattice::chain(&names).is_ok(), expected, "{count}");
+        }
     }
 
     #[test]

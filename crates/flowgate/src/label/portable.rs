@@ -1,11 +1,11 @@
-//! Labels outside their session: in names, which mean the same in another one, where bits do not.
+//! Portable labels: names mean the same in every session, while the bits of a label do not.
 //!
 //! ```json
 //! {"integrity": "untrusted", "sources": ["web"], "readers": ["ann"], "age": 1716076800}
 //! ```
 //!
-//! A dimension that is all of a set, read by nobody, or of unknown age is `"top"`. What cannot be read, or is not
-//! there, is top as well: a label that is brought back is never lower than it was.
+//! A dimension that contains all of a set, has no readers, or has an unknown age is `"top"`. A value that
+//! cannot be read, or is missing, is top as well: a restored label is never lower than the original.
 
 use serde_json::{Map, Value};
 
@@ -14,11 +14,11 @@ use super::dimension::Kind;
 use super::roster::{Bound, Roster};
 use super::space::{Dims, Space};
 
-/// What stands for the greatest element of a dimension.
+/// The name of the greatest element of a dimension.
 const TOP: &str = "top";
 
 impl Space {
-    /// A label in names.
+    /// Returns a label as names.
     pub fn to_names(&self, label: &Label, roster: &Roster) -> Value {
         let mut names = Map::new();
         for (index, dimension) in self.dimensions().iter().enumerate() {
@@ -44,7 +44,7 @@ impl Space {
         Value::Object(names)
     }
 
-    /// The label that has these names, or the next greater one.
+    /// Returns the label that these names represent, or the next greater one.
     pub fn from_names(&self, names: &Value, roster: &mut Roster) -> Label {
         let mut label = Label::BOTTOM;
         for (index, dimension) in self.dimensions().iter().enumerate() {
@@ -68,7 +68,7 @@ impl Space {
         label
     }
 
-    /// The names of a set, or of who may read; `None` if it is not made of names alone.
+    /// Returns the names in a set, or of the readers; `None` if names alone do not represent it.
     fn named(&self, part: &Label, index: usize, roster: &Roster) -> Option<Value> {
         let kind = &self.dimensions().get(index)?.kind;
         if *kind == Kind::Readers && *part == Label::BOTTOM {
@@ -82,20 +82,21 @@ impl Space {
             .filter(|known| {
                 let one = scratch.set(self, name, &[(*known).clone()], Bound::Data);
                 one.is_some_and(|one| match kind {
-                    // Somebody may read it if what only they may read is no lower.
+                    // A principal is a reader if the label flows to the one that only this principal may
+                    // read.
                     Kind::Readers => part.flows_to(&one.label),
                     _ => one.label.flows_to(part),
                 })
             })
             .cloned()
             .collect();
-        // The order in which a session met them is its own.
+        // The order of the names in the roster differs between sessions.
         chosen.sort();
         let again = scratch.set(self, name, &chosen, Bound::Data)?;
         (again.label == *part).then(|| chosen.into())
     }
 
-    /// The point of a time dimension in seconds, `"fresh"` for its least.
+    /// Returns the point of a time dimension in seconds after the Unix epoch, `"fresh"` for the least one.
     fn seconds(&self, part: &Label, index: usize) -> Option<Value> {
         match self.age(part, index)? {
             0 => Some("fresh".into()),
@@ -143,7 +144,8 @@ mod tests {
             ];
             let label = parts.iter().fold(Label::BOTTOM, |label, part| label.join(&part.label));
             let names = space.to_names(&label, &roster);
-            // Another session, in which names came up in another order.
+            prop_assert_eq!(space.from_names(&names, &mut roster), label, "{}", names);
+            // Another session, whose roster has the names in another order.
             let mut other = Roster::new(&space);
             if order {
                 other.set(&space, "readers", &["eve".into(), "zoe".into()], Bound::Data);

@@ -1,19 +1,19 @@
-//! The names that a session has met in open dimensions, and the bit that stands for each.
+//! The roster: the names that a session has met in open dimensions, and the bit that represents each.
 //!
-//! Bits are given out as names appear, so the roster is part of a session's state. It is never asked to
-//! forget a name: labels that are already written down refer to it.
+//! Bits are assigned as names appear, so the roster is part of a session's state. No name is dropped once a
+//! label refers to its bit.
 
 use std::collections::HashMap;
 
 use super::dimension::{Kind, OPEN_SLOTS};
 use super::space::{Partial, Space};
 
-/// What a label computed from names is for, which decides how an unknown name is rounded.
+/// The purpose of a label computed from names, which decides how an unknown name is rounded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bound {
     /// The label of data: rounding up is safe.
     Data,
-    /// The most that a requirement allows: rounding down is safe.
+    /// The greatest label that a requirement allows: rounding down is safe.
     Requirement,
 }
 
@@ -25,7 +25,7 @@ pub struct Roster {
 }
 
 impl Roster {
-    /// A roster that knows the names which `space` declares.
+    /// Creates a roster with the names that `space` declares.
     pub fn new(space: &Space) -> Self {
         let names: Vec<Vec<String>> = space
             .dimensions()
@@ -42,7 +42,7 @@ impl Roster {
         Self { names, slots }
     }
 
-    /// The names known in the dimension with this index, by slot.
+    /// Returns the names known in the dimension with this index, by slot.
     pub fn names(&self, dimension: usize) -> &[String] {
         self.names.get(dimension).map_or(&[], Vec::as_slice)
     }
@@ -62,11 +62,12 @@ impl Roster {
         Some(names.len() - 1)
     }
 
-    /// The label that the named dimension gives to a set of names: the elements of a set, or the readers.
+    /// Returns the label that the named dimension gives to a set of names: the elements of a set, or the
+    /// readers.
     ///
-    /// Names that cannot be represented round as `bound` says. A requirement computed from no name at all
-    /// is the least one: an address list that is empty or absent is not a permission.
-    /// `None` if the dimension has no names.
+    /// Names that cannot be represented are rounded as `bound` says. A requirement computed from no names is
+    /// bottom: an empty or absent address list is not a permission. Returns `None` if the dimension has no
+    /// names.
     pub fn set(&mut self, space: &Space, dimension: &str, names: &[String], bound: Bound) -> Option<Partial> {
         let index = space.index(dimension)?;
         let kind = &space.dimensions().get(index)?.kind;

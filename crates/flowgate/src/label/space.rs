@@ -1,9 +1,10 @@
-//! The product of a policy's dimensions, and which bits of a label belong to which of them.
+//! The product of a policy's dimensions, and its layout in the bits of a label.
+
+mod describe;
 
 use std::fmt;
 
 use super::dimension::{Dimension, Kind, Purpose};
-use super::roster::Roster;
 use super::{AGES, Label, WORDS};
 
 /// The most bits that all dimensions of a policy may take together.
@@ -16,65 +17,65 @@ pub const MAX_DIMENSIONS: usize = 32;
 pub struct Dims(u32);
 
 impl Dims {
-    /// No dimension.
+    /// The empty set.
     pub const NONE: Self = Self(0);
 
-    /// The one dimension with this index.
+    /// Returns the set of the one dimension with this index.
     pub fn one(index: usize) -> Self {
         Self(1_u32.checked_shl(u32::try_from(index).unwrap_or(u32::MAX)).unwrap_or(0))
     }
 
-    /// Whether the dimension with this index is in the set.
+    /// Returns whether the dimension with this index is in the set.
     pub fn has(self, index: usize) -> bool {
         self.0 & Self::one(index).0 != 0
     }
 
-    /// Whether the set is empty.
+    /// Returns whether the set is empty.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// The dimensions of both sets.
+    /// Returns the union of both sets.
     #[must_use]
     pub fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// The dimensions of this set that are not in the other.
+    /// Returns the dimensions of this set that are not in the other.
     #[must_use]
     pub fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 }
 
-/// A label that says something about some dimensions and nothing about the others.
+/// A label that is defined in some dimensions only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Partial {
-    /// The dimensions it speaks of.
+    /// The dimensions in which it is defined.
     pub dims: Dims,
     /// Its value there; bottom elsewhere.
     pub label: Label,
 }
 
 impl Partial {
-    /// Says nothing about any dimension.
+    /// The label that is defined in no dimension.
     pub const NONE: Self = Self { dims: Dims::NONE, label: Label::BOTTOM };
 
-    /// Speaks of what either speaks of, joined where both do.
+    /// Returns the join: defined where either is, and joined where both are.
     #[must_use]
     pub fn join(&self, other: &Self) -> Self {
         Self { dims: self.dims.union(other.dims), label: self.label.join(&other.label) }
     }
 }
 
-/// Why dimensions do not make a label space.
+/// The reason why dimensions do not form a label space.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpaceError {
-    /// The index of the dimension that is too much.
+    /// The index of the dimension that does not fit.
     pub dimension: usize,
-    /// What is wrong.
+    /// The problem, as one sentence.
     pub message: String,
-    /// What to do about it.
+    /// The advice to the author of the policy.
     pub help: &'static str,
 }
 
@@ -90,9 +91,9 @@ impl std::error::Error for SpaceError {}
 #[derive(Debug, Clone, Default)]
 pub struct Space {
     dimensions: Vec<Dimension>,
-    /// For each dimension, its full mask: the dimension's top, bottom elsewhere.
+    /// For each dimension, its mask: top in the dimension, bottom elsewhere.
     masks: Vec<Label>,
-    /// For each dimension, its first bit, or which of the ages it is.
+    /// For each dimension, its first bit, or its index among the ages.
     offsets: Vec<usize>,
     top: Label,
 }
@@ -101,7 +102,7 @@ impl Space {
     /// Lays the dimensions out in the bits of a label.
     ///
     /// # Errors
-    /// If the dimensions need more room than a [`Label`] has.
+    /// If there are more than [`MAX_DIMENSIONS`], or they need more room than a [`Label`] has.
     pub fn new(dimensions: Vec<Dimension>) -> Result<Self, SpaceError> {
         let mut space = Self::default();
         let (mut next_bit, mut next_age) = (0, 0);
@@ -142,28 +143,29 @@ impl Space {
         Ok(space)
     }
 
-    /// The dimensions, in order of declaration.
+    /// Returns the dimensions, in order of declaration.
     pub fn dimensions(&self) -> &[Dimension] {
         &self.dimensions
     }
 
-    /// The index of the dimension with this name.
+    /// Returns the index of the dimension with this name.
     pub fn index(&self, name: &str) -> Option<usize> {
         self.dimensions.iter().position(|d| d.name == name)
     }
 
-    /// Every dimension.
+    /// Returns all dimensions.
     pub fn all(&self) -> Dims {
         (0..self.dimensions.len()).fold(Dims::NONE, |dims, index| dims.union(Dims::one(index)))
     }
 
-    /// The dimensions that are about integrity.
+    /// Returns the dimensions that express integrity.
     pub fn integrity(&self) -> Dims {
         let indices = self.dimensions.iter().enumerate().filter(|(_, d)| d.purpose == Purpose::Integrity);
         indices.fold(Dims::NONE, |dims, (index, _)| dims.union(Dims::one(index)))
     }
 
-    /// The logarithm of the number of labels, rounded up: what the choice of one can tell at most, in bits.
+    /// Returns the binary logarithm of the number of labels, rounded up for each dimension: the most bits of
+    /// information that the choice of a label can reveal.
     pub fn bits(&self) -> usize {
         let bits = |dimension: &Dimension| match &dimension.kind {
             Kind::Order(lattice) => lattice.names().len().next_power_of_two().ilog2() as usize,
@@ -173,12 +175,12 @@ impl Space {
         self.dimensions.iter().map(bits).sum()
     }
 
-    /// The greatest label: what nobody said anything about.
+    /// Returns top, the greatest label: by default that of text that no statement labels.
     pub fn top(&self) -> Label {
         self.top
     }
 
-    /// The element `name` of the order called `dimension`.
+    /// Returns the element `name` of the order called `dimension`.
     pub fn element(&self, dimension: &str, name: &str) -> Option<Partial> {
         let index = self.index(dimension)?;
         let Kind::Order(lattice) = &self.dimensions.get(index)?.kind else { return None };
@@ -187,25 +189,25 @@ impl Space {
         Some(self.dimension_bits(index, set))
     }
 
-    /// The point of the time dimension called `dimension` at `seconds` after the Unix epoch.
+    /// Returns the point of the time dimension called `dimension` at `seconds` after the Unix epoch.
     pub fn instant(&self, dimension: &str, seconds: i64) -> Option<Partial> {
         let index = self.index(dimension)?;
         if self.dimensions.get(index)?.kind != Kind::Time {
             return None;
         }
-        // The older, the greater; 0 stays free for "always fresh" and the maximum for "nobody knows".
+        // Older is greater; 0 is reserved for "always fresh" and the maximum for an unknown time.
         let key = (i64::MAX.wrapping_sub(seconds) as u64).clamp(1, u64::MAX - 1);
         let mut label = Label::BOTTOM;
         *label.ages.get_mut(*self.offsets.get(index)?)? = key;
         Some(Partial { dims: Dims::one(index), label })
     }
 
-    /// The least element of one dimension.
+    /// Returns the least element of one dimension.
     pub fn dimension_bottom(&self, index: usize) -> Partial {
         Partial { dims: Dims::one(index), label: Label::BOTTOM }
     }
 
-    /// The greatest element of one dimension.
+    /// Returns the greatest element of one dimension.
     pub fn dimension_top(&self, index: usize) -> Partial {
         Partial { dims: Dims::one(index), label: self.masks.get(index).copied().unwrap_or(self.top) }
     }
@@ -226,12 +228,12 @@ impl Space {
         partial
     }
 
-    /// The key of a label in a time dimension.
+    /// Returns the key of a label in a time dimension.
     pub(super) fn age(&self, label: &Label, index: usize) -> Option<u64> {
         label.ages.get(*self.offsets.get(index)?).copied()
     }
 
-    /// The part of `label` that lies in `dims`, bottom elsewhere.
+    /// Returns the part of `label` that lies in `dims`, bottom elsewhere.
     pub fn restrict(&self, label: &Label, dims: Dims) -> Label {
         let mut kept = Label::BOTTOM;
         for (_, mask) in self.masks.iter().enumerate().filter(|(index, _)| dims.has(*index)) {
@@ -245,13 +247,13 @@ impl Space {
         kept
     }
 
-    /// `label` with its part in `part.dims` replaced by `part`.
+    /// Returns `label` with its part in `part.dims` replaced by `part`.
     pub fn replace(&self, label: &Label, part: &Partial) -> Label {
         self.restrict(label, self.all().without(part.dims)).join(&part.label)
     }
 
-    /// The greatest label that flows to both. Of an order it is searched for among the elements: the embedding does
-    /// not preserve meets, so `and` would be wrong there.
+    /// Returns the greatest label that flows to both. In an order, the elements are searched: the embedding
+    /// does not preserve meets, so a bitwise `and` would be wrong there.
     #[must_use]
     pub fn greatest_below(&self, a: &Label, b: &Label) -> Label {
         let mut below = Label::BOTTOM;
@@ -266,7 +268,8 @@ impl Space {
                     };
                     lattice.names().iter().filter_map(fits).fold(Label::BOTTOM, |x, y| x.join(&y))
                 }
-                // The bits are the names themselves, or those who may not read; ages are a chain.
+                // The bits represent the names themselves, or the principals who may not read; ages are a
+                // chain.
                 Kind::Set(_) | Kind::OpenSet | Kind::Readers | Kind::Time => {
                     let mut both = a;
                     both.bits.iter_mut().zip(b.bits).for_each(|(word, other)| *word &= other);
@@ -279,7 +282,7 @@ impl Space {
         below
     }
 
-    /// The dimensions of `dims` in which `label` does not flow to `upper`.
+    /// Returns the dimensions of `dims` in which `label` does not flow to `upper`.
     pub fn exceeds(&self, label: &Label, upper: &Label, dims: Dims) -> Dims {
         let indices = (0..self.dimensions.len()).filter(|index| dims.has(*index));
         indices
@@ -287,48 +290,6 @@ impl Space {
             .filter(|one| !self.restrict(label, *one).flows_to(&self.restrict(upper, *one)))
             .fold(Dims::NONE, Dims::union)
     }
-
-    /// One phrase for each dimension of `dims`: the name of the element, or the names in the set.
-    pub fn describe(&self, label: &Label, dims: Dims, roster: &Roster) -> Vec<String> {
-        let indices = (0..self.dimensions.len()).filter(|index| dims.has(*index));
-        indices.filter_map(|index| self.describe_dimension(label, index, roster)).collect()
-    }
-
-    fn describe_dimension(&self, label: &Label, index: usize, roster: &Roster) -> Option<String> {
-        let dimension = self.dimensions.get(index)?;
-        let offset = *self.offsets.get(index)?;
-        let bits: Vec<bool> = (offset..offset + dimension.width()).map(|bit| has_bit(label, bit)).collect();
-        let name = &dimension.name;
-        let (all, none) = (bits.iter().all(|bit| *bit), bits.iter().all(|bit| !bit));
-        let names = |set: bool| {
-            let known = roster.names(index).iter().zip(&bits).filter(|(_, bit)| **bit == set);
-            let mut known: Vec<String> = known.map(|(name, _)| shown(name)).collect();
-            // The order in which a session met them is its own business.
-            known.sort();
-            known.join(", ")
-        };
-        Some(match &dimension.kind {
-            Kind::Order(lattice) => lattice.element(&bits).unwrap_or("?").to_owned(),
-            Kind::Set(_) | Kind::OpenSet if none => format!("{name}()"),
-            Kind::OpenSet if all => format!("any {name}"),
-            Kind::Set(_) | Kind::OpenSet => format!("{name}({})", names(true)),
-            Kind::Readers if none => format!("{name}: everyone"),
-            Kind::Readers if all => format!("{name}: nobody"),
-            Kind::Readers => format!("{name}({})", names(false)),
-            Kind::Time => match label.ages.get(offset).copied().unwrap_or(u64::MAX) {
-                0 => format!("{name}: always fresh"),
-                u64::MAX => format!("{name}: unknown"),
-                key => format!("{name}({})", i64::MAX.wrapping_sub(key as i64)),
-            },
-        })
-    }
-}
-
-/// A name that may come from data, printed so that it cannot play tricks on who reads it.
-fn shown(name: &str) -> String {
-    let short: String = name.chars().take(40).collect();
-    let ellipsis = if short.len() < name.len() { "…" } else { "" };
-    format!("{}{ellipsis}", short.escape_debug())
 }
 
 fn set_bit(label: &mut Label, bit: usize) {
@@ -343,40 +304,14 @@ fn has_bit(label: &Label, bit: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Bound, Lattice};
+    use super::super::{Lattice, Roster};
     use super::*;
 
     fn chain(name: &str, elements: &[&str]) -> Dimension {
         Dimension::new(name, Purpose::Secrecy, Kind::Order(Lattice::chain(elements).unwrap()))
     }
 
-    #[test]
-    fn labels_are_described_by_their_elements() {
-        let space = Space::new(vec![
-            chain("integrity", &["trusted", "partner", "untrusted"]),
-            Dimension::new("categories", Purpose::Secrecy, Kind::Set(vec!["pii".into(), "money".into()])),
-            Dimension::new("readers", Purpose::Secrecy, Kind::Readers),
-            Dimension::new("age", Purpose::Secrecy, Kind::Time),
-        ])
-        .unwrap();
-        let mut roster = Roster::new(&space);
-        let parts = [
-            space.element("integrity", "partner").unwrap(),
-            roster.set(&space, "categories", &["money".to_owned()], Bound::Data).unwrap(),
-            roster.set(&space, "readers", &["ann".to_owned(), "bob".to_owned()], Bound::Data).unwrap(),
-            space.instant("age", 86_400).unwrap(),
-        ];
-        let label = parts.iter().fold(Label::BOTTOM, |label, part| label.join(&part.label));
-        let described = |label: &Label| space.describe(label, space.all(), &roster).join("; ");
-        assert_eq!(described(&label), "partner; categories(money); readers(ann, bob); age(86400)");
-        assert_eq!(described(&Label::BOTTOM), "trusted; categories(); readers: everyone; age: always fresh");
-        assert_eq!(
-            described(&space.top()),
-            "untrusted; categories(money, pii); readers: nobody; age: unknown"
-        );
-    }
-
-    /// The bits of two elements have elements in common that are none of the lattice: no `and` of bits is a meet.
+    /// The bitwise `and` of two elements need not be an element of the lattice, so it is not the meet.
     #[test]
     fn the_greatest_label_below_two_is_an_element() {
         let order = |edges: &[(&str, &str)]| {
@@ -412,6 +347,61 @@ mod tests {
         let lowered = space.replace(&space.top(), &space.element("a", "a0").unwrap());
         assert_eq!(lowered, space.element("b", "b1").unwrap().label);
         assert_eq!(space.exceeds(&lowered, &Label::BOTTOM, space.all()), Dims::one(1));
+    }
+
+    #[test]
+    fn dimensions_are_sets() {
+        let of =
+            |indices: &[usize]| indices.iter().fold(Dims::NONE, |dims, index| dims.union(Dims::one(*index)));
+        for (a, b, both, first) in [
+            (&[][..], &[][..], &[][..], &[][..]),
+            (&[0], &[1], &[0, 1], &[0]),
+            (&[0, 1], &[1, 2], &[0, 1, 2], &[0]),
+            (&[1], &[1], &[1], &[]),
+        ] {
+            assert_eq!(of(a).union(of(b)), of(both), "{a:?} {b:?}");
+            assert_eq!(of(a).without(of(b)), of(first), "{a:?} {b:?}");
+            assert_eq!(of(a).is_empty(), a.is_empty());
+            assert!((0..4).all(|index| of(a).has(index) == a.contains(&index)), "{a:?}");
+        }
+    }
+
+    /// Every point in time is above "always fresh" and below "unknown", including the first and the last.
+    #[test]
+    fn a_point_in_time_is_never_an_end() {
+        let space = Space::new(vec![Dimension::new("age", Purpose::Secrecy, Kind::Time)]).unwrap();
+        let at = |seconds| space.instant("age", seconds).unwrap().label;
+        for seconds in [i64::MIN, -1, 0, 1, i64::MAX] {
+            assert!(at(seconds) != Label::BOTTOM && at(seconds) != space.top(), "{seconds}");
+        }
+        assert!(space.instant("else", 0).is_none());
+    }
+
+    /// The information in the choice of a label: the sum over dimensions of the logarithm of the number of
+    /// elements.
+    #[test]
+    fn a_choice_of_a_label_tells_so_many_bits() {
+        let order = |count: usize| {
+            let names: Vec<String> = (0..count).map(|n| n.to_string()).collect();
+            Dimension::new(
+                format!("o{count}"),
+                Purpose::Secrecy,
+                Kind::Order(Lattice::chain(&names).unwrap()),
+            )
+        };
+        let set =
+            Dimension::new("set", Purpose::Secrecy, Kind::Set(vec!["a".into(), "b".into(), "c".into()]));
+        let time = Dimension::new("age", Purpose::Secrecy, Kind::Time);
+        for (dimensions, expected) in [
+            (vec![order(2)], 1),
+            (vec![order(3)], 2),
+            (vec![order(4)], 2),
+            (vec![order(5), order(2)], 4),
+            (vec![set.clone()], 3),
+            (vec![time, set, order(2)], 68),
+        ] {
+            assert_eq!(Space::new(dimensions).unwrap().bits(), expected);
+        }
     }
 
     #[test]

@@ -1,7 +1,8 @@
-//! What a call depends on, as an influence method says.
+//! Attribution: what a call depends on, as an influence method reports it.
 //!
-//! The monitor does not find out by itself: methods may ask models, and their answers enter as data. What a
-//! method does not mention depends on everything that the agent has seen.
+//! The monitor does not compute it: methods may ask models, and their answers enter as data. A part that a
+//! method does not mention depends on everything that the agent has seen, or on the view if the decision was
+//! made from one.
 
 use crate::label::Label;
 use crate::trace::{EventId, NodeId};
@@ -11,47 +12,48 @@ use crate::trace::{EventId, NodeId};
 pub enum Source {
     /// Everything that the agent had seen.
     Everything,
-    /// These regions: of a list or a map its structure, not what it contains.
+    /// These regions, each with everything in it.
     Regions(Vec<(EventId, NodeId)>),
-    /// What flows to this label: the model was shown that and nothing else.
+    /// A view: the model was shown what flows to this label and nothing else.
     View(Label),
-    /// What a slot holds: it was left by a model that saw `view`, and filled from the regions.
+    /// The content of a slot: a model that saw `view` left the slot, and the regions filled it.
     Slot {
-        /// What the model was shown that left the slot.
+        /// The view of the model that left the slot.
         view: Label,
-        /// What the slot was filled from: of a list or a map its structure, not what it contains.
+        /// The regions that filled the slot, each with everything in it.
         regions: Vec<(EventId, NodeId)>,
     },
-    /// Something that the method hides from the model: the call could not have been written like this.
+    /// Something that the method hides from the model: the model cannot have written the call in this form.
     Hidden,
 }
 
 /// What a call depends on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attribution {
-    /// The method that says so.
+    /// The influence method.
     pub method: &'static str,
-    /// What the choice of the tool, and that it is called at all, depends on.
+    /// What the choice of the tool, and the fact that it is called, depend on.
     pub decision: Source,
     /// What each argument depends on, by name.
     pub arguments: Vec<(String, Source)>,
-    /// How many regions the method keeps from the model for this step.
+    /// The number of regions that the method hides from the model in this step.
     pub hidden: usize,
 }
 
 impl Attribution {
-    /// Everything influences everything: right for every model.
+    /// Attributes every part to everything: sound for every model.
     pub fn everything() -> Self {
         Self { method: "everything", decision: Source::Everything, arguments: Vec::new(), hidden: 0 }
     }
 
-    /// A call by a model that was shown what flows to `view`, `hidden` regions being kept from it.
+    /// Attributes a call to a model that was shown what flows to `view`, while `hidden` regions were hidden
+    /// from it.
     pub fn view(method: &'static str, view: Label, hidden: usize) -> Self {
         Self { method, decision: Source::View(view), arguments: Vec::new(), hidden }
     }
 
-    /// What the argument called `name` depends on: where the method does not say, a model that saw no more than a
-    /// view can have used no more for it.
+    /// Returns what the argument `name` depends on. An argument that the method does not mention depends on
+    /// the view if the decision was made from one, since the model saw nothing else; otherwise on everything.
     pub fn argument(&self, name: &str) -> &Source {
         self.arguments
             .iter()
@@ -66,7 +68,7 @@ impl Attribution {
         }
     }
 
-    /// All sources, the decision's first.
+    /// Returns all sources, the decision's first.
     pub(super) fn sources(&self) -> impl Iterator<Item = &Source> {
         std::iter::once(&self.decision).chain(self.arguments.iter().map(|(_, source)| source))
     }

@@ -1,4 +1,4 @@
-//! Judging one call: what it carries, what its requirements and the rules say, and what its verdict tells.
+//! Judging one call: its labels, its requirements, the rules, and the label of the verdict itself.
 
 use super::stores::Access;
 use super::verdict::Approval;
@@ -14,12 +14,12 @@ pub(super) struct Examined {
     pub(super) event: Option<EventId>,
     pub(super) entry: Entry,
     pub(super) access: Access,
-    /// What its agent had seen before.
+    /// The label of what its agent had seen before.
     pub(super) seen: Label,
 }
 
 impl Monitor {
-    /// Places, labels and judges a call. It stands at the end of the trace afterwards, if it has a place.
+    /// Places, labels and judges a call. If it has a place, it stands at the end of the trace afterwards.
     pub(super) fn examine(
         &mut self,
         entry: Entry,
@@ -101,8 +101,8 @@ impl Monitor {
         }
         let label = self.trace.event(event).map_or(Label::BOTTOM, |call| call.label);
         judgement.label = self.describe(&label);
-        // What rules read of other events shows in the verdict, whichever it is. That matters where somebody is kept
-        // from seeing them; the other methods only estimate what a call depends on.
+        // The verdict, whichever it is, reveals what rules read of other events. That matters where a view
+        // hides such events; the other methods only estimate what a call depends on.
         let is_view = matches!(attribution.decision, Source::View(_));
         let around = if is_view {
             crate::rules::looks_around(&self.policy.plan, &self.trace, event)
@@ -111,7 +111,7 @@ impl Monitor {
         };
         judgement.decided = match around {
             Around::Nothing => label,
-            // That there were none to look at tells something, too; so what matters is what there could have been.
+            // The absence of such events is information, too, so the label covers what could have been there.
             Around::Calls => label.join(&self.trace.calls_context()),
             Around::Everything => self.policy.space().top(),
         };
@@ -122,9 +122,9 @@ impl Monitor {
         let access = self.access(tool.clone(), required.is_harmless);
         let decision = self.trace.event(event).map_or(Label::BOTTOM, |call| call.document.frame_label());
         if is_view && !judgement.decided.flows_to(&decision) && decision.flows_to(&most) {
-            // Somebody may know that the call was proposed and neither whether it runs nor whether it is harmless: what
-            // it could write to carries the label either way. If the decision alone is too much for the tool, it does
-            // not run.
+            // An observer may know that the call was proposed, but neither whether it runs nor whether it is
+            // harmless: the stores that it could write to carry the label either way. If the decision alone
+            // exceeds what the tool permits, the call does not run.
             let harmless = offer::is_harmless(&self.policy.plan, &tool);
             let access = self.access(tool, harmless);
             self.stores.raise(&access.writes, &judgement.decided);
@@ -133,7 +133,7 @@ impl Monitor {
     }
 }
 
-/// What a call depends on, event by event.
+/// Returns what a call depends on, by event.
 fn influence(attribution: &Attribution) -> Influence {
     let mut events = Vec::new();
     let mut shown: Option<Label> = None;

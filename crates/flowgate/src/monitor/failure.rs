@@ -1,7 +1,9 @@
-//! Calls that bring no answer which can be passed on: the server is silent, fails, or says what nobody can read in one way.
+//! Failed calls: the server does not answer, reports a failure, or sends an answer that cannot be read in
+//! exactly one way.
 //!
-//! That a call failed depends on what its answer would have held, so the outcome is an event as well. Its text is the caller's and
-//! constant; its label is the most that any answer of the tool may carry, since nothing is known of the answer itself.
+//! Whether a call fails depends on what its answer would have contained, so the failure is an event as well.
+//! Its text is a constant of the caller; its label is the greatest that any answer of the tool may carry,
+//! since the answer itself is unknown.
 
 use serde_json::Value;
 
@@ -10,10 +12,11 @@ use crate::label::Label;
 use crate::trace::{Body, Entry, EventId, Output, Status};
 
 impl Monitor {
-    /// Adds the outcome of a call that brought no answer. `text` stands in place of the answer and must be a constant.
+    /// Appends the outcome of a call without a usable answer. `text` replaces the answer and must be a
+    /// constant.
     ///
-    /// The event carries [`failure_carries`](Self::failure_carries); no statement of the policy can lower it, since none has an
-    /// answer to look at.
+    /// The event carries [`failure_carries`](Self::failure_carries). No statement of the policy can lower
+    /// that, since there is no answer to label.
     ///
     /// # Errors
     /// As [`push`](Self::push).
@@ -28,9 +31,10 @@ impl Monitor {
         self.push_labelled(Entry::from(Body::Output(output)), None, &floors, true)
     }
 
-    /// What any outcome of a running call may carry: the label of the call, of the stores that it reads, and the most that the policy
-    /// lets an answer of its tool carry. A dimension that no statement declares for all of the answer is top, whatever the policy's
-    /// default is; and so is everything if there is no such call.
+    /// Returns the greatest label that any outcome of a running call may carry: the join of the label of the
+    /// call, of the stores that it reads, and of the greatest label that the policy allows for an answer of
+    /// its tool. A dimension that no statement declares for the whole answer is top, whatever the policy's
+    /// default is. Without such a call, the label is top.
     pub fn failure_carries(&self, call_id: &str) -> Label {
         let top = self.policy.space().top();
         let mut calls = self.trace.calls_with_id(call_id);

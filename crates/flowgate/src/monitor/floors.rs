@@ -1,26 +1,27 @@
-//! What an event carries besides what the policy says of it.
+//! Lower bounds on the label of an event, in addition to what the policy declares.
 
 use crate::label::Label;
 use crate::trace::{Document, Step};
 
-/// The least that an event carries, whatever the policy grants.
+/// Lower bounds on the label of an event, whatever the policy grants.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Floors {
-    /// What all of it carries.
+    /// The lower bound for the whole event.
     pub whole: Label,
-    /// What single blocks of a content carry that is a list: the index of the block, and its label.
+    /// The lower bounds for single blocks, if the content is a list: the index of the block, and its label.
     pub blocks: Vec<(usize, Label)>,
 }
 
 impl Floors {
-    /// Raises the blocks, before statements label what is left.
+    /// Raises the blocks, before statements label the event.
     pub(super) fn raise_blocks(&self, document: &mut Document) {
         let Some(content) = document.key(0, "content") else { return };
         for (index, label) in &self.blocks {
             let is_meant = |step: &Step| matches!(step, Step::Index(at) if at == index);
             let block =
                 document.children(content).find(|id| document.node(*id).is_some_and(|n| is_meant(&n.step)));
-            // A block that is not there was meant to be somewhere: then all of the content carries its label.
+            // If the block is missing, its text is somewhere else in the content, so all of the content
+            // carries its label.
             document.raise_subtree(block.unwrap_or(content), label);
         }
     }

@@ -1,4 +1,4 @@
-//! What would become of calls and events that nobody is to know were thought of.
+//! Hypothetical judgements, on a fork of the monitor. They leave the session unchanged.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use crate::label::Label;
 use crate::trace::Entry;
 
 impl Monitor {
-    /// Whether calls would be permitted one after the other, of which nobody is to know that they were thought of. Nothing
-    /// comes of asking, and it takes as long as the trace is.
+    /// Returns whether calls would be permitted one after the other, where nothing may reveal that they were
+    /// considered. Leaves this monitor unchanged. The time is linear in the length of the trace.
     pub fn would_permit(&self, calls: impl IntoIterator<Item = (Entry, Attribution)>) -> bool {
         let mut fork = self.fork();
         let mut permits = Vec::new();
@@ -21,8 +21,9 @@ impl Monitor {
         })
     }
 
-    /// What messages, answers or descriptions would carry if they came next, one after the other: the greatest label for one that
-    /// cannot come. Nothing comes of asking, and it takes as long as the trace is.
+    /// Returns the labels that messages, outputs or descriptions would carry if they were pushed one after
+    /// the other; top for one that cannot be pushed. Leaves this monitor unchanged. The time is linear in the
+    /// length of the trace.
     pub fn would_carry(&self, entries: impl IntoIterator<Item = Entry>) -> Vec<Label> {
         let mut fork = self.fork();
         let top = fork.policy.space().top();
@@ -33,7 +34,7 @@ impl Monitor {
         carried.collect()
     }
 
-    /// The same state in another monitor, of which no permit is good here.
+    /// Copies the state into another monitor, whose permits are invalid here.
     fn fork(&self) -> Self {
         Self {
             policy: Arc::clone(&self.policy),

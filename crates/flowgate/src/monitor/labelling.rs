@@ -1,6 +1,7 @@
-//! Labels for what happens: what the policy declares, joined with what it came from (RTBAS, Algorithm 4).
+//! Labels of events: what the policy declares, joined with what the event came from (RTBAS, Algorithm 4).
 
 use super::{Applicable, Finding, Floors, Monitor, Reason, ReasonKind, Source};
+use crate::builtin;
 use crate::eval::{EvalError, Evaluator, Frame, Missing, Read, Value};
 use crate::label::{Bound, Dims, Kind, Label, Partial, Roster, Space};
 use crate::policy::Action;
@@ -11,7 +12,7 @@ use crate::trace::{Body, Document, Entry, EventId, Influence, NodeId, Place, Sta
 use super::attribution::Attribution;
 use super::regions::{frame, instead_of_structure, region_nodes};
 
-/// The statements that speak of a tool: every pattern for their event matches it.
+/// Returns the statements that apply to a tool: every pattern for their event matches it.
 pub(super) fn for_tool(plan: &Plan, tool: &Tool) -> Applicable {
     let matches = |query: &Query| {
         query.tools.iter().all(|id| plan.patterns.get(id.0).is_some_and(|pattern| pattern.matches(tool)))
@@ -34,7 +35,7 @@ pub(super) fn for_tool(plan: &Plan, tool: &Tool) -> Applicable {
     }
 }
 
-/// The statements that label events of a kind whatever their tool: messages, descriptions of tools.
+/// Returns the statements that label events of a kind whatever their tool: messages, descriptions of tools.
 pub(super) fn for_kind(plan: &Plan, kind: Type) -> Applicable {
     let fits = |statement: &LabelStatement| first_type(&statement.query) == kind;
     let labels = plan.labels.iter().enumerate().filter(|(_, s)| fits(s)).map(|(i, _)| i).collect();
@@ -45,42 +46,41 @@ fn first_type(query: &Query) -> Type {
     query.variables.iter().find(|variable| variable.slot == 0).map_or(Type::Any, |variable| variable.ty)
 }
 
-/// What one match of a label statement grants.
+/// The label that one match of a label statement grants.
 struct Grant {
     node: NodeId,
     capture: Option<(String, std::ops::Range<usize>)>,
     label: Partial,
-    reads: Vec<Read>,
     read_label: Label,
 }
 
-/// What a statement grants, and whether a value that it asks for was missing; or why it cannot be evaluated.
+/// The grants of a statement, and whether a value that it needs was missing; or why it cannot be evaluated.
 type Found = Result<(Vec<Grant>, bool), EvalError>;
 
-/// What a statement has looked at, and the join of its labels.
+/// The regions that a statement has read, and the join of their labels.
 #[derive(Default)]
 struct Looked {
     reads: Vec<Read>,
     label: Label,
 }
 
-/// What comes of a statement.
+/// The result of evaluating a label statement.
 #[derive(Default)]
 struct Matches {
-    /// What it grants.
+    /// The labels that it grants.
     grants: Vec<Grant>,
-    /// What it may raise and not lower: what it would grant besides if missing values were `None`, and where it looked at
-    /// more than it grants.
+    /// The labels that may raise and not lower: what the statement would also grant if missing values were
+    /// `None`, and grants for which it has read more than the granted label.
     unsure: Vec<Grant>,
-    /// The regions that it speaks of, matched or not, and what its conditions have looked at: that it does not
-    /// apply to a region is told by the label that the region has instead.
+    /// The regions that the statement refers to, matched or not, and what its conditions have read. A region
+    /// to which the statement does not apply reveals that by the label that it has instead.
     swayed: (Vec<NodeId>, Looked),
-    /// Why it could not be evaluated.
+    /// The reason why it could not be evaluated.
     failed: Option<Reason>,
 }
 
 impl Monitor {
-    /// Labels a message or an output and appends it.
+    /// Labels a message, an output or a description and appends it.
     pub(super) fn label_and_append(
         &mut self,
         entry: Entry,
@@ -103,7 +103,7 @@ impl Monitor {
         let mut applicable = std::sync::Arc::clone(&self.messages);
         match &entry.body {
             Body::Message(message) if matches!(message.role.as_str(), "assistant" | "model") => {
-                // What the model wrote carries what it saw, and no less.
+                // A message of the model carries the label of what the model saw, and no less.
                 (base, floor) = (Label::BOTTOM, view.unwrap_or(seen));
                 influence = view.map_or(Influence::All, |view| Influence::View(view, Vec::new()));
             }
@@ -148,11 +148,12 @@ impl Monitor {
         }
         let is_error = matches!(&entry.body, Body::Output(output) if output.is_error == Some(true));
         if is_error {
-            // A tool's error text is top unless a statement speaks of it, whatever the default is.
+            // A tool's error text is top unless a statement mentions errors, whatever the default is.
             base = plan.space.top();
         }
         if is_failure && call.is_some() {
-            // There is no answer that statements could label; what it might have carried is given.
+            // There is no answer that statements could label; the given floors cover what it might have
+            // contained.
             base = Label::BOTTOM;
         }
         let is_declared =
@@ -194,11 +195,11 @@ impl Monitor {
         (id, reasons.into_iter().map(|reason| Finding { event: id, reason }).collect())
     }
 
-    /// Applies the label statements, again and again until no label was granted on the word of a region that turned out to be
-    /// labelled higher: each time, such regions carry from the start what they had come to carry.
+    /// Applies the label statements repeatedly, until no label was granted on the basis of a region that was
+    /// later labelled higher. Each round starts with such regions at the labels that they had reached.
     ///
-    /// So what a label relies on does not depend on the order of statements; and that one was relied on too early does not
-    /// show, which may depend on what is hidden.
+    /// So the labels that a grant relies on do not depend on the order of statements. A grant that relied on
+    /// a label too early has no visible effect; whether there was one may depend on hidden text.
     #[expect(
         clippy::too_many_arguments,
         reason = "one call, from the function above, which has found all of it out"
@@ -235,8 +236,8 @@ impl Monitor {
         Ok(())
     }
 
-    /// Applies the label statements: first those that look at nothing, then the others in order. Returns whether one
-    /// raised what another had relied on.
+    /// Applies the label statements once: first those that read nothing, then the others in order. Returns
+    /// whether one raised a label that another had relied on.
     #[expect(clippy::too_many_arguments, reason = "one call, from the function above")]
     fn declare_once(
         &mut self,
@@ -255,7 +256,7 @@ impl Monitor {
             let statements = applicable.labels.iter().filter_map(|index| plan.labels.get(*index));
             statements.filter(|statement| !is_error || statement.mentions_error)
         };
-        // First of all what is raised whatever the values are, so that nothing relies on it before.
+        // First raise what is raised whatever the values are, so that no statement relies on the lower label.
         for statement in statements() {
             if self.ambiguous(plan, &statement.query, tool).is_none()
                 && let Some(event) = self.trace.event_mut(id)
@@ -269,7 +270,7 @@ impl Monitor {
         for reading in [false, true] {
             for statement in statements().filter(|s| s.reads == reading) {
                 let reason = if let Some(reason) = self.ambiguous(plan, &statement.query, tool) {
-                    // It may have been there to raise what another statement lowers.
+                    // The statement may exist to raise what another statement lowers.
                     closed = closed.union(statement.label.dims);
                     Some(reason)
                 } else {
@@ -279,12 +280,12 @@ impl Monitor {
                         for node in nodes {
                             raised |= event.document.raise_subtree(node, &looked_at.label);
                         }
-                        // What applies only if a missing value is taken for `None`, or looks too high, may raise, and not
-                        // lower.
+                        // A grant that takes a missing value for `None`, or that has read too high a label,
+                        // may raise and not lower.
                         for grant in unsure {
                             raised |= event.document.raise_subtree(grant.node, &grant.label.label);
                         }
-                        // A label that is not granted relies on what was read, too.
+                        // What is granted relies on what was read, and so does the decision not to grant it.
                         for read in looked_at.reads.iter().filter(|read| read.event == id) {
                             event.document.mark_read(read.node, read.deep);
                         }
@@ -304,8 +305,11 @@ impl Monitor {
         Ok(raised)
     }
 
-    /// The matches of a statement, and those that it would have if missing values were `None`. If it cannot be
-    /// evaluated, the reason; if there is no fuel, an error.
+    /// Returns the matches of a statement, and those that it would have if missing values were `None`. If it
+    /// cannot be evaluated, the result contains the reason.
+    ///
+    /// # Errors
+    /// If the fuel is spent.
     fn matches(
         &mut self,
         plan: &Plan,
@@ -332,8 +336,8 @@ impl Monitor {
                 matches.unsure.retain(|grant| {
                     !grants.iter().any(|sure| (sure.node, sure.label) == (grant.node, grant.label))
                 });
-                // A statement that looks at more than the label it grants lowers nothing. It still raises: it may be there
-                // for that, and the region carries what was looked at in any case.
+                // A statement that reads more than the label it grants lowers nothing. It still raises, which
+                // may be its purpose, and the region carries what was read in any case.
                 let is_fair = |grant: &Grant| {
                     space.exceeds(&grant.read_label, &grant.label.label, grant.label.dims).is_empty()
                 };
@@ -342,16 +346,16 @@ impl Monitor {
                 too_high = unfair;
             }
             Err(problem) => {
-                // It may have been there to raise what another statement lowers.
+                // The statement may exist to raise what another statement lowers.
                 looked_at.label = looked_at.label.join(&space.restrict(&space.top(), statement.label.dims));
                 matches.failed = Some(Reason::new(ReasonKind::RuleError, Action::Log, problem.to_string()));
             }
         }
         if let (Some(known), true) = (known, matches.grants.is_empty() && matches.unsure.is_empty()) {
-            // Names in labels that are not granted take no room.
+            // Names in labels that are not granted take no slots.
             self.roster = known;
         }
-        // What is raised does not depend on what a statement was not allowed to look at.
+        // The raised label does not depend on what the statement was not permitted to read.
         let label = Partial { dims: statement.label.dims, label: greatest(space, &statement.label) };
         matches.unsure.extend(too_high.into_iter().map(|grant| Grant { label, ..grant }));
         let nodes = match looked_at.label {
@@ -362,7 +366,7 @@ impl Monitor {
         Ok(matches)
     }
 
-    /// The regions that a statement would grant something if all its conditions held.
+    /// Returns the regions that a statement would label if all its conditions held.
     fn spoken_of(
         &self,
         plan: &Plan,
@@ -370,10 +374,10 @@ impl Monitor {
         statement: &LabelStatement,
         fuel: &mut u64,
     ) -> Result<Vec<NodeId>, EvalError> {
-        let mut evaluator =
-            Evaluator::new(plan, &self.trace, fuel, Missing::IsNone).given(&self.parameters, &self.answers);
+        let mut evaluator = builtin::evaluator(plan, &self.trace, fuel, Missing::IsNone)
+            .given(&self.parameters, &self.answers);
         evaluator.doubt_restricts = true;
-        // A value that is given a name matters only if it says where to look.
+        // The value of a name matters only if a domain needs it.
         let domains = statement.query.ops.iter().fold(0, |needs, op| match op {
             Op::Each(_, _, domain) => needs | domain.needs(),
             _ => needs,
@@ -392,7 +396,7 @@ impl Monitor {
             nodes.extend(found);
             Ok(false)
         });
-        // Where it cannot be looked, there is nothing that it could speak of.
+        // Where a domain cannot be evaluated, the statement refers to no region.
         if result == Err(EvalError::Fuel) {
             return Err(EvalError::Fuel);
         }
@@ -401,9 +405,10 @@ impl Monitor {
         Ok(nodes)
     }
 
-    /// A reason against the statement if one of its patterns has become ambiguous.
+    /// Returns a reason against the statement if one of its patterns has become ambiguous.
     ///
-    /// A tool that has not run yet counts for its own call only: a name that the model makes up is not an offer.
+    /// A tool that has not run yet counts for its own call only: a name that the model invents is not an
+    /// offer of a server.
     pub(super) fn ambiguous(&self, plan: &Plan, query: &Query, tool: Option<&Tool>) -> Option<Reason> {
         let is_ambiguous = |id: &&PatternId| self.servers.is_ambiguous_for(&plan.patterns, **id, tool);
         let pattern: &PatternId = query.patterns.iter().find(is_ambiguous)?;
@@ -414,7 +419,7 @@ impl Monitor {
         Some(Reason::new(ReasonKind::AmbiguousTool, Action::Deny, message))
     }
 
-    /// What the statement grants, whether a value that it asks for was missing, and what it has looked at.
+    /// Returns what the statement grants, whether a value that it needs was missing, and what it has read.
     fn grants(
         &mut self,
         plan: &Plan,
@@ -424,7 +429,7 @@ impl Monitor {
         fuel: &mut u64,
     ) -> Result<(Found, Looked), EvalError> {
         let Self { trace, roster, parameters, answers, .. } = self;
-        let mut evaluator = Evaluator::new(plan, trace, fuel, missing).given(parameters, answers);
+        let mut evaluator = builtin::evaluator(plan, trace, fuel, missing).given(parameters, answers);
         evaluator.doubt_restricts = missing == Missing::IsNone;
         evaluator.touched = Some(Label::BOTTOM);
         evaluator.quiet = statement.query.is_quiet;
@@ -449,10 +454,11 @@ impl Monitor {
                         Some((name.clone(), group.range()))
                     }
                 };
-                let (reads, read_label) = (evaluator.reads.clone(), evaluator.read_label());
-                grants.push(Grant { node, capture, label, reads, read_label });
+                let read_label = evaluator.read_label();
+                grants.push(Grant { node, capture, label, read_label });
             }
-            // The label tells what it was computed from, and so does a label that is not granted for what was read.
+            // A granted label reveals what it was computed from, and the absence of a grant reveals what was
+            // read.
             evaluator.forget(noted);
             Ok(false)
         });
@@ -464,40 +470,41 @@ impl Monitor {
         }
     }
 
-    /// Carries grants out. Returns whether that raised a label which an earlier grant had relied on.
+    /// Applies grants. Returns whether that raised a label that an earlier grant had relied on.
     fn grant(&mut self, space: &Space, id: EventId, mut grants: Vec<Grant>) -> bool {
         let Some(event) = self.trace.event_mut(id) else { return false };
         let mut raised = false;
-        for read in grants.iter().flat_map(|grant| &grant.reads).filter(|read| read.event == id) {
-            event.document.mark_read(read.node, read.deep);
-        }
-        // Captured parts move the nodes after them, so all of a statement's are made at once.
+        // Captured parts shift the nodes after them, so all captures of a statement are made at once. Several grants may
+        // name the same part.
         grants.sort_by_key(|grant| grant.node);
-        grants.dedup_by(|a, b| a.node == b.node && a.capture.is_some() && b.capture.is_some());
         let name = grants.iter().find_map(|grant| grant.capture.as_ref()).map(|(name, _)| name.clone());
-        let nodes = match name {
+        let nodes: Vec<NodeId> = match name {
             Some(name) => {
-                let parts: Vec<_> =
+                let mut parts: Vec<_> =
                     grants.iter().filter_map(|g| Some((g.node, g.capture.as_ref()?.1.clone()))).collect();
-                event.document.capture(&name, &parts)
+                parts.dedup_by_key(|(node, _)| *node);
+                let created = event.document.capture(&name, &parts);
+                let part = |grant: &Grant| parts.binary_search_by_key(&grant.node, |(text, _)| *text).ok();
+                grants.iter().filter_map(|grant| created.get(part(grant)?).copied()).collect()
             }
             None => grants.iter().map(|grant| grant.node).collect(),
         };
         for (grant, node) in grants.iter().zip(nodes) {
             raised |= event.document.declare(space, node, &grant.label);
-            // In the other dimensions, the choice of the label tells what was read.
+            // In the other dimensions, the choice of the label reveals what was read.
             let rest = space.restrict(&grant.read_label, space.all().without(grant.label.dims));
             raised |= event.document.raise_subtree(node, &rest);
         }
         raised
     }
 
-    /// The document of a call, labelled by what its parts depend on.
+    /// Returns the document of a call, labelled by what its parts depend on.
     pub(super) fn label_call(&self, entry: &Entry, attribution: &Attribution, seen: &Label) -> Document {
         let join = |start: Label, regions: &[(EventId, NodeId)]| {
             regions.iter().fold(start, |label, (event, node)| {
                 let document = self.trace.event(*event).map(|event| &event.document);
-                // A region is all that stands in it: a field may carry more than the row around it.
+                // The label of a region covers everything in it: a field may carry more than the row around
+                // it.
                 let found = document.filter(|document| document.node(*node).is_some());
                 label.join(&found.map_or(*seen, |document| document.label_of(*node)))
             })
@@ -522,14 +529,14 @@ impl Monitor {
     }
 }
 
-/// The most that a statement could grant.
+/// Returns the greatest label that a statement can grant.
 pub(super) fn greatest(space: &Space, label: &LabelPlan) -> Label {
     let fixed = label.fixed.unwrap_or(Partial::NONE);
     let computed = space.restrict(&space.top(), label.dims.without(fixed.dims));
     fixed.label.join(&computed)
 }
 
-/// The value of a label plan.
+/// Evaluates a label plan; `bound` decides how an unknown value is rounded.
 pub(super) fn compute(
     evaluator: &mut Evaluator<'_>,
     space: &Space,

@@ -1,12 +1,13 @@
-//! What stores carry, beyond a session.
+//! Labels of stores that persist across sessions.
 //!
-//! Conversation 1 stores an untrusted page in a memory server, conversation 2 reads it as notes of its own: so what an
-//! account's sessions wrote must be known to the next one. [`Monitor::remember`] gives it as JSON, [`Monitor::recall`] joins it
-//! into another session's stores. Who keeps it in between, and for which account, is the caller's business. Nothing here
-//! lowers it; whoever throws it away should write that down.
+//! One conversation stores an untrusted page in a memory server, and the next reads it back as its own notes.
+//! So each session of an account needs the labels of what earlier sessions wrote. [`Monitor::remember`]
+//! returns them as JSON, and [`Monitor::recall`] joins them into the stores of another session. The caller
+//! keeps the record in between and decides for which account. Nothing here lowers it; a caller that discards
+//! it should log that.
 //!
-//! If the policy declares other stores than it did then, nobody knows any more who reads what was written: everything
-//! is joined into every store.
+//! If the policy declares other stores than it did when the record was made, the readers of what was written
+//! are unknown: everything is joined into every store.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use crate::label::Label;
 use crate::policy::pattern::PatternId;
 use crate::policy::plan::Plan;
 
-/// A record of stores that cannot be read.
+/// The error for a record of stores that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryError(&'static str);
 
@@ -32,7 +33,7 @@ impl fmt::Display for MemoryError {
 impl std::error::Error for MemoryError {}
 
 impl Monitor {
-    /// What every store carries that was used in this session or an earlier one.
+    /// Returns the record: the label of every store that was used in this session or an earlier one.
     pub fn remember(&self) -> Value {
         let (plan, space) = (&self.policy.plan, self.policy.space());
         let stores = self.stores.carried().map(|Carried { declared, server, label, stamp }| {
@@ -48,28 +49,30 @@ impl Monitor {
         json!({"declared": declarations(plan), "floor": floor, "stores": stores.collect::<Vec<_>>()})
     }
 
-    /// Marks what this session has written since the last time with something that no other session has used: so others know by
-    /// what is [remembered](Self::remember) that it was written to, also if its label is the same.
-    /// Whether there was something.
+    /// Stamps the stores that this session has written to since the last stamp. No other session may have
+    /// used the same stamp, so that the write shows in what is [remembered](Self::remember) even if the label
+    /// is the same. Returns whether there is such a store.
     pub fn stamp(&mut self, stamp: &str) -> bool {
         self.stores.stamp(stamp)
     }
 
-    /// Whether this session has written something since the last [stamp](Self::stamp).
+    /// Returns whether this session has written to a store since the last [stamp](Self::stamp).
     pub fn has_written(&self) -> bool {
         self.stores.has_written()
     }
 
-    /// How often what is [remembered](Self::remember) may have changed: as long as this is the same, so is that.
+    /// Returns the number of possible changes to what is [remembered](Self::remember): while it is the same,
+    /// so is that.
     pub fn memory_changes(&self) -> u64 {
         self.stores.changes()
     }
 
-    /// Joins what earlier sessions wrote into the stores of this one. What a person was asked about a store that was written to since
-    /// is not allowed any more.
+    /// Joins the record of earlier sessions into the stores of this one. An approval that refers to a store
+    /// to which another session has written since is void.
     ///
     /// # Errors
-    /// If it is no such record. Then nothing is known of the stores, and the session should not begin.
+    /// If the record is malformed. The labels of the stores are then unknown, and the session should not
+    /// begin.
     pub fn recall(&mut self, record: &Value) -> Result<(), MemoryError> {
         let policy = Arc::clone(&self.policy);
         let (plan, space) = (&policy.plan, policy.space());
@@ -94,7 +97,7 @@ impl Monitor {
             read.push(Carried { declared, server, label, stamp });
         }
         self.version += 1;
-        // What every store carries; a record that does not say so is not one of ours.
+        // The lower bound on the label of every store; a record without it is not valid.
         let floor = record.get("floor").ok_or(MemoryError("it does not say what all stores carry"))?;
         let floor = space.from_names(floor, &mut self.roster);
         self.stores.raise_floor(&floor);
@@ -108,7 +111,7 @@ impl Monitor {
     }
 }
 
-/// The stores that a policy declares, with their patterns.
+/// Returns the stores that a policy declares, with their patterns.
 fn declarations(plan: &Plan) -> Value {
     let shown = |list: &[PatternId]| -> Vec<String> {
         list.iter().filter_map(|id| plan.patterns.get(id.0).map(ToString::to_string)).collect()

@@ -1,5 +1,5 @@
-//! What can be known of tools before any call: what a model that may call them should be shown, and what it
-//! could do after it was shown more.
+//! Properties of tools that hold before any call: what a model that may call them should be shown, and what
+//! it could do after it was shown more.
 
 use super::{Monitor, labelling};
 use crate::label::{Dims, Label, Space};
@@ -10,18 +10,19 @@ use crate::rules::{Around, around};
 use crate::trace::Tool;
 
 impl Monitor {
-    /// The strictest requirement on offer: the greatest label at which the decision to call any of these tools can
-    /// be permitted without a question. With no tools it is the greatest of all.
+    /// Returns the strictest requirement on offer: the greatest label at which the decision to call any of
+    /// these tools can be permitted without a question. Without tools it is top.
     pub fn strictest<'t>(&self, tools: impl IntoIterator<Item = &'t Tool>) -> Label {
         let plan = &self.policy.plan;
         let bounds = tools.into_iter().map(|tool| decision_bound(plan, tool));
         bounds.fold(plan.space.top(), |strictest, bound| plan.space.greatest_below(&strictest, &bound))
     }
 
-    /// What an endpoint may be shown that reads text for us, such as a model: the most that a `require` of the tool
-    /// `flowgate/ENDPOINT` allows in the dimensions of which it speaks. `None` if no statement names the endpoint.
+    /// Returns the clearance of an endpoint that reads prompts, such as a model: the greatest label that
+    /// every `require` of the tool `flowgate/ENDPOINT` allows, in the dimensions that it bounds. `None` if no
+    /// statement names the endpoint.
     ///
-    /// Patterns that match every tool are not meant: an endpoint does not act.
+    /// Patterns that match tools of every server do not count: an endpoint does not act.
     pub fn clearance(&self, endpoint: &str) -> Option<Label> {
         let plan = &self.policy.plan;
         let named = requirements(plan, &Tool::of(Tool::OWN, endpoint)).into_iter().filter(|requirement| {
@@ -35,8 +36,8 @@ impl Monitor {
             .reduce(|a, b| plan.space.greatest_below(&a, &b))
     }
 
-    /// Whether a `require` speaks of this tool by the name of its server: one that matches tools of every server means nobody
-    /// in particular.
+    /// Returns whether a `require` applies to this tool by the name of its server. A pattern that matches
+    /// tools of every server names no server.
     pub fn is_named(&self, tool: &Tool) -> bool {
         let plan = &self.policy.plan;
         let names = |id: &PatternId| {
@@ -46,13 +47,13 @@ impl Monitor {
         requirements(plan, tool).into_iter().any(|requirement| requirement.query.tools.iter().any(names))
     }
 
-    /// Whether a statement of the policy may label what a tool answers. What no statement labels is top, unless the policy says
-    /// otherwise by its default.
+    /// Returns whether a statement of the policy may label the outputs of a tool. An output that no statement
+    /// labels is top, unless the policy declares another default.
     pub fn labels_answers(&self, tool: &Tool) -> bool {
         !labelling::for_tool(&self.policy.plan, tool).labels.is_empty()
     }
 
-    /// Whether a statement of the policy may label what is said of a tool.
+    /// Returns whether a statement of the policy may label the description of a tool.
     pub fn labels_description(&self, tool: &Tool) -> bool {
         let plan = &self.policy.plan;
         let matches = |id: &PatternId| plan.patterns.get(id.0).is_some_and(|pattern| pattern.matches(tool));
@@ -60,23 +61,25 @@ impl Monitor {
         labels.iter().filter_map(|index| plan.labels.get(*index)).any(|s| s.query.tools.iter().all(matches))
     }
 
-    /// Whether a statement of the policy may label messages.
+    /// Returns whether a statement of the policy may label messages.
     pub fn labels_messages(&self) -> bool {
         !labelling::for_kind(&self.policy.plan, Type::Message).labels.is_empty()
     }
 
-    /// Whether a `require` speaks of this tool. A tool of which none does may be called only by what is at the bottom.
+    /// Returns whether a `require` applies to this tool. A tool without one may be called only at the bottom
+    /// label.
     pub fn requires_of(&self, tool: &Tool) -> bool {
         !requirements(&self.policy.plan, tool).is_empty()
     }
 
-    /// In which dimensions a label exceeds another one, as phrases.
+    /// Describes the dimensions in which a label exceeds another one, as phrases.
     pub fn excess(&self, label: &Label, upper: &Label) -> Vec<String> {
         let space = self.policy.space();
         space.describe(label, space.exceeds(label, upper, space.all()), &self.roster)
     }
 
-    /// The arguments that the policy declares payload of this tool, whatever else the call holds.
+    /// Returns the arguments of this tool that the policy declares as payload, whatever else the call
+    /// contains.
     pub fn payload_arguments(&self, tool: &Tool) -> Vec<String> {
         let plan = &self.policy.plan;
         let mut names: Vec<String> = Vec::new();
@@ -94,8 +97,8 @@ impl Monitor {
         names
     }
 
-    /// Whether every call of a tool is permitted at a label without a question, whatever its arguments are and whatever has
-    /// happened.
+    /// Returns whether every call of a tool is permitted at a label without a question, whatever its
+    /// arguments and the trace are.
     pub fn permits_any(&self, tool: &Tool, label: &Label) -> bool {
         let can_stop = |variable: &EventVariable| {
             matches!(variable.ty, Type::ToolCall | Type::Event)
@@ -106,26 +109,28 @@ impl Monitor {
         !may_be_stopped && label.flows_to(&decision_bound(&self.policy.plan, tool))
     }
 
-    /// Whether some call of a tool may be permitted at a label without a question. `false` is certain: no call is.
+    /// Returns whether some call of a tool may be permitted at a label without a question. `false` is exact:
+    /// no call is permitted.
     pub fn may_permit(&self, tool: &Tool, label: &Label) -> bool {
         label.flows_to(&most_permitted(&self.policy.plan, tool))
     }
 
-    /// Whether there is a rule that can stop what the model says to the user.
+    /// Returns whether a rule can stop a reply of the model to the user.
     pub fn may_stop_replies(&self) -> bool {
         let is_reply = |variable: &EventVariable| {
             matches!(variable.ty, Type::Message | Type::Event)
                 && variable.named.as_ref().is_none_or(|role| matches!(&**role, "assistant" | "model"))
         };
         let rules = self.policy.plan.rules.iter().filter(|rule| rule.action != Action::Log);
-        // A rule without variables, or one that looks at events besides, can match at any time.
+        // A rule without variables, or one that also looks at other events, can match at any time.
         rules.into_iter().any(|rule| {
             rule.events.is_empty() || !rule.looks_at.is_empty() || rule.events.iter().any(is_reply)
         })
     }
 
-    /// What an answer of a tool carries at least because there are rules that can stop it: whether one does shows in what
-    /// becomes of the answer, and depends on what the rule looks at, in the answer and in other events.
+    /// Returns the least label that every output of a tool carries because rules can stop it. Whether a rule
+    /// stops an output is observable, and depends on what the rule looks at, in the output and in other
+    /// events.
     pub fn answer_floor(&self, tool: &Tool) -> Label {
         let rules = self.policy.plan.rules.iter().filter(|rule| rule.action != Action::Log);
         let can_stop = rules.filter(|rule| {
@@ -146,8 +151,9 @@ impl Monitor {
         }
     }
 
-    /// The most that any part of an answer of this tool can carry, whatever it says: labels that were found would depend on
-    /// that. A dimension that no statement declares for all of the answer is as `undeclared`.
+    /// Returns the greatest label that any part of an output of this tool can carry, independent of its
+    /// content: a label computed from the content would depend on it. A dimension that no statement declares
+    /// for the whole output is as in `undeclared`.
     pub(super) fn most_answered(&self, tool: &Tool, undeclared: Label) -> Label {
         let plan = &self.policy.plan;
         let space = &plan.space;
@@ -171,12 +177,13 @@ impl Monitor {
             .fold(base, |most, statement| most.join(&labelling::greatest(space, &statement.label)))
     }
 
-    /// An agent that was shown what flows to `below` is about to be shown what flows to `view`. From now on every
-    /// store carries the label of the view that could be written to by somebody who was shown more than before,
-    /// whether it is written to or not: that it was not would tell something, too. The same holds for verdicts of rules
-    /// that look at other calls.
+    /// Raises the labels of stores before an agent that was shown what flows to `below` is shown what flows
+    /// to `view`. Every store that a call could write to whose label does not flow to `below` carries the
+    /// label of the view from now on, whether it is written to or not: the absence of a write is information,
+    /// too. The same holds for verdicts of rules that look at other calls.
     ///
-    /// Which stores these are does not depend on `view`, since the label of what is hidden may depend on what it is.
+    /// The set of these stores does not depend on `view`, since the label of a hidden region may depend on
+    /// its content.
     pub fn enter(&mut self, below: &Label, view: &Label) {
         let policy = std::sync::Arc::clone(&self.policy);
         let plan = &policy.plan;
@@ -198,12 +205,12 @@ fn requirements<'p>(plan: &'p Plan, tool: &Tool) -> Vec<&'p Requirement> {
     indices.into_iter().filter_map(|index| plan.requirements.get(index)).collect()
 }
 
-/// Whether it holds for every call of its tools.
+/// Returns whether a query matches every call of its tools.
 fn is_unconditional(query: &Query) -> bool {
     query.items.iter().all(|item| matches!(item, Item::Test(Ex::IsTool(_, _, None))))
 }
 
-/// The label at which the decision to call the tool is permitted whatever the arguments are.
+/// Returns the greatest label at which the decision to call the tool is permitted whatever the arguments are.
 fn decision_bound(plan: &Plan, tool: &Tool) -> Label {
     let space: &Space = &plan.space;
     let mut bound = space.top();
@@ -217,16 +224,16 @@ fn decision_bound(plan: &Plan, tool: &Tool) -> Label {
     space.restrict(&bound, spoken)
 }
 
-/// The greatest label that meets a requirement whatever the arguments are.
+/// Returns the greatest label that meets a requirement whatever the arguments are.
 fn most(space: &Space, requirement: &Requirement) -> Label {
     let fixed = requirement.label.fixed.unwrap_or(crate::label::Partial::NONE);
-    // What is computed from the arguments may turn out to be nothing.
+    // A bound that is computed from the arguments may be bottom.
     let computed = requirement.label.dims.without(fixed.dims);
     let most = space.replace(&space.top(), &fixed);
     space.restrict(&most, space.all().without(computed))
 }
 
-/// The greatest label at which some call of the tool may be permitted without a question.
+/// Returns the greatest label at which some call of the tool may be permitted without a question.
 pub(super) fn most_permitted(plan: &Plan, tool: &Tool) -> Label {
     let space = &plan.space;
     let requirements = requirements(plan, tool);
@@ -240,7 +247,7 @@ pub(super) fn most_permitted(plan: &Plan, tool: &Tool) -> Label {
     space.restrict(&most, spoken)
 }
 
-/// Whether the tool acts on nothing, whatever it is called with.
+/// Returns whether every call of the tool is harmless, whatever its arguments are.
 pub(super) fn is_harmless(plan: &Plan, tool: &Tool) -> bool {
     let requirements = requirements(plan, tool);
     let is_top = |requirement: &&Requirement| requirement.label.is_top && requirement.target.is_none();
@@ -259,7 +266,8 @@ mod tests {
     use crate::policy::Policy;
     use crate::trace::{Body, Call, Entry, EventId, Message, Output};
 
-    /// The label of what `read` answers after `note` was called with a hidden text that a condition looks at.
+    /// Returns the label of the output of `read` after a call of `note` with a hidden text that a condition
+    /// looks at.
     fn label_after(hidden: &str) -> Vec<String> {
         let policy = "lattice integrity: trusted < untrusted
 label m as trusted if:

@@ -1,4 +1,4 @@
-//! What rules find, as reasons.
+//! Matches of rules, as reasons.
 
 use super::{Monitor, Reason, ReasonKind};
 use crate::eval::{EvalError, Evaluator, Frame, Value};
@@ -7,11 +7,12 @@ use crate::policy::plan::{Plan, Rule};
 use crate::rules::{Context, Report, Which};
 use crate::trace::EventId;
 
-/// How many matches of one rule one event may complete.
+/// The most matches of one rule that one event may complete.
 const MAX_MATCHES: usize = 100;
 
 impl Monitor {
-    /// The matches of rules that the event completes. An evaluation that fails counts as a match that denies.
+    /// Returns a reason for each match of a rule that the event completes. A rule that cannot be evaluated
+    /// denies, unless it only logs.
     pub(super) fn meet_rules(&mut self, id: EventId, fuel: &mut u64) -> Vec<Reason> {
         let policy = std::sync::Arc::clone(&self.policy);
         let plan = &policy.plan;
@@ -24,7 +25,7 @@ impl Monitor {
         reasons
     }
 
-    /// A rule must not spare a tool for a name that two servers have.
+    /// Returns a denial for each rule that would exempt the event's tool by a name that two servers offer.
     fn no_longer_exempt(&self, plan: &Plan, id: EventId) -> Vec<Reason> {
         let Some(tool) = self.trace.event(id).and_then(|event| event.tool()) else { return Vec::new() };
         let rules = plan.dispatch.exempting.iter().filter_map(|index| plan.rules.get(*index));
@@ -51,7 +52,7 @@ struct Reasons<'a> {
     plan: &'a Plan,
     id: EventId,
     reasons: Vec<Reason>,
-    /// How many matches there are of each rule that has any.
+    /// The number of matches of each rule that has any.
     found: Vec<(usize, usize)>,
 }
 
@@ -73,7 +74,7 @@ impl Report for Reasons<'_> {
         let Some((_, count)) = self.found.last_mut() else { return Ok(true) };
         *count += 1;
         if *count == MAX_MATCHES && rule.action != Action::Log {
-            // A person cannot approve of what is not listed.
+            // A person cannot approve matches that are not listed.
             let message = format!("the rule matches {MAX_MATCHES} times or more");
             let mut reason = Reason::new(ReasonKind::Limit, Action::Deny, message);
             reason.statement = Some(rule.span.clone());
@@ -84,7 +85,8 @@ impl Report for Reasons<'_> {
 
     fn failed(&mut self, index: usize, error: EvalError) {
         let Some(rule) = self.plan.rules.get(index) else { return };
-        // A rule that only records stops nothing, also when it fails; spent fuel leaves the other rules unevaluated too.
+        // A rule that only logs stops nothing, even if it fails. Spent fuel always denies, since it leaves
+        // the other rules unevaluated, too.
         let (kind, action) = match (error == EvalError::Fuel, rule.action) {
             (true, _) => (ReasonKind::Limit, Action::Deny),
             (false, Action::Log) => (ReasonKind::RuleError, Action::Log),
@@ -98,7 +100,7 @@ impl Report for Reasons<'_> {
     }
 }
 
-/// What the rule says: the first argument of its violation.
+/// Returns the message of the rule: the first argument of its violation.
 fn message(evaluator: &mut Evaluator<'_>, rule: &Rule, frame: &Frame) -> Result<String, EvalError> {
     let Some(first) = rule.args.first() else { return Ok("a rule matches".to_owned()) };
     let value =

@@ -1,9 +1,10 @@
-//! The state that a question refers to.
+//! The external state that a question refers to.
 //!
-//! A person approves of a call as it was shown. What other sessions write afterwards makes the answer stale only if the call refers
-//! to it: the tool reads the store by declaration, or an argument names something that this session read from the store, such as
-//! the id of a draft. A store that nobody declared is shared by all tools of its server, so that a write alone says nothing about
-//! the call. Writes of the session itself are counted for every store that the tool touches.
+//! A person approves a call as it was shown. Later writes of other sessions make the approval stale only if
+//! the call refers to the state that they changed: the tool reads the store by declaration, or an argument
+//! contains a value that this session read from the store, such as the id of a draft. An undeclared store is
+//! shared by all tools of its server, so a write to it alone does not affect the call. Writes of the session
+//! itself count for every store that the tool touches.
 
 use std::collections::HashSet;
 
@@ -15,22 +16,23 @@ use crate::trace::{Body, Call, Content, Event, Step};
 
 /// The most values of one call that are compared. A call with more refers to every store that it touches.
 const MAX_VALUES: usize = 64;
-/// The longest value that is searched for inside a text.
+/// The greatest length, in bytes, of a value that is searched for inside a text.
 const MAX_IDENTIFIER: usize = 128;
 
-/// How often other sessions had written to each of some stores.
+/// Stores by index, each with the number of writes to it.
 pub(super) type Versions = Vec<(usize, u64)>;
 
-/// The values of a call's arguments.
+/// The scalar values in a call's arguments.
 #[derive(Debug, Default)]
 struct Values {
     all: HashSet<String>,
-    /// Those that are recognised inside a text as well: they have a digit and no white space.
+    /// The values that are also recognised inside a text: they contain a digit and no white space.
     identifiers: Vec<String>,
 }
 
 impl Monitor {
-    /// The stores to whose state a call refers, among those that it touches.
+    /// Returns the stores to whose state a call refers, among those that it touches, with the writes of other
+    /// sessions.
     pub(super) fn referred(&self, call: &Call, access: &Access) -> Versions {
         let values = call.arguments.as_ref().map_or(None, |arguments| Values::of(arguments.values()));
         let mut touched: Vec<usize> = access.reads.iter().chain(&access.writes).copied().collect();
@@ -43,7 +45,7 @@ impl Monitor {
         self.stores.versions_of_others(&touched)
     }
 
-    /// Whether one of the values stands in what this session has read from a store.
+    /// Returns whether one of the values occurs in what this session has read from a store.
     fn was_read(&self, store: usize, values: &Values) -> bool {
         if values.all.is_empty() {
             return false;
@@ -63,7 +65,7 @@ impl Monitor {
 }
 
 impl Values {
-    /// The values below these; none if there are too many to compare.
+    /// Collects the scalar values in the arguments; `None` if there are too many to compare.
     fn of<'v>(arguments: impl Iterator<Item = &'v Value>) -> Option<Self> {
         let (mut values, mut rest) = (Self::default(), arguments.collect::<Vec<_>>());
         while let Some(value) = rest.pop() {
@@ -108,12 +110,12 @@ impl Values {
     }
 }
 
-/// 20.0 and 20 are the same number to most tools.
+/// Prints a number so that 20.0 and 20 are equal, as they are to most tools.
 fn print(number: &Number) -> String {
     number.as_f64().filter(|_| number.is_f64()).map_or_else(|| number.to_string(), |float| float.to_string())
 }
 
-/// Whether a text has a value with neither a letter nor a digit next to it.
+/// Returns whether a text contains a value that no alphanumeric character adjoins.
 fn is_word_of(value: &str, text: &str) -> bool {
     text.match_indices(value).any(|(at, _)| {
         let before = text.get(..at).and_then(|text| text.chars().next_back());
@@ -151,7 +153,7 @@ require untrusted if:
         Call::from_json(format!("{tool} {arguments}"), Tool::of(server, name), &arguments.to_string())
     }
 
-    /// A session that has listed what the bank has, and asks whether a call may run.
+    /// A session that has listed the records of the bank and asks whether a call may run.
     fn asked(policy: &Arc<Policy>, listed: &Value, tool: &str, arguments: &Value) -> (Monitor, Question) {
         let mut monitor = Monitor::new(Arc::clone(policy));
         let list = call("bank/list", &json!({}));
@@ -166,13 +168,13 @@ require untrusted if:
             is_error: Some(false),
         };
         monitor.push(Entry::from(Body::Output(output))).unwrap();
-        // Others must not take the reservation of this session for a write of theirs.
+        // The stamp keeps the reservation of this session from counting as a write of another one.
         monitor.stamp("own");
         let Verdict::Confirm(question) = monitor.judge(call(tool, arguments)) else { panic!("{tool}") };
         (monitor, question)
     }
 
-    /// What another session remembers in which this call has run.
+    /// The record of another session in which this call has run.
     fn elsewhere(policy: &Arc<Policy>, before: &Value, tool: &str) -> Value {
         let mut monitor = Monitor::new(Arc::clone(policy));
         monitor.recall(before).unwrap();
@@ -188,7 +190,7 @@ require untrusted if:
         monitor.remember()
     }
 
-    /// What was judged in one session is of no use in another one, whose trace is another.
+    /// A permit or a question of one session is invalid in another one, whose trace differs.
     #[test]
     fn permits_and_questions_are_good_only_where_they_were_made() {
         let policy = Arc::new(Policy::parse(&format!("{LATTICE}{RULES}")).unwrap());
@@ -202,11 +204,30 @@ require untrusted if:
         let pay = json!({"to": "bob"});
         let Verdict::Confirm(question) = one.judge(call("bank/send", &pay)) else { panic!() };
         assert!(why(&other.approve(question).unwrap_err()).contains("another session"));
-        // Each is good where it was made.
+        // Each is valid where it was made.
         let Verdict::Permit(permit) = one.judge(call("bank/list", &json!({}))) else { panic!() };
         assert!(one.redeem(permit).is_ok());
         let Verdict::Confirm(question) = other.judge(call("bank/send", &pay)) else { panic!() };
         assert!(other.approve(question).is_ok());
+    }
+
+    /// A question kept elsewhere is identified by its call and by the state that the call refers to.
+    #[test]
+    fn a_question_names_its_call_and_the_state_that_it_refers_to() {
+        let policy = Arc::new(Policy::parse(&format!("{LATTICE}{RULES}")).unwrap());
+        let (listed, draft, pay) = (json!([{"id": 7}]), json!({"id": 7}), json!({"to": "bob"}));
+        let (_, question) = asked(&policy, &listed, "bank/send", &pay);
+        assert_eq!(question.state(), "");
+        assert_eq!(question.call(), Some(&call("bank/send", &pay)));
+        let (mut monitor, question) = asked(&policy, &listed, "bank/send", &draft);
+        assert_eq!(question.call(), Some(&call("bank/send", &draft)));
+        let before = question.state();
+        assert!(!before.is_empty());
+        let record = elsewhere(&policy, &monitor.remember(), "bank/edit");
+        monitor.recall(&record).unwrap();
+        let again = call("bank/send", &json!({"id": 7.0}));
+        let Verdict::Confirm(question) = monitor.judge(again) else { panic!() };
+        assert_ne!(question.state(), before);
     }
 
     #[test]
@@ -217,7 +238,8 @@ require untrusted if:
         let listed = "store drafts: written by bank/edit, bank/send, read by bank/list\n";
         let (ids, text) = (json!([{"id": 7, "for": "ann"}]), json!("draft 7 is for Ann"));
         let (pay, draft) = (json!({"to": "bob", "amount": 20}), json!({"id": 7}));
-        // The declarations, what was listed, the call that is asked about, the call of another session, and whether it is stale.
+        // The declarations, the listed output, the call in question, the call of another session, and whether
+        // the question is stale.
         let rows = [
             (undeclared, &ids, "bank/send", &pay, "bank/send", false),
             (undeclared, &ids, "bank/send", &pay, "bank/edit", false),
@@ -232,7 +254,8 @@ require untrusted if:
             // Another server has another store.
             (undeclared, &ids, "mail/send", &draft, "bank/edit", false),
             (undeclared, &ids, "bank/send", &draft, "mail/send", false),
-            // Nobody reads what is only written to.
+            (undeclared, &ids, "mail/send", &draft, "mail/send", false),
+            // No tool reads a store that is only written to.
             (written, &ids, "bank/send", &pay, "bank/send", false),
             (read, &ids, "bank/send", &pay, "bank/edit", true),
             (read, &ids, "bank/edit", &pay, "bank/edit", false),
@@ -252,12 +275,51 @@ require untrusted if:
             assert_eq!(why.is_some(), is_stale, "{number}: {why:?}");
             assert!(why.is_none_or(|why| why.contains("has changed since the question")), "{number}");
         }
-        // With too many values to compare, every store counts that is touched.
+        // With too many values to compare, every store that the call touches counts.
         let policy = Arc::new(Policy::parse(&format!("{LATTICE}{RULES}")).unwrap());
-        let many: Value = (0..=MAX_VALUES).map(|number| json!(format!("v-{number}"))).collect();
-        let (mut monitor, question) = asked(&policy, &ids, "bank/send", &json!({"all": many}));
-        let record = elsewhere(&policy, &monitor.remember(), "bank/edit");
-        monitor.recall(&record).unwrap();
-        assert!(monitor.approve(question).is_err());
+        for (count, is_stale) in [(MAX_VALUES, false), (MAX_VALUES + 1, true), (MAX_VALUES + 2, true)] {
+            let many: Value = (0..count).map(|number| json!(format!("v-{number}"))).collect();
+            let (mut monitor, question) = asked(&policy, &ids, "bank/send", &json!({"all": many}));
+            let record = elsewhere(&policy, &monitor.remember(), "bank/edit");
+            monitor.recall(&record).unwrap();
+            assert_eq!(monitor.approve(question).is_err(), is_stale, "{count}");
+        }
+    }
+
+    /// A write of another session to a store that this policy does not know may have been to any store: a question that refers to
+    /// one is stale, and later sessions learn of the write.
+    #[test]
+    fn a_write_to_an_unknown_store_makes_questions_stale() {
+        let policy = Arc::new(Policy::parse(&format!("{LATTICE}{RULES}")).unwrap());
+        for (arguments, is_stale) in [(json!({"id": 7}), true), (json!({"to": "bob"}), false)] {
+            let (mut monitor, question) = asked(&policy, &json!([{"id": 7}]), "bank/send", &arguments);
+            let mut record = monitor.remember();
+            record["floor"] = monitor.to_names(&policy.space().top());
+            monitor.recall(&record).unwrap();
+            assert_eq!(monitor.remember()["floor"], record["floor"]);
+            assert_eq!(monitor.approve(question).is_err(), is_stale, "{arguments}");
+        }
+    }
+
+    /// Inside a text, only what looks like an identifier is recognised.
+    #[test]
+    fn a_value_inside_a_text_is_an_identifier() {
+        let long = format!("7{}", "x".repeat(MAX_IDENTIFIER));
+        let longest = &format!("7{}", "x".repeat(MAX_IDENTIFIER - 1));
+        for (value, stands) in [
+            ("7", true),
+            ("d-7", true),
+            ("draft", false),
+            ("draft 7", false),
+            (&long, false),
+            (longest, true),
+            ("", false),
+        ] {
+            let text = format!("This is draft 7 of {value} for Ann.");
+            let values = Values::of([json!(value)].iter()).unwrap();
+            assert_eq!(values.stand_in(&json!(text)), stands, "{value}");
+            // As a whole it is the same, whatever it looks like.
+            assert_eq!(values.stand_in(&json!(value)), !value.is_empty(), "{value}");
+        }
     }
 }

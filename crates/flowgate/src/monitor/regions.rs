@@ -1,14 +1,14 @@
-//! The nodes of an event that a statement of the policy speaks of.
+//! The nodes of an event that a statement of the policy refers to.
 
 use crate::eval::{Frame, Value};
 use crate::policy::plan::{Ex, LabelStatement, Query, Target, TargetStep};
 use crate::trace::{Content, Document, EventId, NodeId, Step, Trace};
 
-/// Texts that stand where the statement speaks of something inside: a list that was declared, and that cannot be read as
-/// one. Nobody can tell any more which part of the text the statement means, so it speaks of all of it.
+/// Returns the texts where the statement expects structure, such as a declared list that cannot be read as
+/// one. It is unknown which part of the text the statement refers to, so it applies to all of it.
 pub(super) fn instead_of_structure(document: &Document, statement: &LabelStatement) -> Vec<NodeId> {
     let variables = &statement.query.variables;
-    // From the event down: the ways to the rows, and from there to the region.
+    // From the event down: the paths to the rows, and from there to the region.
     let mut steps: Vec<TargetStep> = Vec::new();
     let mut root = statement.target.root;
     let mut ways: Vec<Vec<TargetStep>> = vec![statement.target.steps.clone()];
@@ -30,14 +30,14 @@ pub(super) fn instead_of_structure(document: &Document, statement: &LabelStateme
         found.extend(nodes.iter().copied().filter(|node| is_text(*node)));
         nodes = nodes.iter().flat_map(|node| below(document, *node, step)).collect();
     }
-    // What is said twice in two ways, or is too large, was not taken apart either.
+    // An output whose text and structured form differ, or that is too large, was not divided either.
     if steps.len() > 1 && (document.twins_differ || document.is_oversize) {
         found.push(0);
     }
     found
 }
 
-/// The slot and the path of `row.a.b`.
+/// Returns the slot and the path of `row.a.b`.
 fn way_of(domain: &Ex) -> Option<(usize, Vec<TargetStep>)> {
     match domain {
         Ex::Slot(slot) => Some((*slot, Vec::new())),
@@ -50,7 +50,7 @@ fn way_of(domain: &Ex) -> Option<(usize, Vec<TargetStep>)> {
     }
 }
 
-/// The nodes that a step of a target leads to.
+/// Returns the nodes that a step of a target leads to.
 fn below(document: &Document, node: NodeId, step: &TargetStep) -> Vec<NodeId> {
     match step {
         TargetStep::Key(key) => document.key(node, key).into_iter().collect(),
@@ -59,7 +59,7 @@ fn below(document: &Document, node: NodeId, step: &TargetStep) -> Vec<NodeId> {
     }
 }
 
-/// A frame with the event in slot 0.
+/// Returns a frame with the event in slot 0.
 pub(super) fn frame(query: &Query, id: EventId) -> Frame {
     let mut frame = vec![Value::Absent; query.slots.max(1)];
     if let Some(first) = frame.first_mut() {
@@ -68,7 +68,7 @@ pub(super) fn frame(query: &Query, id: EventId) -> Frame {
     frame
 }
 
-/// The nodes of the event `of` that a region stands for.
+/// Returns the nodes of the event `of` that a target refers to.
 pub(super) fn region_nodes(trace: &Trace, target: &Target, frame: &Frame, of: EventId) -> Vec<NodeId> {
     let (event, root) = match frame.get(target.root) {
         Some(Value::Event(event)) => (*event, 0),

@@ -1,43 +1,45 @@
-//! Requirements: what a call, and each of its arguments, may at most carry.
+//! Requirements: the greatest label that a call, and each of its arguments, may carry.
 //!
-//! Each `require` bounds the dimensions that it names. A dimension that nothing bounds must be at its bottom,
-//! so a tool that no statement mentions may be called only by what is trusted and public altogether. A bound on
-//! one argument is a bound on the decision as well; `payload` lifts integrity from an argument, and nothing else;
-//! `consent` lifts secrecy from one, if nothing untrusted had a hand in the call (robust declassification: whoever
-//! could choose the destination, or what is released, could otherwise make use of the consent).
+//! Each `require` bounds the dimensions that it names. A dimension without a bound must be at its bottom, so
+//! a tool that no statement mentions may be called only with trusted and public data. A bound on one argument
+//! also bounds the decision. `payload` exempts an argument from integrity, and from nothing else. `consent`
+//! exempts an argument from confidentiality, if nothing untrusted influenced the call (robust
+//! declassification: an attacker who could choose the destination, or what is released, could otherwise
+//! exploit the consent).
 
 use serde_json::Value as Json;
 
 use super::labelling::compute;
 use super::regions::{frame, region_nodes};
 use super::{Applicable, Attribution, Monitor, Reason, ReasonKind, Source};
+use crate::builtin;
 use crate::eval::{EvalError, Evaluator, Frame, Missing};
 use crate::label::{Bound, Dims, Label, Partial, Space};
 use crate::policy::plan::{Plan, Query};
 use crate::policy::{Action, Span};
 use crate::trace::{Body, Content, Document, Entry, EventId, NodeId, Region, Step};
 
-/// How many regions a reason names.
+/// The most regions that a reason names.
 const MAX_REGIONS: usize = 5;
 
-/// How many reasons against one call are told.
+/// The most reasons that are reported against one call.
 const MAX_REASONS: usize = 50;
 
-/// How many of the latest events are searched for regions that offend.
+/// The number of latest events that are searched for offending regions.
 const RECENT: usize = 64;
 
-/// How many of the latest events that a view shows are searched for regions that offend.
+/// The number of latest events in a view that are searched for offending regions.
 const SEARCHED: usize = 1_000;
 
-/// What came of comparing a call with its requirements.
+/// The result of comparing a call with its requirements.
 pub(super) struct Required {
     pub(super) reasons: Vec<Reason>,
     pub(super) is_harmless: bool,
-    /// What passed by standing consent.
+    /// The excesses that standing consent covers.
     pub(super) consented: Vec<Reason>,
 }
 
-/// An argument that may carry so much, by standing consent.
+/// An argument that may carry this label, by standing consent.
 struct Consented {
     nodes: Vec<NodeId>,
     label: Partial,
@@ -49,18 +51,19 @@ struct Limit {
     label: Partial,
     span: Span,
     denies: bool,
-    /// Whether it also says that what flows to it is allowed.
+    /// Whether it also allows what flows to it; otherwise it only restricts.
     grants: bool,
-    /// Whether it says that the tool acts on nothing.
+    /// Whether it declares the tool harmless.
     is_harmless: bool,
     /// The greatest label that does not exceed it.
     ceiling: Label,
-    /// The nodes it speaks of; `None` is the whole call.
+    /// The nodes that it bounds; `None` for the whole call.
     nodes: Option<Vec<NodeId>>,
 }
 
 impl Monitor {
-    /// Lowers the integrity of arguments that the policy endorses, and replaces them by their canonical print.
+    /// Lowers the integrity label of arguments that the policy endorses, and replaces them by their canonical
+    /// print.
     pub(super) fn endorse(
         &mut self,
         event: EventId,
@@ -78,10 +81,11 @@ impl Monitor {
             let mut granted: Vec<(NodeId, Partial)> = Vec::new();
             let Self { trace, roster, parameters, answers, .. } = self;
             let mut evaluator =
-                Evaluator::new(plan, trace, fuel, Missing::FailsAll).given(parameters, answers);
+                builtin::evaluator(plan, trace, fuel, Missing::FailsAll).given(parameters, answers);
             let result = each_match(&mut evaluator, &statement.query, event, |evaluator, frame| {
                 let nodes = region_nodes(evaluator.trace, &statement.target, frame, event);
-                // The condition on the argument itself is what pins it down; all else must be good enough already.
+                // The condition on the argument itself checks its form; everything else that was read must
+                // already be trusted enough.
                 evaluator.reads.retain(|read| read.event != event || !nodes.contains(&read.node));
                 let label = compute(evaluator, &plan.space, roster, &statement.label, frame, Bound::Data)?;
                 if plan.space.exceeds(&evaluator.read_label(), &label.label, label.dims).is_empty() {
@@ -97,7 +101,7 @@ impl Monitor {
                 let Some(Content::Scalar(value)) = call.document.node(node).map(|n| n.content.clone()) else {
                     continue;
                 };
-                let canonical = match statement.canonical.and_then(|builtin| builtin.0.canonical) {
+                let canonical = match statement.canonical {
                     Some(canonical) => canonical(&value),
                     None => Some(value),
                 };
@@ -112,10 +116,10 @@ impl Monitor {
         }
     }
 
-    /// Compares every part of the call with what it may carry.
+    /// Compares every part of the call with the label that it may carry.
     ///
-    /// Names that the call brings along take no room: no data carries them yet, and whoever calls where others do not see
-    /// it could otherwise use up the room for theirs.
+    /// Names that the call introduces take no slots: no data carries them yet, and a caller that others
+    /// cannot observe could otherwise use up the slots for their names.
     pub(super) fn require(
         &mut self,
         event: EventId,
@@ -158,7 +162,7 @@ impl Monitor {
                 required.reasons.push(reason);
                 continue;
             }
-            // What may apply, depending on a value that is missing, restricts and grants nothing.
+            // A match that depends on a missing value restricts and grants nothing.
             let mut missed = false;
             for missing in [Missing::FailsAll, Missing::IsNone] {
                 if missing == Missing::IsNone && !missed {
@@ -166,13 +170,13 @@ impl Monitor {
                 }
                 let grants = missing == Missing::FailsAll;
                 let Self { trace, roster, parameters, answers, .. } = self;
-                let mut evaluator = Evaluator::new(plan, trace, fuel, missing).given(parameters, answers);
+                let mut evaluator = builtin::evaluator(plan, trace, fuel, missing).given(parameters, answers);
                 evaluator.doubt_restricts = !grants;
                 let result = each_match(&mut evaluator, &statement.query, event, |evaluator, frame| {
                     let conditions = evaluator.reads.len();
                     let mut label =
                         compute(evaluator, space, roster, &statement.label, frame, Bound::Requirement)?;
-                    // The values that a computed bound reads must themselves be allowed where it leads.
+                    // The values that a computed bound reads must themselves be allowed at that bound.
                     evaluator.reads.drain(..conditions.min(evaluator.reads.len()));
                     if !space.exceeds(&evaluator.read_label(), &label.label, label.dims).is_empty() {
                         label.label = Label::BOTTOM;
@@ -206,7 +210,7 @@ impl Monitor {
         required
     }
 
-    /// The arguments that depend on what the method hides.
+    /// Returns a reason for each part that depends on what the method hides.
     fn hidden(&self, attribution: &Attribution) -> Vec<Reason> {
         let named = attribution.arguments.iter().map(|(name, source)| (format!("arguments.{name}"), source));
         let parts = std::iter::once(("decision".to_owned(), &attribution.decision)).chain(named);
@@ -235,9 +239,9 @@ impl Monitor {
             if self.ambiguous(plan, &statement.query, tool).is_some() {
                 continue;
             }
-            let mut evaluator = Evaluator::new(plan, &self.trace, fuel, Missing::FailsAll)
+            let mut evaluator = builtin::evaluator(plan, &self.trace, fuel, Missing::FailsAll)
                 .given(&self.parameters, &self.answers);
-            // A statement that cannot be evaluated lifts nothing.
+            // A statement that cannot be evaluated exempts nothing.
             let mut found = Vec::new();
             let result = each_match(&mut evaluator, &statement.query, event, |evaluator, frame| {
                 let reads = evaluator.read_label();
@@ -253,7 +257,7 @@ impl Monitor {
         nodes
     }
 
-    /// The arguments that the policy consents to, if the whole call is as trusted as can be.
+    /// Returns the arguments that the policy consents to, if the whole call is fully trusted.
     fn consents(
         &mut self,
         plan: &Plan,
@@ -273,7 +277,7 @@ impl Monitor {
             }
             let Self { trace, roster, parameters, answers, .. } = self;
             let mut evaluator =
-                Evaluator::new(plan, trace, fuel, Missing::FailsAll).given(parameters, answers);
+                builtin::evaluator(plan, trace, fuel, Missing::FailsAll).given(parameters, answers);
             let mut covered = Vec::new();
             let result = each_match(&mut evaluator, &statement.query, event, |evaluator, frame| {
                 let bound = Bound::Requirement;
@@ -290,7 +294,7 @@ impl Monitor {
         found
     }
 
-    /// One reason for each part of the call and each bound that it exceeds.
+    /// Returns one reason for each part of the call and each bound that it exceeds.
     fn compare(
         &self,
         space: &Space,
@@ -319,14 +323,15 @@ impl Monitor {
             limits.iter().map(|limit| limit.nodes.as_ref().map(|nodes| mask(nodes))).collect();
         let mut reasons: Vec<Reason> = Vec::new();
         for (id, node) in document.nodes().iter().enumerate() {
-            // The decision: which tool, that it is called, and which arguments there are.
+            // The decision: the choice of the tool, the fact that it is called, and which arguments there
+            // are.
             let is_decision = Some(id) == arguments || !is_in(&in_arguments, id);
             let lifted = if is_in(&in_payload, id) { space.integrity() } else { Dims::NONE };
             let mut unbounded = space.all();
             let mut exceeded: Vec<(Dims, Option<&Limit>)> = Vec::new();
             for (limit, target) in limits.iter().zip(&in_target) {
                 let speaks_of_it = target.as_ref().is_none_or(|target| is_in(target, id));
-                // A bound on an argument bounds the decision too; but it allows nothing there.
+                // A bound on an argument also bounds the decision, but allows nothing there.
                 if is_decision || speaks_of_it {
                     if speaks_of_it && limit.grants {
                         unbounded = unbounded.without(limit.label.dims);
@@ -427,7 +432,7 @@ impl Monitor {
         }
     }
 
-    /// The regions that do not flow to the bound, the latest first.
+    /// Returns the regions that do not flow to the bound, the latest first.
     fn offenders(
         &self,
         event: EventId,
@@ -441,7 +446,8 @@ impl Monitor {
             Source::Regions(regions) | Source::Slot { regions, .. } => found.clone_from(regions),
             Source::Hidden => {}
             Source::View(view) => {
-                // What the view hides decides nothing here: not how far back is searched, nor which regions are named.
+                // What the view hides must not affect the result: neither how far back is searched, nor which
+                // regions are named.
                 let exists = |earlier: &EventId| self.trace.existence(*earlier).flows_to(view);
                 let seen = |earlier: &EventId| self.trace.sees(event, *earlier);
                 let earlier = (0..event.0).rev().map(EventId).filter(exists).filter(seen);
@@ -455,7 +461,7 @@ impl Monitor {
                 }
             }
             Source::Everything => {
-                // The latest events, and then those that raised the label first: a bounded search in a trace
+                // The latest events, and then those that first raised the label: a bounded search in a trace
                 // of any length.
                 let recent = (event.0.saturating_sub(RECENT)..event.0).rev().map(EventId);
                 let raising = self.trace.raising().iter().rev().copied();
@@ -472,7 +478,7 @@ impl Monitor {
             let node = self.trace.event(event).and_then(|event| event.document.node(node));
             node.map_or(Label::BOTTOM, |node| node.label)
         };
-        // What may be seen by who is told the reason.
+        // The label of what the recipient of the reason may see.
         let seen = match source {
             Source::View(view) => *view,
             Source::Slot { view, regions } => {
@@ -487,7 +493,7 @@ impl Monitor {
             .take(MAX_REGIONS)
             .map(|(event, node)| {
                 let mut region = self.region(event, node);
-                // Where a part of a text stands depends on all that stands before it.
+                // The position of a part of a text depends on everything before it in the text.
                 region.span = region.span.filter(|_| self.flows_around(event, node, &seen));
                 (region, space.describe(&label(event, node), over, &self.roster))
             })
@@ -496,7 +502,7 @@ impl Monitor {
 }
 
 impl Monitor {
-    /// Whether a view at `view` shows a region: it and everything that it is a part of.
+    /// Returns whether a view at `view` shows a region: the region and everything that it is a part of.
     fn is_shown(&self, event: EventId, node: NodeId, view: &Label) -> bool {
         let Some(document) = self.trace.event(event).map(|event| &event.document) else { return false };
         let up = std::iter::successors(Some(node), |id| {
@@ -506,7 +512,7 @@ impl Monitor {
             .all(|id| document.node(id).is_some_and(|node| node.label.flows_to(view)))
     }
 
-    /// Whether the whole text flows to a label that a region is a part of.
+    /// Returns whether each text that a region is a part of flows to a label as a whole.
     fn flows_around(&self, event: EventId, node: NodeId, label: &Label) -> bool {
         let Some(document) = self.trace.event(event).map(|event| &event.document) else { return false };
         let up = std::iter::successors(Some(node), |id| {
@@ -516,8 +522,8 @@ impl Monitor {
         texts.all(|text| text.flows_to(label))
     }
 
-    /// The regions of an event that brought in what exceeds the bound: what somebody else said, not what the
-    /// model made of it. If no text did, it is the structure.
+    /// Returns the regions of an event that brought in what exceeds the bound: text from other sources, not
+    /// what the model derived from it. If no text did, it is the structure.
     fn origins(
         &self,
         id: EventId,
@@ -544,7 +550,7 @@ impl Monitor {
     }
 }
 
-/// The path of the top-level argument that a node belongs to.
+/// Returns the path of the top-level argument that a node belongs to.
 fn argument(document: &Document, node: NodeId) -> String {
     let mut path = document.path(node);
     path.0.truncate(2);
@@ -563,7 +569,7 @@ fn each_match(
     Ok(())
 }
 
-/// Puts a value at `arguments...` of a call.
+/// Replaces the value at `arguments...` of a call.
 fn put(body: &mut Body, path: &[Step], value: &Json) {
     let Body::Call(call) = body else { return };
     let (Ok(arguments), Some((Step::Key(_), rest))) = (&mut call.arguments, path.split_first()) else {

@@ -1,8 +1,8 @@
-//! Stores: state outside the agent through which one call reaches another.
+//! Stores: external state through which one call influences another.
 //!
-//! What is written to a store keeps its label when it is read again, or a tool that may carry private text
-//! could hand it to one whose output is public (RTBAS section 6.2). A tool that no `store` statement
-//! mentions shares one store with all other such tools of its server.
+//! Text that is written to a store keeps its label when it is read again; otherwise a tool that may carry
+//! private text could pass it to one whose output is public (RTBAS section 6.2). The tools of a server that
+//! no `store` statement mentions share one store.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::policy::pattern::{PatternId, Servers};
 use crate::policy::plan::Plan;
 use crate::trace::Tool;
 
-/// What a tool does to stores, by index.
+/// The stores that a tool writes and reads, by index.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Access {
     pub(super) writes: Vec<usize>,
@@ -21,21 +21,21 @@ pub(super) struct Access {
 #[derive(Debug, Clone)]
 struct State {
     server: Option<Arc<str>>,
-    /// `None` for the store of all undeclared tools of a server.
+    /// `None` for the store that the undeclared tools of a server share.
     declared: Option<usize>,
     label: Label,
-    /// How often this session has written to it.
+    /// The number of writes by this session.
     version: u64,
-    /// How often others have, as far as is known.
+    /// The number of writes by other sessions, as far as they are known.
     others: u64,
-    /// Stands for the last write that other sessions can know of; empty if there is none.
+    /// The stamp of the last write that other sessions can observe; empty if there is none.
     stamp: String,
-    /// Whether this session has written since.
+    /// Whether this session has written since the last stamp.
     is_written: bool,
 }
 
-/// What is known of a store: its name if it is declared, or the server whose undeclared tools share it; what it carries, and
-/// what stands for the last write to it.
+/// The record of a store: its index if it is declared, or the server whose undeclared tools share it; its
+/// label; and the stamp of the last write to it.
 #[derive(Debug, Clone)]
 pub(super) struct Carried<'s> {
     pub(super) declared: Option<usize>,
@@ -48,9 +48,9 @@ pub(super) struct Carried<'s> {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Stores {
     states: Vec<State>,
-    /// What every store carries at least.
+    /// The lower bound on the label of every store.
     floor: Label,
-    /// How often anything has changed that is [carried](Self::carried).
+    /// The number of changes to what is [carried](Self::carried).
     changes: u64,
 }
 
@@ -62,14 +62,14 @@ impl Stores {
             let (server, label) = (server.cloned(), Label::BOTTOM);
             let (stamp, is_written) = (String::new(), false);
             self.states.push(State { server, declared, label, version: 0, others: 0, stamp, is_written });
-            self.changes += 1;
             self.states.len() - 1
         })
     }
 
-    /// The stores that a tool writes and reads. Only a harmless tool does not write where nothing is declared.
+    /// Returns the stores that a tool writes and reads. A tool that no statement declares writes to the store
+    /// of its server, unless it is harmless.
     ///
-    /// A pattern that has become ambiguous adds stores, but takes no tool out of the store of its server.
+    /// A pattern that has become ambiguous adds stores, but removes no tool from the store of its server.
     pub(super) fn access(
         &mut self,
         plan: &Plan,
@@ -105,7 +105,7 @@ impl Stores {
         access
     }
 
-    /// Notes that a call carrying `label` wrote to the stores.
+    /// Records that a call with this label wrote to the stores.
     pub(super) fn write(&mut self, stores: &[usize], label: &Label) {
         for index in stores {
             if let Some(state) = self.states.get_mut(*index) {
@@ -117,7 +117,8 @@ impl Stores {
         }
     }
 
-    /// Marks what this session has written since the last time; whether it has.
+    /// Stamps the stores that this session has written to since the last stamp; returns whether there are
+    /// any.
     pub(super) fn stamp(&mut self, stamp: &str) -> bool {
         let mut is_written = false;
         for state in self.states.iter_mut().filter(|state| state.is_written) {
@@ -128,12 +129,12 @@ impl Stores {
         is_written
     }
 
-    /// Whether this session has written something since that was marked.
+    /// Returns whether this session has written to a store since the last stamp.
     pub(super) fn has_written(&self) -> bool {
         self.states.iter().any(|state| state.is_written)
     }
 
-    /// Joins a label into stores that are not written to. What they hold has not changed.
+    /// Joins a label into stores without a write: their content is unchanged.
     pub(super) fn raise(&mut self, stores: &[usize], label: &Label) {
         for index in stores {
             if let Some(state) = self.states.get_mut(*index).filter(|state| !label.flows_to(&state.label)) {
@@ -143,17 +144,19 @@ impl Stores {
         }
     }
 
-    /// How often anything has changed that is [carried](Self::carried): as long as it is the same, so is that.
+    /// Returns the number of changes to what is [carried](Self::carried): while it is the same, so is that.
     pub(super) fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// What is known of each store. One that carries nothing and was never written to is left out: that a call of its tools was
-    /// judged may be hidden.
+    /// Returns the record of each store, the declared ones first. A store at bottom that was never written to
+    /// is left out: it may be hidden that a call of its tools was judged, and which of them was judged first.
     pub(super) fn carried(&self) -> impl Iterator<Item = Carried<'_>> + '_ {
         let is_known =
             |state: &&State| state.label != Label::BOTTOM || state.is_written || !state.stamp.is_empty();
-        self.states.iter().filter(is_known).map(|state| Carried {
+        let mut known: Vec<&State> = self.states.iter().filter(is_known).collect();
+        known.sort_by_key(|state| (state.declared.is_none(), state.declared, state.server.as_deref()));
+        known.into_iter().map(|state| Carried {
             declared: state.declared,
             server: state.server.clone(),
             label: state.label.join(&self.floor),
@@ -161,12 +164,13 @@ impl Stores {
         })
     }
 
-    /// What every store carries at least.
+    /// Returns the lower bound on the label of every store.
     pub(super) fn floor(&self) -> Label {
         self.floor
     }
 
-    /// Joins what other sessions know of one store. One that they have written to has changed.
+    /// Joins the record of a store from other sessions. A different stamp means that another session has
+    /// written to it.
     pub(super) fn join(&mut self, known: &Carried<'_>) {
         let index = self.index(known.declared, known.server.as_ref());
         self.raise(&[index], &known.label);
@@ -177,48 +181,49 @@ impl Stores {
         }
     }
 
-    /// Joins what every store carries elsewhere. If that is more, something was written that nobody knows the place of.
+    /// Joins the lower bound on every store from other sessions. If it rises, there was a write to an unknown
+    /// store.
     pub(super) fn raise_floor(&mut self, label: &Label) {
         if !label.flows_to(&self.floor) {
             self.raise_all(label);
         }
     }
 
-    /// Joins a label into every store, also into those that nobody has used yet.
+    /// Joins a label into every store, including those that were not used yet.
     pub(super) fn raise_all(&mut self, label: &Label) {
         self.floor = self.floor.join(label);
         self.changes += 1;
         self.states.iter_mut().for_each(|state| state.others += 1);
     }
 
-    /// The join of what the stores carry.
+    /// Returns the join of the labels of the stores.
     pub(super) fn label(&self, stores: &[usize]) -> Label {
         let states = stores.iter().filter_map(|index| self.states.get(*index));
         states.fold(self.floor, |label, state| label.join(&state.label))
     }
 
-    /// Whether a `store` statement declares it.
+    /// Returns whether a `store` statement declares the store.
     pub(super) fn is_declared(&self, store: usize) -> bool {
         self.states.get(store).is_some_and(|state| state.declared.is_some())
     }
 
-    /// How often other sessions have written to each of these stores.
+    /// Returns the number of writes by other sessions to each of these stores.
     pub(super) fn versions_of_others(&self, stores: &[usize]) -> Vec<(usize, u64)> {
         stores.iter().filter_map(|index| Some((*index, self.states.get(*index)?.others))).collect()
     }
 
-    /// Whether no other session has written to the stores since.
+    /// Returns whether no other session has written to the stores since.
     pub(super) fn unchanged_by_others(&self, versions: &[(usize, u64)]) -> bool {
         versions.iter().all(|(index, others)| self.states.get(*index).is_some_and(|s| s.others == *others))
     }
 
-    /// How often this session has written to each of the stores that an access touches.
+    /// Returns the number of writes by this session to each of the stores that an access touches.
     pub(super) fn versions(&self, access: &Access) -> Vec<(usize, u64)> {
         let touched = access.writes.iter().chain(&access.reads);
         touched.filter_map(|index| Some((*index, self.states.get(*index)?.version))).collect()
     }
 
-    /// Whether this session has written to none of the stores since.
+    /// Returns whether this session has written to none of the stores since.
     pub(super) fn unchanged(&self, versions: &[(usize, u64)]) -> bool {
         versions.iter().all(|(index, version)| self.states.get(*index).is_some_and(|s| s.version == *version))
     }
@@ -231,8 +236,29 @@ mod tests {
     use super::*;
     use crate::policy::Policy;
 
+    /// A call that must not be observable can be the first to reach a store.
+    #[test]
+    fn the_order_in_which_stores_are_met_is_not_carried() {
+        let carried = |order: &[(Option<usize>, Option<&str>)]| {
+            let mut stores = Stores::default();
+            for (declared, server) in order {
+                let server = server.map(Arc::from);
+                let index = stores.index(*declared, server.as_ref());
+                stores.write(&[index], &Label::BOTTOM);
+            }
+            let known = stores.carried().map(|each| (each.declared, each.server));
+            known.collect::<Vec<_>>()
+        };
+        let first =
+            carried(&[(Some(1), None), (None, None), (None, Some("b")), (Some(0), None), (None, Some("a"))]);
+        let second =
+            carried(&[(None, Some("a")), (Some(0), None), (None, Some("b")), (None, None), (Some(1), None)]);
+        assert_eq!(first, second);
+        assert_eq!(first.len(), 5);
+    }
+
     proptest! {
-        /// Who has seen what is carried need not look again as long as nothing has changed.
+        /// A caller that has read the records need not read them again while the change count is the same.
         #[test]
         fn what_has_not_changed_is_the_same(
             steps in prop::collection::vec((0..7_u8, 0..3_usize, 0..3_usize), 1..24),

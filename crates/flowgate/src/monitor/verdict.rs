@@ -9,20 +9,20 @@ use crate::label::Label;
 use crate::policy::{Action, Span};
 use crate::trace::{Call, Entry, EventId, Region};
 
-/// What is to become of a call.
+/// The verdict on a call.
 #[derive(Debug)]
 #[must_use]
 pub enum Verdict {
-    /// It may run.
+    /// The call may run.
     Permit(Permit),
-    /// A person has to decide.
+    /// A person must decide.
     Confirm(Question),
-    /// It must not run.
+    /// The call must not run.
     Deny(Denial),
 }
 
 impl Verdict {
-    /// How it was judged.
+    /// Returns how the call was judged.
     pub fn judgement(&self) -> &Judgement {
         match self {
             Self::Permit(permit) => &permit.judgement,
@@ -32,19 +32,19 @@ impl Verdict {
     }
 }
 
-/// The three verdicts without what they carry, mildest first.
+/// The kinds of verdicts without their contents, mildest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Outcome {
-    /// It may run.
+    /// The call may run.
     Permit,
-    /// A person has to decide.
+    /// A person must decide.
     Confirm,
-    /// It must not run.
+    /// The call must not run.
     Deny,
 }
 
 impl Outcome {
-    /// The word for it.
+    /// Returns the stable name of the outcome.
     pub fn name(self) -> &'static str {
         match self {
             Self::Permit => "permit",
@@ -57,25 +57,25 @@ impl Outcome {
 /// How a call was judged.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Judgement {
-    /// What the call carries, one phrase for each dimension.
+    /// The label of the call, one phrase for each dimension.
     pub label: Vec<String>,
-    /// What the verdict itself carries: the call's label, joined with everything that the deciding rules could
-    /// read. Whoever may not see that much must not learn of the verdict, whatever it is.
+    /// The label of the verdict itself: the call's label, joined with everything that the deciding rules
+    /// could read. An observer that may not see that much must not learn the verdict, whichever it is.
     pub decided: Label,
-    /// Why it is not simply permitted; empty if it is.
+    /// The reasons why the call is not simply permitted; empty if it is.
     pub reasons: Vec<Reason>,
-    /// What rules recorded without objecting.
+    /// Matches of rules that only log, and excesses that standing consent covers.
     pub notes: Vec<Reason>,
-    /// Whether the policy lets everything flow into the tool: a harmless reader.
+    /// Whether the policy lets everything flow into the tool, as into a harmless reader.
     pub is_harmless: bool,
-    /// The influence method that said what the call depends on.
+    /// The influence method that reported what the call depends on.
     pub method: &'static str,
-    /// How many regions were hidden from the decision.
+    /// The number of regions that were hidden from the decision.
     pub hidden: usize,
 }
 
 impl Judgement {
-    /// The verdict that the reasons amount to: deny beats ask.
+    /// Returns the outcome that follows from the reasons: deny takes precedence over ask.
     pub fn outcome(&self) -> Outcome {
         let worst = self.reasons.iter().map(|reason| match reason.action {
             Action::Deny => Outcome::Deny,
@@ -89,25 +89,26 @@ impl Judgement {
 /// One reason against a call, or one finding about an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reason {
-    /// What kind of reason.
+    /// The kind of the reason.
     pub kind: ReasonKind,
-    /// What it asks for.
+    /// The action that it requires.
     pub action: Action,
-    /// One sentence, without content of the trace.
+    /// One sentence. It contains no content of the trace, except for names in labels and what a rule's
+    /// message computes.
     pub message: String,
-    /// The statement of the policy behind it.
+    /// The statement of the policy that it follows from.
     pub statement: Option<Span>,
     /// The part of the call: `decision`, or the path of an argument.
     pub part: Option<String>,
-    /// What that part carries, in the dimensions that exceed the requirement.
+    /// The label of that part, in the dimensions that exceed the requirement.
     pub label: Vec<String>,
-    /// The most that it may carry there.
+    /// The greatest label that the part may carry in these dimensions.
     pub required: Vec<String>,
-    /// Regions that brought the label in, nearest first, with their labels.
+    /// The regions that brought the label in, nearest first, with their labels.
     pub regions: Vec<(Region, Vec<String>)>,
-    /// For confidential data, what it is, in the words of the policy.
+    /// The kinds of confidential data in it, in the words of the policy.
     pub categories: Vec<String>,
-    /// The events that a rule speaks of.
+    /// The events that a rule refers to.
     pub events: Vec<EventId>,
 }
 
@@ -131,11 +132,11 @@ impl Reason {
 /// The kinds of reasons.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ReasonKind {
-    /// The call carries more than its requirement allows.
+    /// The label of the call exceeds its requirement.
     Requirement,
-    /// The call carries something, and no statement says what its tool may carry.
+    /// The label of the call is not bottom, and no statement bounds it for the tool.
     Undeclared,
-    /// The policy consents to what the call carries.
+    /// Standing consent covers what the call carries.
     Consent,
     /// A rule matches.
     Rule,
@@ -147,18 +148,18 @@ pub enum ReasonKind {
     Malformed,
     /// A pattern that grants something matches tools of two servers.
     AmbiguousTool,
-    /// The id of the call is taken.
+    /// The id of the call is already in use.
     DuplicateId,
-    /// An output answers no call, or one that was not permitted, or is the second answer.
+    /// An output answers no call, a call that was not permitted, or a call that was answered before.
     Unsolicited,
-    /// The permit or the approval no longer holds: things have changed, or it was given elsewhere.
+    /// The permit or the approval is no longer valid: the state has changed, or another monitor issued it.
     Stale,
-    /// The step took too long to evaluate, or the call or the session is too large.
+    /// The fuel is spent, or the call, the session or the number of matches is too large.
     Limit,
 }
 
 impl ReasonKind {
-    /// A stable name.
+    /// Returns the stable name of the kind.
     pub fn name(self) -> &'static str {
         match self {
             Self::Requirement => "requirement",
@@ -177,19 +178,20 @@ impl ReasonKind {
     }
 }
 
-/// Something found about an event that cannot be stopped any more.
+/// A finding about an event that can no longer be stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     /// The event.
     pub event: EventId,
-    /// What was found.
+    /// The reason for the finding.
     pub reason: Reason,
 }
 
-/// Evidence that the monitor allowed exactly this call.
+/// Evidence that the monitor permitted exactly this call.
 ///
-/// Only the monitor makes one. It owns the call and reserves its place in the trace; dropping it gives the
-/// place up. Before the call runs, [`Monitor::redeem`](super::Monitor::redeem) judges it again.
+/// Only the monitor creates one. It owns the call and reserves its place in the trace; dropping it releases
+/// the place. [`Monitor::redeem`](super::Monitor::redeem) judges the call again if the state has changed
+/// since.
 #[derive(Debug)]
 #[must_use = "a dropped permit is an allowed call that never ran"]
 pub struct Permit {
@@ -197,21 +199,21 @@ pub struct Permit {
     pub(super) attribution: Attribution,
     pub(super) judgement: Judgement,
     pub(super) event: EventId,
-    /// The monitor's state at the time; if it is still the same, so is the verdict.
+    /// The version of the monitor's state; while it is the same, so is the verdict.
     pub(super) version: u64,
     pub(super) approval: Option<Approval>,
-    /// The monitor that made it.
+    /// The monitor that created it.
     pub(super) home: Arc<()>,
     pub(super) ticket: Arc<Ticket>,
 }
 
 impl Permit {
-    /// How the call was judged.
+    /// Returns how the call was judged.
     pub fn judgement(&self) -> &Judgement {
         &self.judgement
     }
 
-    /// The place of the call in the trace.
+    /// Returns the place of the call in the trace.
     pub fn event(&self) -> EventId {
         self.event
     }
@@ -223,7 +225,7 @@ impl Drop for Permit {
     }
 }
 
-/// Tells the monitor that a permit was dropped.
+/// Reports to the monitor that a permit was dropped.
 #[derive(Debug, Default)]
 pub(super) struct Ticket {
     is_given_up: AtomicBool,
@@ -235,7 +237,7 @@ impl Ticket {
     }
 }
 
-/// What a person has to decide: this call, with exactly these arguments.
+/// The question to a person: whether this call may run, with exactly these arguments.
 #[derive(Debug)]
 #[must_use]
 pub struct Question {
@@ -244,27 +246,27 @@ pub struct Question {
     pub(super) judgement: Judgement,
     /// The place that the call would have had.
     pub(super) event: EventId,
-    /// The stores that the call touches, and how often this session had written to each.
+    /// The stores that the call touches, with the number of writes by this session to each.
     pub(super) stores: Vec<(usize, u64)>,
-    /// The stores to whose state the call refers, and how often other sessions had written to each.
+    /// The stores to whose state the call refers, with the number of writes by other sessions to each.
     pub(super) referred: Versions,
     /// The monitor that asks.
     pub(super) home: Arc<()>,
 }
 
 impl Question {
-    /// How the call was judged.
+    /// Returns how the call was judged.
     pub fn judgement(&self) -> &Judgement {
         &self.judgement
     }
 
-    /// The state to which the call refers: another text if other sessions have written to it since, and an empty one if it refers to
-    /// none.
+    /// Returns a text that represents the state to which the call refers. It differs once other sessions have
+    /// written to that state, and is empty if the call refers to none.
     pub fn state(&self) -> String {
         self.referred.iter().map(|(store, others)| format!("{store}:{others};")).collect()
     }
 
-    /// The call that would run, exactly.
+    /// Returns exactly the call that would run.
     pub fn call(&self) -> Option<&Call> {
         match &self.entry.body {
             crate::trace::Body::Call(call) => Some(call),
@@ -273,7 +275,7 @@ impl Question {
     }
 }
 
-/// That a person approved of certain reasons, for one call.
+/// A person's approval of certain reasons, for one call.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Approval {
     pub(super) reasons: Vec<Reason>,
@@ -282,7 +284,7 @@ pub(super) struct Approval {
 }
 
 impl Approval {
-    /// Whether the person was told of this reason, `event` being the place of the call now.
+    /// Returns whether the question listed this reason; `event` is the place of the call now.
     pub(super) fn covers(&self, reason: &Reason, event: EventId) -> bool {
         let others = |reason: &Reason, own: EventId| {
             reason.events.iter().copied().filter(|id| *id != own).collect::<Vec<_>>()
@@ -296,20 +298,20 @@ impl Approval {
     }
 }
 
-/// A call that must not run, and why.
+/// A call that must not run, with the reasons.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Denial {
     pub(super) judgement: Box<Judgement>,
 }
 
 impl Denial {
-    /// How the call was judged.
+    /// Returns how the call was judged.
     pub fn judgement(&self) -> &Judgement {
         &self.judgement
     }
 }
 
-/// A call that is running now: what a tool takes, by value.
+/// A call that is running now: the proof that a tool takes by value.
 #[derive(Debug)]
 pub struct Authorized {
     pub(super) call: Call,
@@ -317,19 +319,45 @@ pub struct Authorized {
 }
 
 impl Authorized {
-    /// The call, with its arguments as they were judged.
+    /// Returns the call, with its arguments as they were judged.
     pub fn call(&self) -> &Call {
         &self.call
     }
 
-    /// The place of the call in the trace.
+    /// Returns the place of the call in the trace.
     pub fn event(&self) -> EventId {
         self.event
     }
 
-    /// The arguments as the tool gets them: the canonical print of what was judged.
+    /// Returns the arguments as the tool receives them: the canonical print of what was judged.
     pub fn arguments_json(&self) -> String {
         let arguments = self.call.arguments.as_ref().cloned().unwrap_or_default();
         serde_json::Value::Object(arguments).to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Logs, reports and denials contain these names, and other programs search for them.
+    #[test]
+    fn names_of_kinds_are_stable() {
+        for (kind, name) in [
+            (ReasonKind::Requirement, "requirement"),
+            (ReasonKind::Undeclared, "undeclared"),
+            (ReasonKind::Consent, "consent"),
+            (ReasonKind::Rule, "rule"),
+            (ReasonKind::RuleError, "rule-error"),
+            (ReasonKind::Hidden, "hidden"),
+            (ReasonKind::Malformed, "malformed"),
+            (ReasonKind::AmbiguousTool, "ambiguous-tool"),
+            (ReasonKind::DuplicateId, "duplicate-id"),
+            (ReasonKind::Unsolicited, "unsolicited"),
+            (ReasonKind::Stale, "stale"),
+            (ReasonKind::Limit, "limit"),
+        ] {
+            assert_eq!(kind.name(), name);
+        }
     }
 }

@@ -1,14 +1,15 @@
-//! Standing consent that is withdrawn while a session goes on.
+//! Withdrawal of standing consents during a session.
 //!
-//! What was consented to is not consented to any more, from the next verdict on, and a permit that rested on it is judged again. The
-//! policy stays the same: who wants the consent to stand again says so.
+//! A withdrawn consent applies to no verdict from then on, and a permit that relied on it is judged again.
+//! The policy is unchanged, so the caller can restore the consent explicitly.
 
 use std::collections::BTreeSet;
 
 use super::Monitor;
 
 impl Monitor {
-    /// The consents on these lines of the policy are withdrawn from now on, and no others. Whether that is another set than before.
+    /// Withdraws the consents on these lines of the policy, and restores all others. Returns whether the set
+    /// has changed.
     pub fn withdraw_consents(&mut self, lines: &BTreeSet<usize>) -> bool {
         let consents = self.policy.plan.consents.iter();
         let withdrawn = consents.filter(|consent| lines.contains(&self.policy.line(&consent.span)));
@@ -55,7 +56,7 @@ consent private for call.arguments.card if:
         let message = Message { role: "user".to_owned(), content };
         let (said, _) = monitor.push(Entry::from(Body::Message(message))).unwrap();
         let nodes = monitor.trace().event(said).unwrap().document.nodes().len();
-        // The model has not seen the card, which is passed on.
+        // The model has not seen the card, which a slot passes on.
         let slot =
             Source::Slot { view: Label::BOTTOM, regions: (0..nodes).map(|node| (said, node)).collect() };
         let judge = |monitor: &mut Monitor, id: &str| {
@@ -74,7 +75,7 @@ consent private for call.arguments.card if:
         let Verdict::Permit(permit) = first else { return };
         assert!(monitor.redeem(permit).is_err());
         assert!(!consented(&judge(&mut monitor, "2")));
-        // No other line of the policy is a consent.
+        // Neither line is a consent, so all consents are restored.
         assert!(monitor.withdraw_consents(&BTreeSet::from([6, 9])));
         assert!(consented(&judge(&mut monitor, "3")));
     }

@@ -2,129 +2,50 @@
 
 use std::collections::HashMap;
 
-use super::{Holder, Occurrences, ROLES};
+use super::{Holder, Occurrences};
 use crate::policy::diagnostic::nearest;
 use crate::policy::pattern::ToolPattern;
+use crate::policy::roles::{Constants, ROLES, constants, literals_beside, role_literals};
 use crate::policy::syntax::{
     Body, BodyLine, Comparison, Expr, ExprKind, Name, Statement, StatementKind, ToolName, ToolRef,
 };
 use crate::policy::{Diagnostic, Policy, Span};
 
-/// The warnings of all statements.
+/// Returns the warnings of all statements.
 pub(super) fn warnings(occurrences: &Occurrences, policy: &Policy) -> Vec<Diagnostic> {
     let file = policy.syntax();
     let mut found = Vec::new();
+    let constants = constants(&file.statements);
     for statement in &file.statements {
-        let mut reader =
-            Reader { occurrences, ways: HashMap::new(), patterns: HashMap::new(), found: &mut found };
+        let (ways, patterns, constants) = (HashMap::new(), HashMap::new(), &constants);
+        let mut reader = Reader { occurrences, constants, ways, patterns, found: &mut found };
         reader.statement(statement);
     }
     found
 }
 
-/// The role that a literal was meant to be, if it is none and near one.
-pub(crate) fn misspelled_roles(statements: &[Statement]) -> Vec<Diagnostic> {
-    let mut found = Vec::new();
-    for statement in statements {
-        each_expression(statement, &mut |expr| {
-            for (literal, span) in role_literals(expr) {
-                let near = nearest(literal, ROLES).filter(|_| !ROLES.contains(&literal));
-                if let Some(near) = near {
-                    let message = format!("`{literal}` is no role that messages have");
-                    let warning = Diagnostic::warning("unknown-role", span.clone(), message);
-                    found.push(warning.help(format!("did you mean `{near}`?")));
-                }
-            }
-        });
-    }
-    found
-}
-
-/// The roles that a comparison names: `m.role == "user"`, `m.role in ["system", "user"]`.
-fn role_literals(expr: &Expr) -> Vec<(&str, &Span)> {
-    let ExprKind::Compare(first, rest) = &*expr.kind else { return Vec::new() };
-    let is_role = |expr: &Expr| matches!(&*expr.kind, ExprKind::Member(_, name) if name.text == "role");
-    let mut literals = Vec::new();
-    for (_, second) in rest.iter().take(1) {
-        let literal = match (is_role(first), is_role(second)) {
-            (true, false) => second,
-            (false, true) => first,
-            _ => continue,
-        };
-        let items = match &*literal.kind {
-            ExprKind::List(items) => items.iter().collect(),
-            _ => vec![literal],
-        };
-        literals.extend(items.into_iter().filter_map(|item| match &*item.kind {
-            ExprKind::Str(text) => Some((text.as_str(), &item.span)),
-            _ => None,
-        }));
-    }
-    literals
-}
-
-/// Visits all expressions of a statement.
-fn each_expression(statement: &Statement, visit: &mut impl FnMut(&Expr)) {
-    let body_of = |body: &Body, visit: &mut dyn FnMut(&Expr)| {
-        body.lines.iter().for_each(|line| line.expr().walk(&mut |expr| visit(expr)));
-    };
-    match &statement.kind {
-        StatementKind::Label { target, label, body } | StatementKind::Endorse { target, label, body, .. } => {
-            target.walk(visit);
-            label.iter().for_each(|expr| expr.walk(visit));
-            body_of(body, visit);
-        }
-        StatementKind::Consent { label, target, body } => {
-            target.walk(visit);
-            label.iter().for_each(|expr| expr.walk(visit));
-            body_of(body, visit);
-        }
-        StatementKind::Require { label, target, body, .. } => {
-            target.iter().for_each(|expr| expr.walk(visit));
-            label.iter().for_each(|expr| expr.walk(visit));
-            body_of(body, visit);
-        }
-        StatementKind::Payload { target, body } => {
-            target.walk(visit);
-            body_of(body, visit);
-        }
-        StatementKind::Rule { message, body, .. } => {
-            message.walk(visit);
-            body_of(body, visit);
-        }
-        StatementKind::Predicate { body, .. } => body_of(body, visit),
-        StatementKind::Store { written, read, .. } => {
-            written.iter().chain(read).for_each(|expr| expr.walk(visit));
-        }
-        StatementKind::Constant { .. }
-        | StatementKind::Lattice { .. }
-        | StatementKind::Default { .. }
-        | StatementKind::Extern { .. }
-        | StatementKind::Import { .. } => {}
-    }
-}
-
-/// What a name stands for: an event, or a part of one.
+/// The meaning of a name: an event, or a part of one.
 #[derive(Debug, Clone)]
 struct Way {
-    /// The variable over events that it begins at.
+    /// The variable over events at which the path begins.
     variable: String,
     holder: Holder,
-    /// The keys on the way; `None` is an item.
+    /// The keys on the path; `None` is an item of a list.
     steps: Vec<Option<String>>,
 }
 
 struct Reader<'a> {
     occurrences: &'a Occurrences,
-    /// What the names of the statement stand for.
+    constants: &'a Constants<'a>,
+    /// The meanings of the names in the statement.
     ways: HashMap<String, Way>,
-    /// The tools that variables are said to be of.
+    /// The tools that variables are restricted to.
     patterns: HashMap<String, Vec<ToolPattern>>,
     found: &'a mut Vec<Diagnostic>,
 }
 
 impl<'a> Reader<'a> {
-    fn statement(&mut self, statement: &Statement) {
+    fn statement(&mut self, statement: &'a Statement) {
         match &statement.kind {
             StatementKind::Predicate { parameters, .. } => {
                 for (name, ty) in parameters {
@@ -139,9 +60,9 @@ impl<'a> Reader<'a> {
             }
             _ => {}
         }
-        // Names may be used above the line that gives them a meaning, and one may lead to another.
+        // A name may be used above the line that defines it, and its definition may refer to another name.
         for _ in 0..4 {
-            each_expression(statement, &mut |expr| self.name(expr));
+            statement.walk(&mut |expr| self.name(expr));
             each_line(statement, &mut |line| {
                 if let BodyLine::Let(name, value) = line
                     && let Some(way) = self.way(value)
@@ -151,13 +72,14 @@ impl<'a> Reader<'a> {
             });
         }
         let mut methods: Vec<Span> = Vec::new();
-        each_expression(statement, &mut |expr| {
+        statement.walk(&mut |expr| {
             if let ExprKind::Call(callee, ..) = &*expr.kind {
                 methods.push(callee.span.clone());
             }
         });
-        each_expression(statement, &mut |expr| {
+        statement.walk(&mut |expr| {
             self.tools(expr);
+            self.names(expr);
             self.roles(expr);
             if !methods.contains(&expr.span) {
                 self.fields(expr);
@@ -176,7 +98,7 @@ impl<'a> Reader<'a> {
         self.ways.insert(name.text.clone(), way);
     }
 
-    /// Notes what an expression says of names: their types, their tools, and what they range over.
+    /// Records what an expression states about names: their types, their tools, and what they range over.
     fn name(&mut self, expr: &Expr) {
         match &*expr.kind {
             ExprKind::Typed(name, ty) => self.declare(name, ty),
@@ -212,7 +134,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What an expression stands for, if it is a part of an event.
+    /// Returns the path of an expression, if it is a part of an event.
     fn way(&self, expr: &Expr) -> Option<Way> {
         let (object, step) = match &*expr.kind {
             ExprKind::Name(name) => return self.ways.get(name).cloned(),
@@ -233,7 +155,7 @@ impl<'a> Reader<'a> {
     fn tools(&mut self, expr: &Expr) {
         let ExprKind::Tool(tool) = &*expr.kind else { return };
         let Ok(pattern) = ToolPattern::new(&tool.name) else { return };
-        // The endpoints that the guard itself asks are no tools of an agent.
+        // The endpoints that the guard itself calls are not tools of an agent.
         let is_own = matches!(&tool.name, ToolName::Glob(name) if name.starts_with("flowgate/"));
         if is_own {
             return;
@@ -260,7 +182,32 @@ impl<'a> Reader<'a> {
         );
     }
 
-    /// The arguments that a pattern names: `tool:send({to: "bob"})`.
+    /// Checks the tools that a comparison names: `call.name == "send"`, `call.function.name in ["send",
+    /// "pay"]`.
+    fn names(&mut self, expr: &Expr) {
+        let is_name = |expr: &Expr| {
+            self.way(expr).is_some_and(|way| {
+                let steps: Vec<Option<&str>> = way.steps.iter().map(Option::as_deref).collect();
+                way.holder == Holder::Call
+                    && matches!(steps.as_slice(), [Some("name")] | [Some("function"), Some("name")])
+            })
+        };
+        let tools = &self.occurrences.tools;
+        // A client may put a prefix before the name of a server's tool.
+        let occurs = |name: &str| tools.iter().any(|tool| name.ends_with(&*tool.name));
+        let unused: Vec<(String, Span)> = literals_beside(expr, self.constants, &is_name)
+            .into_iter()
+            .filter(|(name, _)| !occurs(name))
+            .map(|(name, span)| (name.to_owned(), span.clone()))
+            .collect();
+        for (name, span) in unused {
+            let near = nearest(&name, tools.iter().map(|tool| &*tool.name)).map(str::to_owned);
+            let message = format!("no tool in the traces has the name `{name}`");
+            self.report("unused-tool", &span, &message, near.as_deref());
+        }
+    }
+
+    /// Checks the arguments that a pattern names: `tool:send({to: "bob"})`.
     fn shape(&mut self, tool: &ToolRef, pattern: &ToolPattern) {
         let Some(ExprKind::Dict(entries)) = tool.arguments.as_ref().map(|arguments| &*arguments.kind) else {
             return;
@@ -273,9 +220,9 @@ impl<'a> Reader<'a> {
     }
 
     fn roles(&mut self, expr: &Expr) {
-        let literals = role_literals(expr);
+        let literals = role_literals(expr, self.constants);
         let occurs = |role: &str| self.occurrences.roles.contains(role) || role == "tool";
-        // Of a list, that some of the usual roles do not occur means nothing.
+        // In a list of roles, a usual role that does not occur is not a sign of a mistake.
         let is_list = literals.len() > 1 && literals.iter().any(|(role, _)| occurs(role));
         let unused: Vec<(String, Span)> = literals
             .into_iter()
@@ -290,15 +237,27 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The last key of a way into an event.
+    /// Checks the last key of a path into an event.
     fn fields(&mut self, expr: &Expr) {
-        // `x.get("key")` asks for a key as well.
+        // `x.get("key")` reads a key as well.
         if let ExprKind::Call(callee, arguments, _) = &*expr.kind
             && let ExprKind::Member(object, method) = &*callee.kind
             && method.text == "get"
             && let Some(key) = arguments.first()
             && let ExprKind::Str(name) = &*key.kind
             && let Some(mut way) = self.way(object)
+        {
+            way.steps.push(Some(name.clone()));
+            self.field(&way, &key.span);
+            return;
+        }
+        // So does `"key" in call.arguments`, which is always a map.
+        if let ExprKind::Compare(key, rest) = &*expr.kind
+            && let ExprKind::Str(name) = &*key.kind
+            && let [(Comparison::In | Comparison::NotIn, map)] = rest.as_slice()
+            && let Some(mut way) = self.way(map)
+            && way.holder == Holder::Call
+            && way.steps.last().is_some_and(|step| step.as_deref() == Some("arguments"))
         {
             way.steps.push(Some(name.clone()));
             self.field(&way, &key.span);
@@ -340,7 +299,7 @@ impl<'a> Reader<'a> {
         self.key(code, name, span, known);
     }
 
-    /// The keys in events of the tools; nothing if there are no such events.
+    /// Returns the keys in events of the tools; `None` if there are no such events.
     fn keys(&self, holder: Holder, patterns: &[ToolPattern]) -> Option<Vec<&'a str>> {
         let occurrences: &'a Occurrences = self.occurrences;
         let fits = |tool: &Option<crate::trace::Tool>| {
@@ -354,7 +313,7 @@ impl<'a> Reader<'a> {
     }
 
     fn key(&mut self, code: &'static str, name: &str, span: &Span, known: Option<Vec<&str>>) {
-        // Where there is no such event, what is said of the tool is enough.
+        // Without such events, the warning about the tool suffices.
         let Some(known) = known else { return };
         if known.contains(&name) {
             return;
@@ -374,7 +333,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Visits the lines of a statement's body, and of blocks in it.
+/// Visits the lines of a statement's body, and of the blocks in it.
 fn each_line(statement: &Statement, visit: &mut impl FnMut(&BodyLine)) {
     let body = match &statement.kind {
         StatementKind::Label { body, .. }

@@ -1,13 +1,13 @@
-//! Where the analyzer of the paper (invariant-ai) would have read a policy otherwise.
+//! Warnings about expressions that the analyzer of the paper (invariant-ai) reads differently.
 //!
-//! Its grammar is ambiguous, and resolves to readings that nobody means: `a == 1 and b == 2 and c == 3` is
-//! `(a == 1) and (((b == 2) and c) == 3)` there. Whoever brings a policy from there is told of each such line. A policy
-//! with a lattice cannot come from there.
+//! Its grammar is ambiguous and resolves to unintended readings: it reads `a == 1 and b == 2 and c == 3` as
+//! `(a == 1) and (((b == 2) and c) == 3)`. The author of a policy that was written for it receives a warning for each
+//! such line. A policy with a lattice cannot have been written for it.
 
 use super::diagnostic::{Diagnostic, Span};
 use super::syntax::{Arithmetic, BodyLine, Comparison, Expr, ExprKind, File, Quantifier, StatementKind};
 
-/// Functions that give a list: as a condition of its own, none ever held there.
+/// Functions that return a list; as a condition, such a call never holds in the analyzer.
 const LISTS: &[&str] = &[
     "secrets",
     "pii",
@@ -26,7 +26,7 @@ const LISTS: &[&str] = &[
     "items",
 ];
 
-/// A warning for each expression that would have been read otherwise.
+/// Returns a warning for each expression that the analyzer reads differently.
 pub(super) fn warnings(file: &File, source: &str) -> Vec<Diagnostic> {
     let mut pass = Pass { source, warnings: Vec::new() };
     if file.statements.iter().any(|statement| matches!(statement.kind, StatementKind::Lattice { .. })) {
@@ -187,7 +187,7 @@ impl Pass<'_> {
     }
 }
 
-/// The operands of connectives within connectives, as far as no parentheses separate them.
+/// Collects the operands of nested connectives that no parentheses separate.
 fn flatten<'e>(items: &'e [Expr], operands: &mut Vec<&'e Expr>) {
     for item in items {
         match &*item.kind {
@@ -197,7 +197,7 @@ fn flatten<'e>(items: &'e [Expr], operands: &mut Vec<&'e Expr>) {
     }
 }
 
-/// Whether an expression gives a list or a text and not a truth value.
+/// Returns whether an expression yields a list or a text and not a truth value.
 fn is_list(expr: &Expr) -> bool {
     match &*expr.kind {
         ExprKind::List(_) | ExprKind::Comprehension { .. } | ExprKind::Str(_) | ExprKind::Int(_) => true,

@@ -1,7 +1,7 @@
-//! Syntax tree to plan: names are resolved, declarations checked, patterns compiled.
+//! Compiles the syntax tree to a plan: resolves names, checks declarations and compiles patterns.
 //!
-//! Every statement is looked at, so that one mistake does not hide the next. A policy with an error has no
-//! plan: nothing is enforced by half a policy.
+//! Every statement is checked, so that one error does not hide the next. A policy with an error has no plan: no
+//! policy is enforced in part.
 
 mod body;
 mod expression;
@@ -12,53 +12,53 @@ mod target;
 
 use std::collections::HashMap;
 
-use super::Dialect;
 use super::diagnostic::{Diagnostic, Severity, Span, nearest};
+use super::dialect::Dialect;
 use super::pattern::{PatternId, ToolPattern};
 use super::plan::{
-    Consent, Endorsement, Ex, Extern, LabelStatement, Payload, Plan, Predicate, Requirement, Store, Type,
+    Consent, Dispatch, Endorsement, Ex, Extern, LabelStatement, Payload, Plan, Predicate, Requirement, Store,
+    Type,
 };
 use super::regex::weight;
 use super::syntax::{Body, Expr, ExprKind, File, Name, Statement, StatementKind, ToolName};
-use crate::rules::Dispatch;
 use body::Scope;
 
-/// A mistake has been reported, and this part has no meaning.
+/// Marks a part that has no meaning because an error was reported.
 #[derive(Debug)]
 pub(super) struct Broken;
 
 pub(super) type Compiled<T> = Result<T, Broken>;
 
-/// How many parts all expressions of a policy may have, constants put in where they are used.
+/// Maximum number of parts of all expressions of a policy, after constants are substituted.
 const MAX_PARTS: usize = 500_000;
 
-/// How many mistakes are listed.
+/// Maximum number of errors that are listed.
 const MAX_ERRORS: usize = 100;
 
-/// How large the patterns of a policy may be together.
+/// Maximum total size of the patterns of a policy.
 const MAX_PATTERNS: usize = 2_000_000;
 
 pub(super) struct Compiler<'a> {
     plan: Plan,
     diagnostics: Vec<Diagnostic>,
     constants: HashMap<&'a str, &'a Expr>,
-    /// Constants being put in, so that one cannot contain itself.
+    /// Constants being substituted, so that a constant cannot contain itself.
     open: Vec<String>,
     imports: imports::Imports,
     predicates: HashMap<&'a str, usize>,
     externs: HashMap<&'a str, usize>,
-    /// For each predicate, whether it looks at the trace and not only at its arguments.
+    /// For each predicate, whether it reads the trace in addition to its arguments.
     predicate_looks_around: Vec<bool>,
     patterns: HashMap<String, PatternId>,
-    /// How many more parts the expressions of the policy may have together.
+    /// The number of parts that the expressions of the policy may still add.
     budget: usize,
-    /// How much larger its patterns may be.
+    /// The size that its patterns may still add.
     patterns_left: usize,
-    /// Whether the policy means to have labels, even if its lattices are broken.
+    /// Whether the policy intends to have labels, even if its lattices are invalid.
     has_lattice: bool,
 }
 
-/// Compiles a policy; the plan is of use only if no diagnostic is an error.
+/// Compiles a policy; the plan is usable only if no diagnostic is an error.
 pub(super) fn compile(file: &File, dialect: Dialect) -> (Plan, Vec<Diagnostic>) {
     let mut compiler = Compiler {
         plan: Plan { dialect, ..Plan::default() },
@@ -82,7 +82,7 @@ pub(super) fn compile(file: &File, dialect: Dialect) -> (Plan, Vec<Diagnostic>) 
     }
     compiler.declare(file);
     for statement in &file.statements {
-        // A broken statement has been reported; the others are looked at as well.
+        // The error of an invalid statement has been reported; compilation continues with the next one.
         let _ = compiler.statement(statement);
         if compiler.has_many_errors() {
             let message =
@@ -98,7 +98,7 @@ pub(super) fn compile(file: &File, dialect: Dialect) -> (Plan, Vec<Diagnostic>) 
 }
 
 impl<'a> Compiler<'a> {
-    /// Notes for each statement that grants something which patterns it asks about, now that all predicates are known.
+    /// Records for each statement that grants something which patterns it tests, after all predicates are known.
     fn finish_patterns(&mut self) {
         let mut plan = std::mem::take(&mut self.plan);
         let labels: Vec<_> = plan.labels.iter().map(|s| plan.patterns_of(s.query.expressions())).collect();
@@ -128,7 +128,7 @@ impl<'a> Compiler<'a> {
         &mut self.diagnostics[index]
     }
 
-    /// Reports an error with advice.
+    /// Reports an error with help.
     fn fail<T>(
         &mut self,
         code: &'static str,
@@ -140,7 +140,7 @@ impl<'a> Compiler<'a> {
         Err(Broken)
     }
 
-    /// Whether the rest need not be looked at.
+    /// Returns whether the error limit is reached, so that compilation can stop.
     fn has_many_errors(&self) -> bool {
         self.diagnostics.len() > MAX_ERRORS
             && self.diagnostics.iter().filter(|diagnostic| diagnostic.severity == Severity::Error).count()
@@ -160,7 +160,7 @@ impl<'a> Compiler<'a> {
         self.fail("unknown-name", span, format!("unknown {what} `{name}`"), help)
     }
 
-    /// Notes the names of constants and predicates, which may be used before they are defined.
+    /// Records the names of constants and predicates, which may be used before they are defined.
     fn declare(&mut self, file: &'a File) {
         let mut names: HashMap<&str, &Span> = HashMap::new();
         let mut bodies: Vec<&Body> = Vec::new();
@@ -193,7 +193,7 @@ impl<'a> Compiler<'a> {
             }
         }
         self.predicate_looks_around = bodies.iter().map(|body| self.looks_around(body)).collect();
-        // A predicate that calls one which looks around does so as well.
+        // A predicate that calls one which reads the trace does so as well.
         let mut callers: HashMap<usize, Vec<usize>> = HashMap::new();
         for (caller, body) in bodies.iter().enumerate() {
             self.called(body).into_iter().for_each(|called| callers.entry(called).or_default().push(caller));
@@ -213,7 +213,7 @@ impl<'a> Compiler<'a> {
     fn statement(&mut self, statement: &Statement) -> Compiled<()> {
         let span = statement.span.clone();
         match &statement.kind {
-            // Done by `dimensions` and `declare`; a constant's value is put in where it is used.
+            // Handled by `dimensions` and `declare`; the value of a constant is substituted where it is used.
             StatementKind::Lattice { .. } | StatementKind::Import { .. } | StatementKind::Extern { .. } => {
                 Ok(())
             }
@@ -386,7 +386,7 @@ impl<'a> Compiler<'a> {
         Ok(patterns)
     }
 
-    /// Takes the size of a pattern from what the policy may have.
+    /// Deducts the size of a pattern from the budget of the policy.
     fn weigh(&mut self, pattern: &str, span: &Span) -> Compiled<()> {
         match self.patterns_left.checked_sub(weight(pattern)) {
             Some(left) => {
@@ -428,7 +428,7 @@ impl<'a> Compiler<'a> {
 
     fn needs_lattice(&mut self, span: &Span) -> Compiled<()> {
         if self.plan.space.dimensions().is_empty() && self.has_lattice {
-            // What is wrong with the lattice has been said.
+            // The error in the lattice has been reported.
             return Err(Broken);
         }
         if self.plan.space.dimensions().is_empty() {

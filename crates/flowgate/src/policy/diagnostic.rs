@@ -1,17 +1,17 @@
-//! What is wrong with a policy, where, and what to do about it.
+//! Diagnostics of a policy: the error, its location and help.
 //!
-//! Diagnostics are data: the command line draws them, an editor underlines them, tests compare them.
+//! Diagnostics are data: the command line renders them, an editor underlines them, tests compare them.
 
 use std::fmt;
 use std::ops::Range;
 
-/// Bytes of the policy's source.
+/// A range of bytes of the policy's source.
 pub type Span = Range<usize>;
 
-/// How bad it is.
+/// The severity of a diagnostic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// The policy can be used, but perhaps not as meant.
+    /// The policy can be used, but possibly not as intended.
     Warning,
     /// The policy cannot be used.
     Error,
@@ -70,37 +70,37 @@ pub const CODES: &[&str] = &[
 /// One finding about a policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// A stable name of the kind of problem, such as `unknown-name`.
+    /// A stable identifier of the kind of problem, such as `unknown-name`.
     pub code: &'static str,
-    /// How bad it is.
+    /// The severity.
     pub severity: Severity,
-    /// What the message speaks of.
+    /// The source that the message refers to.
     pub span: Span,
-    /// What is wrong: lower case, one line.
+    /// The problem: lower case, one line.
     pub message: String,
-    /// What to do about it.
+    /// How to correct it.
     pub help: Option<String>,
 }
 
 impl Diagnostic {
-    /// An error.
+    /// Creates an error.
     pub fn error(code: &'static str, span: Span, message: impl Into<String>) -> Self {
         Self { code, severity: Severity::Error, span, message: one_line(message.into()), help: None }
     }
 
-    /// A warning.
+    /// Creates a warning.
     pub fn warning(code: &'static str, span: Span, message: impl Into<String>) -> Self {
         Self { severity: Severity::Warning, ..Self::error(code, span, message) }
     }
 
-    /// The same finding with advice.
+    /// Returns the diagnostic with help added.
     #[must_use]
     pub fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(one_line(help.into()));
         self
     }
 
-    /// The finding as text: its line, an underline, the message and the advice.
+    /// Renders the diagnostic as text: its line, an underline, the message and the help.
     ///
     /// ```text
     ///    2 |     (call: ToolCal)
@@ -115,7 +115,7 @@ impl Diagnostic {
         let spanned = source.get(self.span.clone()).and_then(|text| text.lines().next()).unwrap_or_default();
         let room = line.chars().count().saturating_sub(column - 1).max(1);
         let marks = "^".repeat(spanned.trim_end().chars().count().clamp(1, room));
-        // Tabs are kept, so that the marks stand below what they mark.
+        // Tabs are kept, so that the underline is aligned.
         let before: String =
             line.chars().take(column - 1).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
         let word = match self.severity {
@@ -129,7 +129,7 @@ impl Diagnostic {
         )
     }
 
-    /// The line and column, from 1, at which the span begins in `source`.
+    /// Returns the line and column, from 1, at which the span begins in `source`.
     pub fn position(&self, source: &str) -> (usize, usize) {
         let before = source.get(..self.span.start).unwrap_or(source);
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
@@ -148,8 +148,8 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// `text` with what would break its line, move a terminal's cursor or turn the reading direction written as an
-/// escape: names in a message come from the policy, and a policy may come from anywhere.
+/// Returns `text` with characters escaped that would break its line, move a terminal's cursor or change the reading
+/// direction: names in a message come from the policy, and a policy may come from an untrusted source.
 fn one_line(text: String) -> String {
     if !text.contains(is_unprintable) {
         return text;
@@ -164,13 +164,13 @@ fn is_unprintable(c: char) -> bool {
     c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Names longer than this are not slips of the pen.
+/// Longer names are not treated as typing errors.
 const MAX_LENGTH: usize = 40;
-/// How many known names one unknown name is compared with.
+/// Maximum number of known names that one unknown name is compared with.
 const MAX_COMPARED: usize = 2_000;
 
-/// The known name nearest to `name`, if one is near enough to be a slip of the pen: insertions, deletions, substitutions and
-/// swaps of neighbours count.
+/// Returns the known name nearest to `name`, if one is near enough to be a typing error. The distance counts
+/// insertions, deletions, substitutions and transpositions of neighbours.
 pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let length = name.chars().count();
     if length > MAX_LENGTH {
@@ -178,7 +178,7 @@ pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) 
     }
     let limit = (length / 3).max(1);
     let lower = name.to_lowercase();
-    // A slip of the pen changes the length little. Names that a program made up are not compared one with another.
+    // A typing error changes the length little. Generated names are not compared with one another.
     let known =
         known.into_iter().filter(|other| other.chars().count().abs_diff(length) <= limit).take(MAX_COMPARED);
     let near = known.map(|other| (strsim::osa_distance(&lower, &other.to_lowercase()), other));

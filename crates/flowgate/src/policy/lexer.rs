@@ -1,13 +1,13 @@
-//! Source text to tokens, with Python's rules for indentation.
+//! Converts source text to tokens, with Python's rules for indentation.
 //!
-//! The lexer never fails: what it does not know becomes [`Token::Unknown`], for the parser to report.
-//! Comments are tokens too, so that a formatter can keep them; the parser skips them.
+//! The lexer never fails: unknown characters become [`Token::Unknown`], which the parser reports. Comments are tokens
+//! too, so that a formatter can keep them; the parser skips them.
 
 use logos::Logos;
 
 use super::diagnostic::Span;
 
-/// A token with its place.
+/// A token with its location.
 pub(crate) type Lexeme = (Token, Span);
 
 /// One token.
@@ -18,11 +18,11 @@ pub(crate) enum Token {
     Comment,
     #[token("\n")]
     Newline,
-    /// The following lines are deeper.
+    /// The start of a block: deeper indentation.
     Indent,
-    /// The following lines are less deep.
+    /// The end of a block: less indentation.
     Dedent,
-    /// An indentation that no open block has.
+    /// An indentation that matches no open block.
     BadIndent,
     End,
 
@@ -48,7 +48,7 @@ pub(crate) enum Token {
     /// `tool:"name"`, or `tool:r"pattern"` with a regular expression for the whole name.
     #[regex(r#"tool:[rR]?"([^"\\\n]|\\[^\n])*""#)]
     ToolQuoted,
-    /// A parameter called `tool`.
+    /// The prefix of a pattern, or a parameter called `tool`.
     #[token("tool:")]
     ToolPrefix,
     /// `<NAME>`, a matcher of values in tool patterns.
@@ -120,19 +120,19 @@ fn close(lexer: &mut logos::Lexer<'_, Token>, quote: &str) -> bool {
     end.is_some()
 }
 
-/// The tokens of `source`, comments included, ending with [`Token::End`].
+/// Returns the tokens of `source`, including comments, ending with [`Token::End`].
 pub(crate) fn lex(source: &str) -> Vec<Lexeme> {
     let mut tokens: Vec<Lexeme> = Vec::new();
     let mut depth = 0_usize;
     let mut indents: Vec<usize> = Vec::new();
     let mut at_line_start = true;
     let end = source.len()..source.len();
-    // A policy that is indented as a whole, as in a program's own source, begins at that depth.
+    // A policy that is indented as a whole, such as one embedded in a program, starts at that depth.
     let base = source.lines().filter(|line| !line.trim().is_empty()).map(indentation).min().unwrap_or(0);
     for (token, span) in Token::lexer(source).spanned() {
         let token = token.unwrap_or(Token::Unknown);
         if depth > 0 && token == Token::Name && begins_statement(source, &span, base) {
-            // A bracket was not closed: better to miss its end than to swallow the rest of the policy.
+            // A bracket was not closed: ending it here is better than consuming the rest of the policy.
             depth = 0;
             at_line_start = true;
             tokens.push((Token::Newline, span.start..span.start));
@@ -170,30 +170,30 @@ pub(crate) fn lex(source: &str) -> Vec<Lexeme> {
     tokens
 }
 
-/// The words with which a statement begins.
+/// The words that start a statement.
 pub(crate) const STATEMENTS: [&str; 15] = [
     "lattice", "store", "default", "label", "require", "payload", "consent", "endorse", "unsafe", "raise",
     "ask", "log", "extern", "import", "from",
 ];
 
-/// Whether a name stands at the beginning of its line and is the first word of a statement.
+/// Returns whether a name is the first word of a statement at the beginning of its line.
 fn begins_statement(source: &str, span: &Span, base: usize) -> bool {
     let line = source.get(..span.start).and_then(|text| text.rsplit('\n').next()).unwrap_or_default();
     (line.trim().is_empty() && width(line) <= base)
         && STATEMENTS.contains(&source.get(span.clone()).unwrap_or_default())
 }
 
-/// How far white space reaches.
+/// Returns the width of white space.
 fn width(space: &str) -> usize {
     space.chars().map(|c| if c == '\t' { 4 } else { 1 }).sum()
 }
 
-/// How deep a line stands.
+/// Returns the indentation of a line.
 fn indentation(line: &str) -> usize {
     width(line.get(..line.len() - line.trim_start().len()).unwrap_or_default())
 }
 
-/// Whether a line that ends here goes on: it ends with an operator that wants another value.
+/// Returns whether a line that ends here continues: it ends with an operator that needs another operand.
 fn is_open(source: &str, tokens: &[Lexeme]) -> bool {
     let last = tokens.iter().rev().find(|(token, _)| *token != Token::Comment);
     last.is_some_and(|(token, span)| match token {
@@ -204,7 +204,7 @@ fn is_open(source: &str, tokens: &[Lexeme]) -> bool {
     })
 }
 
-/// Whether a line that begins so belongs to the one above: no line begins with an operator of two values.
+/// Returns whether a line that begins here continues the previous one: no line begins with a binary operator.
 fn continues(source: &str, token: Token, span: &Span) -> bool {
     match token {
         Token::Name => matches!(source.get(span.clone()), Some("or" | "and" | "in" | "is" | "contains_only")),
@@ -228,7 +228,7 @@ fn is_operator(token: Token) -> bool {
     )
 }
 
-/// Takes back the end of the last line, if it has opened no block.
+/// Removes the end of the last line, if it has opened no block.
 fn reopen(tokens: &mut Vec<Lexeme>) -> bool {
     let Some(newline) = tokens.iter().rposition(|(token, _)| *token != Token::Comment) else { return false };
     let ends = |at: usize, wanted: Token| tokens.get(at).is_some_and(|(token, _)| *token == wanted);

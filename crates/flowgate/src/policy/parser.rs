@@ -1,23 +1,23 @@
-//! Tokens to syntax tree: recursive descent, one function for each production.
+//! Converts tokens to the syntax tree by recursive descent, with one function for each production.
 //!
-//! The parser always returns a tree. A mistake is reported, the rest of its line is skipped, and what was
-//! understood of the line is kept as far as it can do no harm: a statement that is incomplete is left out, since
-//! a condition that went missing would make it apply where it should not.
+//! The parser always returns a tree. It reports an error and skips the rest of the line, and keeps the part of the
+//! line that it understood only where that is safe: an incomplete statement is left out, since without a condition it
+//! would apply too widely.
 
 mod expression;
 mod statement;
 mod text;
 
-use super::Dialect;
 use super::diagnostic::{Diagnostic, Severity, Span};
+use super::dialect::Dialect;
 use super::lexer::{self, Lexeme, Token};
 use super::syntax::{Expr, ExprKind, File, Name};
 
-/// The longest policy that is read, in bytes.
+/// Maximum length of a policy, in bytes.
 pub const MAX_SOURCE: usize = 1 << 20;
-/// How deep expressions may nest.
+/// Maximum nesting depth of expressions.
 const MAX_HEIGHT: usize = 100;
-/// How many diagnostics are kept.
+/// Maximum number of diagnostics that are kept.
 const MAX_DIAGNOSTICS: usize = 100;
 
 /// Parses a policy.
@@ -34,7 +34,7 @@ pub(crate) fn parse(source: &str, dialect: Dialect) -> (File, Vec<Diagnostic>) {
     (file, parser.diagnostics)
 }
 
-/// A mistake has been reported, and the production cannot go on.
+/// Marks a production that cannot continue because an error was reported.
 #[derive(Debug)]
 struct Broken;
 
@@ -45,7 +45,7 @@ struct Parser<'a> {
     dialect: Dialect,
     tokens: Vec<Lexeme>,
     position: usize,
-    /// How many productions of expressions are under way.
+    /// The number of open expression productions.
     depth: usize,
     diagnostics: Vec<Diagnostic>,
 }
@@ -59,13 +59,13 @@ impl Parser<'_> {
         self.tokens.get(self.position + ahead).map_or(Token::End, |(token, _)| *token)
     }
 
-    /// The place of the next token.
+    /// Returns the location of the next token.
     fn here(&self) -> Span {
         let end = self.source.len();
         self.tokens.get(self.position).map_or(end..end, |(_, span)| span.clone())
     }
 
-    /// The end of the token before.
+    /// Returns the end of the previous token.
     fn last_end(&self) -> usize {
         let last = self.position.checked_sub(1).and_then(|position| self.tokens.get(position));
         last.map_or(0, |(_, span)| span.end)
@@ -108,7 +108,7 @@ impl Parser<'_> {
         Broken
     }
 
-    /// Reports that something else was expected here.
+    /// Reports that another token was expected here.
     fn expected(&mut self, what: &str, help: Option<&str>) -> Broken {
         let span = self.here();
         let found = match self.peek() {
@@ -138,7 +138,7 @@ impl Parser<'_> {
         Ok(Name { text: self.text(&span).to_owned(), span })
     }
 
-    /// A node whose span runs from `start` to the last token read.
+    /// Creates a node whose span extends from `start` to the last token read.
     fn node(&mut self, start: usize, kind: ExprKind) -> Parsed<Expr> {
         let span = start..self.last_end().max(start);
         let mut expr = Expr { kind: Box::new(kind), span, height: 1, is_grouped: false };
@@ -149,7 +149,7 @@ impl Parser<'_> {
         Ok(expr)
     }
 
-    /// How many mistakes have been reported; warnings are none.
+    /// Returns the number of reported errors, without warnings.
     fn mistakes(&self) -> usize {
         self.diagnostics.iter().filter(|diagnostic| diagnostic.severity == Severity::Error).count()
     }
@@ -159,7 +159,7 @@ impl Parser<'_> {
         self.report(Diagnostic::error("too-deep", span, message).help("name parts of it with `:=`"))
     }
 
-    /// Skips what is left of a statement: its line, and the block below it.
+    /// Skips the rest of a statement: its line, and the block below it.
     fn skip_statement(&mut self) {
         self.skip_line();
         if self.eat(Token::Indent) {
@@ -183,7 +183,7 @@ impl Parser<'_> {
     }
 }
 
-/// The beginning of a token, on one line.
+/// Returns the beginning of a token, on one line.
 fn excerpt(token: &str) -> String {
     let line = token.lines().next().unwrap_or_default();
     let short: String = line.chars().take(40).collect();
@@ -194,7 +194,7 @@ fn excerpt(token: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Several mistakes are reported together, each at its place.
+    /// Several errors are reported together, each at its location.
     #[test]
     fn mistakes_are_reported_together() {
         let source = "lattice integrity trusted\nraise \"x\" if:\n    (a: ToolCall\n    a.b ==\nlabel as x if:\n    y\n";

@@ -1,8 +1,8 @@
 //! Patterns for tools: `tool:bank/get_*`, `tool:"exact name"`, `tool:r"get_(a|b)"`.
 //!
-//! A pattern without a server speaks of a tool of whatever server there is, as long as there is one. As
-//! soon as tools of two servers match it, it is ambiguous, and statements that grant anything by it
-//! grant nothing: a second server could have offered the name to inherit the first one's label.
+//! A pattern without a server matches a tool of any server, as long as only one server offers a match. Once tools of
+//! two servers match it, the pattern is ambiguous, and statements that grant anything by it grant nothing: a second
+//! server could have offered the name to inherit the label of the first one.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -22,7 +22,7 @@ pub(crate) struct PatternId(pub(crate) usize);
 #[derive(Debug, Clone)]
 pub(crate) struct ToolPattern {
     source: String,
-    /// What the name must match; for a qualified pattern, what `server/name` must match.
+    /// What the tool name must match; for a qualified pattern, what `server/name` must match.
     name: Name,
     qualified: bool,
 }
@@ -58,12 +58,12 @@ impl ToolPattern {
         Ok(Self { source, name, qualified })
     }
 
-    /// Whether the pattern names a server, or any server on purpose.
+    /// Returns whether the pattern names a server, or matches any server explicitly.
     pub(crate) fn is_qualified(&self) -> bool {
         self.qualified
     }
 
-    /// The name that the tool must have, if the pattern asks for one name and no server.
+    /// Returns the name that the tool must have, if the pattern names one tool and no server.
     pub(crate) fn exact_name(&self) -> Option<&Arc<str>> {
         match &self.name {
             Name::Exact(name) if !self.qualified => Some(name),
@@ -71,7 +71,7 @@ impl ToolPattern {
         }
     }
 
-    /// A tool that the pattern speaks of, if it is easily found: of a pattern with `*`, one of many.
+    /// Returns a tool that the pattern matches, if one is easily found: for a pattern with `*`, one of many.
     pub(crate) fn example(&self) -> Option<Tool> {
         let name = match &self.name {
             Name::Exact(name) => name.to_string(),
@@ -85,7 +85,7 @@ impl ToolPattern {
         })
     }
 
-    /// The tool that the pattern speaks of, if it is one tool.
+    /// Returns the tool that the pattern names, if it is one tool.
     pub(crate) fn tool(&self) -> Option<Tool> {
         let Name::Exact(name) = &self.name else { return None };
         if !self.qualified {
@@ -95,19 +95,19 @@ impl ToolPattern {
         Some(if server.is_empty() { Tool::local(name) } else { Tool::of(server, name) })
     }
 
-    /// Whether the pattern names this server, and is not one that happens to match its tools.
+    /// Returns whether the pattern names this server, as opposed to matching its tools by a wildcard.
     pub(crate) fn names_server(&self, server: &str) -> bool {
         self.qualified && self.source.split_once('/').is_some_and(|(named, _)| named == server)
     }
 
-    /// Whether the tool is one that the pattern speaks of.
+    /// Returns whether the pattern matches a tool.
     pub(crate) fn matches(&self, tool: &Tool) -> bool {
         let matches = |name: &str| match &self.name {
             Name::Exact(exact) => **exact == *name,
             Name::Regex(regex) => regex.is_match(name),
         };
         match &tool.server {
-            // Whoever speaks of `link` means a server's, and not what Flowgate does itself.
+            // An unqualified name such as `link` means a server's tool, not one of Flowgate's own tools.
             Some(server) if &**server == Tool::OWN && !self.qualified => false,
             None if self.qualified => matches(&format!("/{}", tool.name)) || self.source == "*",
             Some(server) if self.qualified => matches(&format!("{server}/{}", tool.name)),
@@ -116,21 +116,21 @@ impl ToolPattern {
     }
 }
 
-/// A regular expression that must match the whole text.
+/// Compiles a regular expression that must match the whole text.
 pub(crate) fn whole(pattern: &str) -> Result<Regex, String> {
     let compiled =
         RegexBuilder::new(&format!(r"\A(?:{pattern})\z")).size_limit(SIZE).dot_matches_new_line(true).build();
     compiled.map_err(|error| describe(&error))
 }
 
-/// Which server each unqualified pattern has been seen to speak of.
+/// The servers whose tools each unqualified pattern has matched.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Servers {
     seen: HashMap<usize, Vec<Option<Arc<str>>>>,
 }
 
 impl Servers {
-    /// Notes that the tool exists.
+    /// Records that the tool exists.
     pub(crate) fn meet(&mut self, patterns: &[ToolPattern], tool: &Tool) {
         for (index, pattern) in patterns.iter().enumerate() {
             if !pattern.is_qualified() && pattern.matches(tool) {
@@ -142,7 +142,7 @@ impl Servers {
         }
     }
 
-    /// Whether tools of two servers match the pattern, `tool` counting as one of them.
+    /// Returns whether tools of two servers match the pattern, counting `tool` as one of them.
     pub(crate) fn is_ambiguous_for(
         &self,
         patterns: &[ToolPattern],
@@ -157,7 +157,7 @@ impl Servers {
         self.is_ambiguous(id) || tool.is_some_and(is_new)
     }
 
-    /// Whether tools of two servers match the pattern.
+    /// Returns whether tools of two servers match the pattern.
     pub(crate) fn is_ambiguous(&self, pattern: PatternId) -> bool {
         self.seen.get(&pattern.0).is_some_and(|servers| servers.len() > 1)
     }

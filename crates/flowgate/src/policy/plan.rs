@@ -1,31 +1,50 @@
-//! A policy made ready to be evaluated: names are resolved to slots, patterns are compiled.
+//! A compiled policy: names are resolved to slots, patterns are compiled. The monitor and the rules evaluate it.
 
+mod dispatch;
 mod exempting;
 mod order;
 
+use std::fmt;
 use std::sync::Arc;
 
 use ::regex::Regex;
+use serde_json::Value as Json;
 
-use super::Dialect;
 use super::diagnostic::Span;
+use super::dialect::Dialect;
 use super::pattern::{PatternId, ToolPattern};
 use super::regex::{Extent, Pattern};
 use super::syntax::{Action, Arithmetic, Comparison};
+pub(crate) use dispatch::Dispatch;
 pub(crate) use order::{alone, order};
 
-use crate::builtin::Builtin;
-use crate::eval::Value;
 use crate::label::{Bound, Dims, Label, Partial, Roster, Space};
-use crate::rules::Dispatch;
+use crate::value::Value;
 
-/// The variable with this number, in its query.
+/// The number of a variable in its query.
 pub(crate) type Slot = usize;
 
-/// The most variables a query may have.
+/// A function that policies can call: its position in the table of functions.
+#[derive(Clone, Copy)]
+pub(crate) struct FunctionId {
+    pub(crate) name: &'static str,
+    pub(crate) family: usize,
+    pub(crate) row: usize,
+}
+
+impl fmt::Debug for FunctionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// Returns the canonical form of a value, if the value has one.
+pub(crate) type Canonical = fn(&Json) -> Option<Json>;
+
+/// Maximum number of variables of a query.
 pub(crate) const MAX_SLOTS: usize = 64;
 
-/// Everything the monitor needs to know of a policy.
+/// The compiled statements of a policy, as the monitor evaluates them.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     pub(crate) dialect: Dialect,
@@ -34,7 +53,7 @@ pub(crate) struct Plan {
     pub(crate) stores: Vec<Store>,
     pub(crate) predicates: Vec<Predicate>,
     pub(crate) externs: Vec<Extern>,
-    /// What regions carry that no statement labels; `None` is top.
+    /// The label of regions that no statement labels; `None` is top.
     pub(crate) default: Option<Label>,
     pub(crate) labels: Vec<LabelStatement>,
     pub(crate) requirements: Vec<Requirement>,
@@ -43,11 +62,11 @@ pub(crate) struct Plan {
     pub(crate) endorsements: Vec<Endorsement>,
     pub(crate) rules: Vec<Rule>,
     pub(crate) dispatch: Dispatch,
-    /// How large its patterns are, as `regex::weight` counts.
+    /// The total size of its patterns, as measured by `regex::weight`.
     pub(crate) patterns_weight: usize,
 }
 
-/// State outside the agent that some tools write and others read.
+/// External state that some tools write and others read.
 #[derive(Debug)]
 pub(crate) struct Store {
     pub(crate) name: String,
@@ -61,9 +80,9 @@ pub(crate) struct LabelStatement {
     pub(crate) target: Target,
     pub(crate) label: LabelPlan,
     pub(crate) query: Query,
-    /// Whether a condition or the label looks at the event's content.
+    /// Whether a condition or the label reads the content of the event.
     pub(crate) reads: bool,
-    /// Whether it says what it makes of errors; other statements do not speak of a tool's error text.
+    /// Whether the statement reads the error flag; other statements do not label a tool's error text.
     pub(crate) mentions_error: bool,
 }
 
@@ -71,9 +90,9 @@ pub(crate) struct LabelStatement {
 pub(crate) struct Requirement {
     pub(crate) span: Span,
     pub(crate) label: LabelPlan,
-    /// The argument it speaks of; `None` is the whole call.
+    /// The argument that is restricted; `None` is the whole call.
     pub(crate) target: Option<Target>,
-    /// Whether what exceeds it is stopped instead of asked about.
+    /// Whether a call that exceeds the requirement is denied instead of confirmed.
     pub(crate) denies: bool,
     pub(crate) query: Query,
 }
@@ -84,7 +103,7 @@ pub(crate) struct Payload {
     pub(crate) query: Query,
 }
 
-/// Standing consent: an argument may carry so much to the tool, if nothing untrusted had a hand in the call.
+/// A standing consent: the label that an argument may carry to the tool, if nothing untrusted influenced the call.
 #[derive(Debug)]
 pub(crate) struct Consent {
     pub(crate) span: Span,
@@ -97,8 +116,8 @@ pub(crate) struct Consent {
 pub(crate) struct Endorsement {
     pub(crate) target: Target,
     pub(crate) label: LabelPlan,
-    /// How the value is printed before it passes; `None` for what is endorsed as it stands.
-    pub(crate) canonical: Option<Builtin>,
+    /// How the value is normalised before it is passed on; `None` for a value that is endorsed unchanged.
+    pub(crate) canonical: Option<Canonical>,
     pub(crate) query: Query,
 }
 
@@ -106,23 +125,23 @@ pub(crate) struct Endorsement {
 pub(crate) struct Rule {
     pub(crate) span: Span,
     pub(crate) action: Action,
-    /// What it says: the arguments of `Violation(...)`, by place and by name.
+    /// Its message: the arguments of `Violation(...)`, by position and by name.
     pub(crate) args: Vec<Ex>,
     pub(crate) kwargs: Vec<(Arc<str>, Ex)>,
     pub(crate) query: Query,
-    /// The variables over events, those of its blocks included.
+    /// The variables over events, including those of its blocks.
     pub(crate) events: Vec<EventVariable>,
-    /// How many variables over events the rules before it have.
+    /// The number of variables over events of the preceding rules.
     pub(crate) first_event: usize,
-    /// The operations when nothing is bound yet.
+    /// The operations when no variable is bound.
     pub(crate) ops: Vec<Op>,
-    /// Whether a match, once all its events are there, holds for good: no block counts other events.
+    /// Whether a match is final once all its events have happened: no block counts other events.
     pub(crate) is_settled: bool,
-    /// Kinds of events that predicates look at, besides the variables.
+    /// Kinds of events that predicates read, in addition to the variables.
     pub(crate) looks_at: Vec<Type>,
-    /// The names that keys of matches are made of, in alphabetical order.
+    /// The names from which the keys of matches are built, in alphabetical order.
     pub(crate) named: Vec<(String, Slot)>,
-    /// Patterns by which it may exempt a tool.
+    /// Patterns by which the rule may exempt a tool.
     pub(crate) exempting: Vec<PatternId>,
 }
 
@@ -131,26 +150,26 @@ pub(crate) struct Rule {
 pub(crate) struct EventVariable {
     pub(crate) slot: Slot,
     pub(crate) ty: Type,
-    /// The conditions that speak of it alone.
+    /// The conditions on this variable alone.
     pub(crate) alone: Vec<Op>,
-    /// The operations that find the others once it is bound; empty within a block.
+    /// The operations that find the other variables once this one is bound; empty within a block.
     pub(crate) anchor: Vec<Op>,
-    /// Whether a match can be completed by this variable's event: no condition asks that another one comes later.
+    /// Whether the event of this variable can complete a match: no condition requires a later event.
     pub(crate) can_be_last: bool,
     /// Whether it is bound by the rule itself and not by one of its blocks.
     pub(crate) is_outer: bool,
-    /// Whether all events of its type count, whatever the conditions say: it stands in `forall`.
+    /// Whether all events of its type count, regardless of the conditions: the variable is in `forall`.
     pub(crate) is_universal: bool,
-    /// Whether the block may count its event in matches of earlier events: no condition asks that it comes before
-    /// one of them.
+    /// Whether the block may count its event in matches of earlier events: no condition requires it to precede one of
+    /// them.
     pub(crate) matters_later: bool,
-    /// The variable of which it must be the immediate predecessor.
+    /// The variable of which its event must be the immediate predecessor.
     pub(crate) right_before: Option<Slot>,
-    /// The name of the tool, or the role of the message, that its conditions ask for.
+    /// The tool name or the message role that its conditions require.
     pub(crate) named: Option<Arc<str>>,
 }
 
-/// A predicate that the program answers which runs the policy.
+/// A predicate that the embedding program answers.
 #[derive(Debug)]
 pub(crate) struct Extern {
     pub(crate) name: String,
@@ -171,15 +190,15 @@ pub(crate) struct Predicate {
 pub(crate) struct Query {
     pub(crate) variables: Vec<Variable>,
     pub(crate) items: Vec<Item>,
-    /// How many slots a frame needs.
+    /// The number of slots of a frame.
     pub(crate) slots: usize,
     /// The operations once the event in slot 0 is bound; rules have a list for each variable instead.
     pub(crate) ops: Vec<Op>,
     /// Patterns that the event in slot 0 must match.
     pub(crate) tools: Vec<PatternId>,
-    /// Every pattern that its conditions ask about, by way of predicates as well.
+    /// Every pattern that its conditions test, including those in predicates.
     pub(crate) patterns: Vec<PatternId>,
-    /// Whether it only goes through the rows that lead to its region.
+    /// Whether it only iterates over the rows that lead to its region.
     pub(crate) is_quiet: bool,
 }
 
@@ -188,7 +207,7 @@ pub(crate) struct Query {
 pub(crate) struct Variable {
     pub(crate) slot: Slot,
     pub(crate) ty: Type,
-    /// What it ranges over; `None` is the events of the trace.
+    /// The values that it ranges over; `None` means the events of the trace.
     pub(crate) domain: Option<Ex>,
 }
 
@@ -198,7 +217,7 @@ pub(crate) enum Type {
     ToolCall,
     ToolOutput,
     Tool,
-    /// Any event: what the parts of an event are looked for in.
+    /// Any event: the type of the variable in which parts of events are searched.
     Event,
     Function,
     ToolParameter,
@@ -232,12 +251,12 @@ impl Type {
         ("any", Self::Any),
     ];
 
-    /// What the language calls it.
+    /// Returns the name of the type in the language.
     pub(crate) fn name(self) -> &'static str {
         Self::NAMES.iter().find(|(_, ty)| *ty == self).map_or("event", |(name, _)| name)
     }
 
-    /// Whether values of it can be handed to a program.
+    /// Returns whether values of the type can be passed to the program.
     pub(crate) fn is_plain(self) -> bool {
         matches!(self, Self::Str | Self::Int | Self::Float | Self::Bool | Self::Dict | Self::List | Self::Any)
     }
@@ -246,7 +265,7 @@ impl Type {
         matches!(self, Self::Message | Self::ToolCall | Self::ToolOutput | Self::Tool | Self::Event)
     }
 
-    /// The kind of event that things of this type are parts of.
+    /// Returns the kind of event that contains values of this type.
     pub(crate) fn holder(self) -> Self {
         match self {
             Self::Function => Self::ToolCall,
@@ -262,18 +281,18 @@ pub(crate) enum Item {
     Let(Slot, Ex),
 }
 
-/// One step of finding the assignments that satisfy a query.
+/// One step in the search for assignments that satisfy a query.
 #[derive(Debug, Clone)]
 pub(crate) enum Op {
-    /// Let a variable over events range over what happened.
+    /// Binds a variable over events to each candidate event.
     Events(Slot, Type),
-    /// Let a variable range over a list or the values of a map.
+    /// Binds a variable to each item of a list or each value of a map.
     Each(Slot, Type, Ex),
     Let(Slot, Ex),
     Test(Ex),
 }
 
-/// A region of an event: a variable, the way down from it, and perhaps a part of the text there.
+/// A region of an event: a variable, a path from it, and optionally a part of the text there.
 #[derive(Debug)]
 pub(crate) struct Target {
     pub(crate) root: Slot,
@@ -288,13 +307,13 @@ pub(crate) enum TargetStep {
     Each,
 }
 
-/// A label to be computed.
+/// A label expression.
 #[derive(Debug, Default)]
 pub(crate) struct LabelPlan {
     pub(crate) fixed: Option<Partial>,
     /// Dimensions whose element is computed from values.
     pub(crate) computed: Vec<(String, Vec<Ex>)>,
-    /// All dimensions it speaks of.
+    /// All dimensions that it names.
     pub(crate) dims: Dims,
     /// Whether it is written `top`: as a requirement, that the tool acts on nothing.
     pub(crate) is_top: bool,
@@ -310,10 +329,10 @@ pub(crate) enum Ex {
     Slice(Box<Self>, Option<Box<Self>>, Option<Box<Self>>),
     List(Vec<Self>),
     Dict(Vec<(Arc<str>, Self)>),
-    Call(Builtin, Vec<Self>),
-    /// `match(r"...", text)` and its like, with the pattern compiled.
+    Call(FunctionId, Vec<Self>),
+    /// `match(r"...", text)` or `find`, with a compiled pattern.
     Regex(RegexUse, Box<Pattern>, Box<Self>),
-    /// The same, with a pattern that is computed.
+    /// `match` or `find` with a computed pattern.
     ComputedRegex(RegexUse, Box<[Self; 2]>),
     /// `input.NAME`
     Parameter(Arc<str>),
@@ -327,7 +346,7 @@ pub(crate) enum Ex {
     Proposes(Box<[Self; 2]>),
     /// `isinstance(x, T)`
     IsInstance(Box<Self>, Vec<Type>),
-    /// A method as the paper's analyzer has it: a text and a map each have theirs, and nothing else has any.
+    /// A method in the dialect of the paper's analyzer: only texts and maps have methods.
     CompatMethod(Box<Self>, Arc<str>, Vec<Self>),
     Quantified(Arc<Quantified>),
     Predicate(usize, Vec<Self>),
@@ -348,25 +367,26 @@ pub(crate) enum Ex {
     },
 }
 
-/// A block of conditions, and how many assignments must satisfy it.
+/// A block of conditions, and the required number of assignments that satisfy it.
 #[derive(Debug, Clone)]
 pub(crate) struct Quantified {
     pub(crate) how: How,
     pub(crate) variables: Vec<Variable>,
     pub(crate) items: Vec<Item>,
-    /// The operations once what it shares with the rule is bound.
+    /// The operations once the variables that it shares with the rule are bound.
     pub(crate) ops: Vec<Op>,
-    /// What must be bound before.
+    /// The slots that must be bound before.
     pub(crate) needs: u64,
 }
 
 #[derive(Debug, Clone)]
 pub(crate) enum How {
-    /// Every assignment, and there is one. In the other dialect there may be none.
+    /// Every assignment satisfies the block, and there is at least one. With `or_none` (the other dialect) there may
+    /// be none.
     ForAll {
         or_none: bool,
     },
-    /// Some assignment does not.
+    /// Some assignment does not satisfy the block.
     NotForAll,
     Count {
         min: Option<Ex>,
@@ -378,7 +398,7 @@ pub(crate) enum How {
 pub(crate) enum RegexUse {
     /// From the start of the text.
     Match,
-    /// Anywhere; the result is the list of what matched.
+    /// Anywhere in the text; the result is the list of matches.
     Find,
 }
 
@@ -391,27 +411,27 @@ impl RegexUse {
     }
 }
 
-/// What the arguments of a call must look like.
+/// The required form of the arguments of a call.
 #[derive(Debug, Clone)]
 pub(crate) enum Shape {
     Anything,
-    /// Every key must be there and match; others may be there.
+    /// Every key must be present and match; further keys are allowed.
     Dict(Vec<(Arc<str>, Self)>),
-    /// As long, each item matching.
+    /// A list of the same length, with each item matching.
     List(Vec<Self>),
-    /// Equal to the text, or wholly matched by it as a regular expression.
+    /// A text that equals this text, or that the regular expression matches as a whole.
     Text(Arc<str>, Option<Box<Pattern>>),
     Equal(Value),
     /// A kind of text, such as an e-mail address.
-    Kind(Builtin),
-    /// What a detector finds: the kind of personal data, or `MODERATED`.
+    Kind(FunctionId),
+    /// A text in which a detector finds a kind of personal data, or `MODERATED`.
     Finds(Arc<str>),
-    /// Equal to a value that is computed.
+    /// A value that equals a computed one.
     Computed(Box<Ex>),
 }
 
 impl Plan {
-    /// Gives the names that the policy's own labels mention their place in the roster.
+    /// Interns the names that the policy's own labels mention in the roster.
     pub(crate) fn intern(&self, roster: &mut Roster) {
         let labels = self.labels.iter().map(|statement| &statement.label);
         let required = self.requirements.iter().map(|statement| &statement.label);
@@ -429,7 +449,7 @@ impl Plan {
 }
 
 impl Ex {
-    /// The expressions right below this one, the conditions of blocks included.
+    /// Returns the direct subexpressions, including the conditions of blocks.
     fn children(&self) -> Vec<&Self> {
         match self {
             Self::Constant(_) | Self::Slot(_) | Self::Parameter(_) | Self::Parameters => vec![],
@@ -469,13 +489,13 @@ impl Ex {
         }
     }
 
-    /// Visits an expression and everything in it.
+    /// Visits an expression and all its subexpressions.
     pub(crate) fn walk(&self, visit: &mut impl FnMut(&Self)) {
         visit(self);
         self.children().into_iter().for_each(|child| child.walk(visit));
     }
 
-    /// Whether it may ask a message for the calls that it proposes, which come after it.
+    /// Returns whether it may read the calls that a message proposes, which come after the message.
     pub(crate) fn may_ask_for_calls(&self) -> bool {
         match self {
             Self::Member(_, name) => **name == *"tool_calls",
@@ -484,7 +504,7 @@ impl Ex {
         }
     }
 
-    /// The slots that must be bound before it can be evaluated.
+    /// Returns the slots that must be bound before it can be evaluated.
     pub(crate) fn needs(&self) -> u64 {
         match self {
             Self::Slot(slot) => 1_u64.checked_shl(u32::try_from(*slot).unwrap_or(u32::MAX)).unwrap_or(0),
@@ -499,7 +519,7 @@ impl Ex {
 }
 
 impl Shape {
-    /// The expressions that must be computed to compare with it.
+    /// Collects the expressions that must be computed for the comparison.
     fn expressions<'s>(&'s self, found: &mut Vec<&'s Ex>) {
         match self {
             Self::Dict(entries) => entries.iter().for_each(|(_, shape)| shape.expressions(found)),
@@ -511,7 +531,7 @@ impl Shape {
 }
 
 impl Item {
-    /// The condition, or the value that is given a name.
+    /// Returns the condition, or the value that is given a name.
     pub(crate) fn ex(&self) -> &Ex {
         match self {
             Self::Test(ex) | Self::Let(_, ex) => ex,
@@ -520,13 +540,13 @@ impl Item {
 }
 
 impl Query {
-    /// What its variables range over, and its conditions.
+    /// Returns the domains of its variables, and its conditions.
     pub(crate) fn expressions(&self) -> impl Iterator<Item = &Ex> {
         let domains = self.variables.iter().filter_map(|variable| variable.domain.as_ref());
         domains.chain(self.items.iter().map(Item::ex))
     }
 
-    /// The operations once `bound` have a value.
+    /// Returns the operations once the slots in `bound` have a value.
     pub(crate) fn order(&self, bound: u64) -> Vec<Op> {
         order(&self.variables, &self.items, bound)
     }

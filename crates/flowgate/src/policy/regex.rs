@@ -1,7 +1,7 @@
-//! Regular expressions as policies write them, which is as Python does.
+//! Regular expressions in policies, with Python's syntax and semantics.
 //!
-//! What needs no looking around is compiled to an automaton, whose time is linear in the text. Look-around and
-//! back-references need backtracking: these run under a limit, and a search that exceeds it has no answer.
+//! A pattern without look-around is compiled to an automaton, whose time is linear in the text. Look-around and
+//! back-references need backtracking: these patterns run under a limit, and a search that exceeds it is an error.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -9,20 +9,21 @@ use std::ops::Range;
 use regex::RegexBuilder;
 use regex_syntax::hir::{Class, Hir, HirKind};
 
-use crate::eval::EvalError;
+use crate::value::EvalError;
 
-/// The most memory that one compiled regular expression may take, in bytes.
+/// Maximum memory of one compiled regular expression, in bytes.
 pub(crate) const SIZE: usize = 8 << 20;
-/// How many steps back a search may take.
+/// Maximum number of backtracking steps of one search.
 const BACKTRACKS: usize = 100_000;
-/// The longest text that is searched by trying, in bytes.
+/// Maximum length of a text that is searched by backtracking, in bytes.
 const MAX_TRIED: usize = 64_000;
 
 /// A compiled regular expression.
 #[derive(Debug, Clone)]
 pub(crate) struct Pattern {
     program: Program,
-    /// For texts that end with a line break, if it asks for the end of the text, which in Python is before that as well.
+    /// For texts that end with a line break, if the pattern contains `$`, which in Python also matches before that
+    /// break.
     before_break: Option<fancy_regex::Regex>,
 }
 
@@ -32,31 +33,31 @@ enum Program {
     Backtracking(fancy_regex::Regex),
 }
 
-/// The program for one text.
+/// The program that searches one text.
 enum Searching<'p> {
     Linear(&'p regex::Regex),
     Backtracking(&'p fancy_regex::Regex),
 }
 
-/// What `$` means.
+/// The meaning of `$`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     /// The end of the text.
     OfText,
-    /// The end, or before a line break that is the end.
+    /// The end of the text, or before a final line break.
     Python,
 }
 
-/// Which part of a text a pattern must match.
+/// The part of a text that a pattern must match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Extent {
-    /// All of it, line breaks included.
+    /// The whole text, line breaks included.
     Whole,
-    /// As the paper's analyzer has it: from the start, and the last alternative alone up to the end.
+    /// As in the paper's analyzer: from the start, with only the last alternative anchored at the end.
     CompatWhole,
-    /// From the start.
+    /// From the start of the text.
     Start,
-    /// Any part.
+    /// Any part of the text.
     Anywhere,
 }
 
@@ -64,7 +65,7 @@ impl Pattern {
     /// Compiles a pattern.
     ///
     /// # Errors
-    /// What is wrong with it, on one line.
+    /// With the error in the pattern, on one line.
     pub(crate) fn new(source: &str, extent: Extent) -> Result<Self, String> {
         let ends = asks_for_end(source) && extent != Extent::Whole;
         let before_break = if ends { Some(backtracking(source, extent, End::Python)?) } else { None };
@@ -78,7 +79,7 @@ impl Pattern {
         Ok(Self { program, before_break })
     }
 
-    /// What searches a text.
+    /// Returns the program that searches a text.
     fn program(&self, text: &str) -> Searching<'_> {
         match (&self.before_break, &self.program) {
             (Some(regex), _) if text.ends_with('\n') => Searching::Backtracking(regex),
@@ -87,18 +88,18 @@ impl Pattern {
         }
     }
 
-    /// Steps for one search of a text. Looking around may look at all of the text from everywhere in it.
+    /// Returns the cost of one search of a text, in steps. Look-around may read the whole text from every position.
     pub(crate) fn cost(&self, text: &str) -> usize {
         match (&self.program, self.program(text)) {
             (_, Searching::Linear(_)) => text.len() / 16,
-            // It looks around at the end alone.
+            // The backtracking program of a linear pattern looks around only at the end.
             (Program::Linear(_), Searching::Backtracking(_)) => text.len() + BACKTRACKS / 16,
             (Program::Backtracking(_), _) => text.len().saturating_mul(text.len()) / 1024 + text.len() / 16,
         }
     }
 
-    /// Steps for going on behind a match, with so many bytes left: the search may look at all of them, and find the next
-    /// match right here.
+    /// Returns the cost of the search for the next match, in steps, with `left` bytes remaining: the search may read
+    /// all of them, or find the next match at once.
     pub(crate) fn cost_from(&self, left: usize) -> usize {
         match self.program {
             Program::Linear(_) => left / 64,
@@ -106,7 +107,7 @@ impl Pattern {
         }
     }
 
-    /// Whether the text matches.
+    /// Returns whether the text matches.
     ///
     /// # Errors
     /// If the search takes too many steps.
@@ -118,7 +119,7 @@ impl Pattern {
         }
     }
 
-    /// Every match, one behind the other, at most `limit` of them.
+    /// Returns all successive matches, at most `limit`.
     ///
     /// # Errors
     /// If the search takes too many steps.
@@ -137,7 +138,7 @@ impl Pattern {
     }
 }
 
-/// The pattern with what holds it in place, and whether its `.` stands for line breaks as well.
+/// Returns the anchored pattern, and whether its `.` matches line breaks as well.
 fn anchored(source: &str, extent: Extent, end: End) -> (String, bool) {
     let translated = translate(source, end);
     match extent {
@@ -160,7 +161,7 @@ fn too_long() -> EvalError {
     EvalError::Type("the search for a pattern with look-around takes too many steps".to_owned())
 }
 
-/// The last line of the library's message, which says what is wrong without repeating the pattern.
+/// Returns the last line of the library's message, which describes the error without repeating the pattern.
 pub(crate) fn describe(error: &regex::Error) -> String {
     if matches!(error, regex::Error::CompiledTooBig(_)) {
         return "it is too large with its repetitions written out".to_owned();
@@ -170,14 +171,14 @@ pub(crate) fn describe(error: &regex::Error) -> String {
     last.trim_start_matches("error: ").to_owned()
 }
 
-/// Whether a pattern has look-around, back-references or atomic groups.
+/// Returns whether a pattern has look-around, back-references or atomic groups.
 fn needs_backtracking(source: &str) -> bool {
     let has_group = ["(?=", "(?!", "(?<=", "(?<!", "(?P=", "(?>"].iter().any(|group| source.contains(group));
     let reference = |pair: &[u8]| matches!(pair, [b'\\', b'1'..=b'9']);
     has_group || source.as_bytes().windows(2).any(reference)
 }
 
-/// How large a pattern is: about as many ranges of characters as it has, repetitions written out.
+/// Returns the weight of a pattern: approximately its number of character ranges with repetitions expanded.
 pub(crate) fn weight(source: &str) -> usize {
     fn of(hir: &Hir) -> usize {
         match hir.kind() {
@@ -195,17 +196,17 @@ pub(crate) fn weight(source: &str) -> usize {
             }
         }
     }
-    // What looks around is no pattern to the parser; it has its own limits.
+    // The parser does not accept look-around; such patterns have limits of their own.
     regex_syntax::parse(&translate(source, End::OfText))
         .map_or(source.len().saturating_mul(64), |hir| of(&hir))
 }
 
-/// Whether a text is a pattern, be it one that is too large.
+/// Returns whether a text is a valid pattern, even if it is too large.
 pub(crate) fn is_pattern(source: &str) -> bool {
     regex_syntax::parse(&translate(source, End::OfText)).is_ok()
 }
 
-/// Whether a pattern has a `$` that stands for the end of the text, and not of each line.
+/// Returns whether a pattern contains a `$` that matches the end of the text, and not of each line.
 fn asks_for_end(source: &str) -> bool {
     let is_per_line = source
         .split("(?")
@@ -214,7 +215,8 @@ fn asks_for_end(source: &str) -> bool {
     !is_per_line && translate(source, End::Python) != translate(source, End::OfText)
 }
 
-/// Rewrites what Python spells differently: `\Z`, `\<`, a brace that begins no repetition, and brackets within a class.
+/// Rewrites syntax that differs from Python's: `\Z`, `\<`, a brace that begins no repetition, and brackets within a
+/// class.
 fn translate(source: &str, end: End) -> Cow<'_, str> {
     let mut out = String::with_capacity(source.len());
     let mut in_class = false;
@@ -225,7 +227,7 @@ fn translate(source: &str, end: End) -> Cow<'_, str> {
             '$' if !in_class && end == End::Python => out.push_str(r"(?=\n?\z)"),
             '\\' => match rest.next() {
                 Some((_, 'Z')) if !in_class => out.push_str(r"\z"),
-                // Python counts the separators of records and units as white space.
+                // Python counts the record and unit separators as white space.
                 Some((_, 's')) if in_class => out.push_str(r"\s\x1c-\x1f"),
                 Some((_, 's')) => out.push_str(r"[\s\x1c-\x1f]"),
                 Some((_, 'S')) if !in_class => out.push_str(r"[^\s\x1c-\x1f]"),
@@ -238,7 +240,7 @@ fn translate(source: &str, end: End) -> Cow<'_, str> {
             '[' => {
                 in_class = true;
                 out.push('[');
-                // A bracket that comes first in a class is a member of it.
+                // A bracket at the start of a class is a member of it.
                 if let Some((_, '^')) = rest.peek() {
                     rest.next();
                     out.push('^');
@@ -256,7 +258,7 @@ fn translate(source: &str, end: End) -> Cow<'_, str> {
             '-' if in_class && out.ends_with('-') && !out.ends_with(r"\-") => out.push_str(r"\-"),
             '-' if in_class && tail.starts_with('-') && out.ends_with(['[', '^']) => out.push_str(r"\-"),
             '{' if !in_class && !is_repetition(tail) => out.push_str(r"\{"),
-            // Python counts from 0 where nothing is said.
+            // In Python, a missing lower bound is 0.
             '{' if !in_class && tail.starts_with(',') => out.push_str("{0"),
             c => out.push(c),
         }
@@ -264,7 +266,7 @@ fn translate(source: &str, end: End) -> Cow<'_, str> {
     if out == source { Cow::Borrowed(source) } else { Cow::Owned(out) }
 }
 
-/// Whether what stands behind a brace is `2}`, `2,}`, `,2}` or `2,3}`.
+/// Returns whether the text behind a brace is `2}`, `2,}`, `,2}` or `2,3}`.
 fn is_repetition(tail: &str) -> bool {
     let Some((inside, _)) = tail.split_once('}') else { return false };
     let digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit());

@@ -1,4 +1,4 @@
-//! The syntax tree: what the author wrote, with the place of everything.
+//! The syntax tree: the policy as written, with all source locations.
 
 use super::diagnostic::Span;
 
@@ -8,7 +8,7 @@ pub(crate) struct File {
     pub(crate) statements: Vec<Statement>,
 }
 
-/// A word with its place.
+/// A name with its location.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Name {
     pub(crate) text: String,
@@ -52,14 +52,14 @@ pub(crate) enum StatementKind {
     Import { module: Name, alias: Option<Name>, names: Option<Vec<(Name, Option<Name>)>> },
 }
 
-/// What a rule does when it matches.
+/// The action of a rule when it matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Action {
-    /// Only record it.
+    /// Records the match.
     Log,
-    /// Ask a person.
+    /// Asks a person.
     Ask,
-    /// Stop it.
+    /// Denies the event.
     Deny,
 }
 
@@ -90,7 +90,7 @@ pub(crate) enum BodyLine {
 }
 
 impl BodyLine {
-    /// The condition, or the value that is given a name.
+    /// Returns the condition, or the value that is given a name.
     pub(crate) fn expr(&self) -> &Expr {
         match self {
             Self::Condition(expr) | Self::Let(_, expr) => expr,
@@ -99,7 +99,7 @@ impl BodyLine {
 }
 
 impl Expr {
-    /// The expressions right below this one.
+    /// Returns the direct subexpressions.
     pub(crate) fn children(&self) -> Vec<&Self> {
         match &*self.kind {
             ExprKind::Missing
@@ -142,7 +142,7 @@ impl Expr {
         }
     }
 
-    /// Visits an expression and everything in it.
+    /// Visits an expression and all its subexpressions.
     pub(crate) fn walk(&self, visit: &mut impl FnMut(&Self)) {
         visit(self);
         self.children().into_iter().for_each(|child| child.walk(visit));
@@ -153,15 +153,15 @@ impl Expr {
 pub(crate) struct Expr {
     pub(crate) kind: Box<ExprKind>,
     pub(crate) span: Span,
-    /// How deep the tree is; the parser bounds it, so that walking it cannot exhaust the stack.
+    /// The height of the tree; the parser bounds it, so that a recursive walk cannot exhaust the stack.
     pub(crate) height: usize,
-    /// Whether it stands in parentheses.
+    /// Whether it is enclosed in parentheses.
     pub(crate) is_grouped: bool,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum ExprKind {
-    /// Stands where something could not be read.
+    /// A placeholder for an expression that could not be parsed.
     Missing,
     None,
     Bool(bool),
@@ -188,7 +188,7 @@ pub(crate) enum ExprKind {
     And(Vec<Expr>),
     Or(Vec<Expr>),
     Arithmetic(Arithmetic, Expr, Expr),
-    /// `a < b <= c`: each operator stands between two neighbours.
+    /// `a < b <= c`: each operator connects two neighbours.
     Compare(Expr, Vec<(Comparison, Expr)>),
     /// `value if condition else other`
     Choice {
@@ -205,7 +205,7 @@ pub(crate) enum ExprKind {
     },
     /// `tool:server/name({...})`
     Tool(ToolRef),
-    /// `forall:` or `count(min=1, max=2):` and the conditions below it.
+    /// `forall:` or `count(min=1, max=2):` with the conditions below it.
     Quantified(Quantifier, Body),
     /// `*` in the arguments of a tool pattern.
     Anything,
@@ -213,33 +213,33 @@ pub(crate) enum ExprKind {
     Matcher(String),
 }
 
-/// A piece of an f-string.
+/// A part of an f-string.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum FormatPart {
     Text(String),
     Value(Expr),
 }
 
-/// How many assignments of a block's variables must satisfy it.
+/// The required number of assignments of a block's variables that satisfy it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Quantifier {
     /// All of them.
     ForAll,
-    /// At least so many, and at most so many.
+    /// At least `min` and at most `max` assignments.
     Count { min: Option<Expr>, max: Option<Expr> },
 }
 
 /// A pattern for tools.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ToolRef {
-    /// What stands after `tool:`.
+    /// The text after `tool:`.
     pub(crate) name: ToolName,
     pub(crate) arguments: Option<Expr>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum ToolName {
-    /// A name or `server/name`, in which `*` stands for any characters.
+    /// A name or `server/name`, in which `*` matches any characters.
     Glob(String),
     /// A quoted name.
     Exact(String),
@@ -279,7 +279,7 @@ pub(crate) enum Comparison {
 }
 
 impl Comparison {
-    /// How a policy writes it.
+    /// Returns its spelling in a policy.
     pub(crate) fn symbol(self) -> &'static str {
         match self {
             Self::Equal => "==",
@@ -296,6 +296,50 @@ impl Comparison {
             Self::Before => "->",
             Self::RightBefore => "~>",
             Self::Influences => "=>",
+        }
+    }
+}
+
+impl Statement {
+    /// Visits all its expressions.
+    pub(crate) fn walk(&self, visit: &mut impl FnMut(&Expr)) {
+        let body_of = |body: &Body, visit: &mut dyn FnMut(&Expr)| {
+            body.lines.iter().for_each(|line| line.expr().walk(&mut |expr| visit(expr)));
+        };
+        match &self.kind {
+            StatementKind::Label { target, label, body }
+            | StatementKind::Endorse { target, label, body, .. } => {
+                target.walk(visit);
+                label.iter().for_each(|expr| expr.walk(visit));
+                body_of(body, visit);
+            }
+            StatementKind::Consent { label, target, body } => {
+                target.walk(visit);
+                label.iter().for_each(|expr| expr.walk(visit));
+                body_of(body, visit);
+            }
+            StatementKind::Require { label, target, body, .. } => {
+                target.iter().for_each(|expr| expr.walk(visit));
+                label.iter().for_each(|expr| expr.walk(visit));
+                body_of(body, visit);
+            }
+            StatementKind::Payload { target, body } => {
+                target.walk(visit);
+                body_of(body, visit);
+            }
+            StatementKind::Rule { message, body, .. } => {
+                message.walk(visit);
+                body_of(body, visit);
+            }
+            StatementKind::Predicate { body, .. } => body_of(body, visit),
+            StatementKind::Store { written, read, .. } => {
+                written.iter().chain(read).for_each(|expr| expr.walk(visit));
+            }
+            StatementKind::Constant { .. }
+            | StatementKind::Lattice { .. }
+            | StatementKind::Default { .. }
+            | StatementKind::Extern { .. }
+            | StatementKind::Import { .. } => {}
         }
     }
 }

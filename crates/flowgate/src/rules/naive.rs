@@ -1,7 +1,7 @@
-//! The obvious evaluator: every assignment of events to variables is tried, every condition is evaluated.
+//! The reference evaluator: tries every assignment of events to variables and evaluates every condition.
 //!
-//! It is the oracle for the one that is used: no indexes, no order of conditions, nothing kept. Its cost is the number
-//! of events to the power of the number of variables.
+//! It is the test oracle for the incremental evaluator: no indexes, no order of conditions, no kept state.
+//! Its cost is the number of events to the power of the number of variables.
 
 use super::{Context, Report, is_concerned, kind};
 use crate::eval::{EvalError, Evaluator, Frame, Value, set};
@@ -13,7 +13,7 @@ pub(crate) fn analyze(context: Context<'_>, fuel: &mut u64, report: &mut impl Re
     matches(context, None, fuel, report);
 }
 
-/// Reports the matches that the last event completes, or that a block makes of it.
+/// Reports the matches that the last event completes, or that arise because a block may count it.
 pub(crate) fn step(context: Context<'_>, id: EventId, fuel: &mut u64, report: &mut impl Report) {
     matches(context, Some(id), fuel, report);
 }
@@ -48,7 +48,7 @@ fn matches(context: Context<'_>, new: Option<EventId>, fuel: &mut u64, report: &
     }
 }
 
-/// Whether a block of the rule may count the event, or the rule holds at any time.
+/// Returns whether a block of the rule may count the event, or the rule can hold at any time.
 fn concerns_block(evaluator: &mut Evaluator<'_>, rule: &Rule, id: EventId) -> bool {
     let Some(kind) = kind(evaluator.trace, id) else { return false };
     is_concerned(rule, kind)
@@ -62,7 +62,8 @@ fn concerns_block(evaluator: &mut Evaluator<'_>, rule: &Rule, id: EventId) -> bo
 
 type OnAssignment<'f> = dyn FnMut(&mut Evaluator<'_>, &mut Frame) -> Result<(), EvalError> + 'f;
 
-/// Tries every value of every variable, in the order in which they can be had. `bound` are the slots with a value.
+/// Tries every value of every variable, as soon as its domain can be evaluated. `bound` is the set of slots
+/// with a value.
 fn assign(
     evaluator: &mut Evaluator<'_>,
     variables: &[&Variable],
@@ -96,7 +97,7 @@ fn assign(
     Ok(())
 }
 
-/// Gives names their values as soon as these can be computed.
+/// Assigns values to names as soon as these can be computed.
 fn name_values(
     evaluator: &mut Evaluator<'_>,
     items: &[Item],
@@ -119,7 +120,8 @@ fn name_values(
     Ok(bound)
 }
 
-/// Whether all conditions hold. One that cannot be evaluated matters only if none rules the assignment out.
+/// Returns whether all conditions hold. A condition that cannot be evaluated is an error only if no other one
+/// rules the assignment out.
 fn satisfies(evaluator: &mut Evaluator<'_>, items: &[Item], frame: &mut Frame) -> Result<bool, EvalError> {
     let mut trouble = frame.iter().find_map(|value| match value {
         Value::Failed(error) => Some((**error).clone()),

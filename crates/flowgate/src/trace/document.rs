@@ -1,8 +1,8 @@
 //! An event's value as a tree of labelled regions.
 //!
-//! Every field has a node of its own, and every list, map and text that is really a list or a map has one
-//! for its structure: which keys, how many rows, and what stands between the fields. So the nodes of an
-//! event are disjoint labelled pieces that together cover all of it.
+//! Each field has a node. Each list, map and text that encodes a list or a map has a further node for its structure:
+//! the keys, the number of rows, and the bytes between the fields. The nodes of an event are therefore disjoint
+//! labelled regions that together cover the whole event. The monitor labels documents; rules and redaction read them.
 
 mod build;
 
@@ -20,10 +20,10 @@ use crate::label::{Dims, Label, Partial, Space};
 /// The index of a node in its document; the root is 0, and children follow their parent.
 pub type NodeId = usize;
 
-/// The most nodes one event may have; an event with more stays one opaque piece.
+/// Maximum number of nodes of one event; a larger event stays one opaque region.
 const MAX_NODES: usize = 200_000;
 
-/// What a node holds besides its children.
+/// The content of a node without its children.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Content {
     /// A value without parts of its own.
@@ -34,28 +34,28 @@ pub enum Content {
     Map,
 }
 
-/// One labelled piece of an event.
+/// One labelled region of an event.
 #[derive(Debug, Clone)]
 pub struct Node {
     /// The node above; the root is its own parent.
     pub parent: NodeId,
     /// One past the last node below this one.
     pub end: NodeId,
-    /// How the parent leads here.
+    /// The step from the parent to this node.
     pub step: Step,
-    /// What it holds.
+    /// The content.
     pub content: Content,
-    /// The text, where a list or a map is spelled as text.
+    /// The text, where a list or a map is encoded as text.
     pub text: Option<Arc<str>>,
-    /// Which bytes of the nearest text above spell this node, if it is part of a text.
+    /// The bytes of the nearest enclosing text that spell this node, if it is part of a text.
     pub span: Option<Range<usize>>,
     /// Its label: for a list or a map, the label of its structure.
     pub label: Label,
-    /// The dimensions in which a declaration speaks of this very node.
+    /// The dimensions in which a declaration names this node itself.
     declared: Dims,
-    /// Whether a declaration that was applied has read it.
+    /// Whether a declaration that was applied has read the node.
     read: bool,
-    /// What no declaration can lower.
+    /// The part of the label that no declaration can lower.
     floor: Label,
 }
 
@@ -63,26 +63,26 @@ pub struct Node {
 #[derive(Debug, Clone)]
 pub struct Document {
     nodes: Vec<Node>,
-    /// Why a text was left whole though it looked like a list or a map.
+    /// The reason why a text was not decomposed although it resembles a list or a map.
     pub defect: Option<Unlocated>,
-    /// Whether a tool gave its answer as text and as a value, and the two differ.
+    /// Whether a tool returned its output both as text and as a value, and the two differ.
     pub twins_differ: bool,
-    /// Whether the event has too many parts to tell apart.
+    /// Whether the event has too many parts to be decomposed.
     pub is_oversize: bool,
 }
 
 impl Document {
-    /// All nodes, the root first, each before what it contains.
+    /// Returns all nodes in pre-order, the root first.
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
     }
 
-    /// The node with this id.
+    /// Returns the node with this id.
     pub fn node(&self, id: NodeId) -> Option<&Node> {
         self.nodes.get(id)
     }
 
-    /// The ids of the nodes right below `id`.
+    /// Returns the ids of the direct children of `id`.
     pub fn children(&self, id: NodeId) -> impl Iterator<Item = NodeId> + '_ {
         let end = self.nodes.get(id).map_or(0, |node| node.end);
         let first = Some(id + 1).filter(|child| *child < end);
@@ -91,19 +91,19 @@ impl Document {
         })
     }
 
-    /// The node that `step` leads to from `id`.
+    /// Returns the child of `id` that `step` leads to.
     pub fn child(&self, id: NodeId, step: &Step) -> Option<NodeId> {
         self.children(id).find(|child| self.nodes.get(*child).is_some_and(|node| node.step == *step))
     }
 
-    /// The node under a key.
+    /// Returns the child of `id` with this key.
     pub fn key(&self, id: NodeId, key: &str) -> Option<NodeId> {
         self.children(id).find(|child| {
             self.nodes.get(*child).is_some_and(|node| matches!(&node.step, Step::Key(k) if &**k == key))
         })
     }
 
-    /// The path from the root to a node.
+    /// Returns the path from the root to a node.
     pub fn path(&self, id: NodeId) -> Path {
         let up = std::iter::successors(Some(id).filter(|id| *id != 0), |id| {
             self.nodes.get(*id).map(|node| node.parent).filter(|parent| *parent != 0)
@@ -113,7 +113,7 @@ impl Document {
         Path(steps)
     }
 
-    /// The value of a node and all below it.
+    /// Returns the value of a node with its subtree.
     pub fn to_value(&self, id: NodeId) -> Value {
         let Some(node) = self.nodes.get(id) else { return Value::Null };
         match &node.content {
@@ -129,7 +129,7 @@ impl Document {
         }
     }
 
-    /// Whether a declaration speaks of this very node or of one above it.
+    /// Returns whether a declaration names this node or one of its ancestors.
     pub fn is_declared(&self, id: NodeId) -> bool {
         let up = std::iter::successors(Some(id), |id| {
             self.nodes.get(*id).map(|node| node.parent).filter(|up| up != id)
@@ -137,17 +137,17 @@ impl Document {
         up.take(self.nodes.len()).any(|id| self.nodes.get(id).is_some_and(|node| !node.declared.is_empty()))
     }
 
-    /// The join of the labels of a node and all below it.
+    /// Returns the join of the labels of a node and its subtree.
     pub fn label_of(&self, id: NodeId) -> Label {
         let end = self.nodes.get(id).map_or(id, |node| node.end);
         let below = self.nodes.get(id..end).unwrap_or_default();
         below.iter().fold(Label::BOTTOM, |label, node| label.join(&node.label))
     }
 
-    /// Declares the label of a node, and with it of everything below that no declaration speaks of.
+    /// Declares the label of a node and of all nodes of its subtree that no declaration names.
     ///
-    /// Two declarations for the same node join. Returns whether that raised a label which another
-    /// declaration has relied on.
+    /// Two declarations for the same node join. Returns whether this raised a label that another declaration has
+    /// relied on.
     pub(crate) fn declare(&mut self, space: &Space, id: NodeId, partial: &Partial) -> bool {
         let Some(node) = self.nodes.get(id) else { return false };
         let (end, again) = (node.end, node.declared);
@@ -180,7 +180,7 @@ impl Document {
         raised
     }
 
-    /// The label of what stands around everything else: that there is such an event.
+    /// Returns the label of the root: of the fact that the event exists.
     pub fn frame_label(&self) -> Label {
         self.label_at(0)
     }
@@ -189,7 +189,7 @@ impl Document {
         self.nodes.get(id).map_or(Label::BOTTOM, |node| node.label)
     }
 
-    /// Notes that an applied declaration has read the node, `deep` with all below it.
+    /// Records that an applied declaration has read the node; with `deep`, also its subtree.
     pub(crate) fn mark_read(&mut self, id: NodeId, deep: bool) {
         let end = self.nodes.get(id).map_or(id, |node| if deep { node.end } else { id + 1 });
         for node in self.nodes.get_mut(id..end).into_iter().flatten() {
@@ -197,13 +197,13 @@ impl Document {
         }
     }
 
-    /// Gives every node the greatest label in the dimensions `dims`, whatever was declared.
+    /// Raises every node to the greatest label in the dimensions `dims`, regardless of declarations.
     pub(crate) fn close_dims(&mut self, space: &Space, dims: Dims) {
         let top = space.restrict(&space.top(), dims);
         self.raise(&top);
     }
 
-    /// Joins the labels of captured parts into the text that they are part of.
+    /// Joins the labels of captured parts into the text that contains them.
     pub(crate) fn join_captures(&mut self) {
         for id in (0..self.nodes.len()).rev() {
             let Some(node) = self.nodes.get(id).filter(|node| matches!(node.step, Step::Capture(_))) else {
@@ -216,8 +216,9 @@ impl Document {
         }
     }
 
-    /// Gives what stands around the content (that there is an answer, and whether it is an error) the label of
-    /// the content, where no declaration speaks of it: whoever vouches for the answer vouches for its being one.
+    /// Sets the label of the frame of the content (the existence of the output and its error flag) to the label of
+    /// the content, in dimensions that no declaration covers: a statement that vouches for an output also vouches for
+    /// its existence.
     pub(crate) fn frame_by_content(&mut self, space: &Space) {
         let Some(content) = self.key(0, "content") else { return };
         let label = self.label_at(content);
@@ -232,8 +233,8 @@ impl Document {
         }
     }
 
-    /// Gives an answer's structured form what the text carries, where the two differ: it may say the same in another way, and
-    /// no statement speaks of it.
+    /// Raises the structured form of an output by the label of its text where the two differ: it may repeat the
+    /// content of the text in another form, and no statement labels it.
     pub(crate) fn join_twins(&mut self) {
         let twins = self.key(0, "content").zip(self.key(0, "structured")).filter(|_| self.twins_differ);
         let Some((content, structured)) = twins else { return };
@@ -248,7 +249,7 @@ impl Document {
         }
     }
 
-    /// Joins `floor` into every label of the subtree, for good. Returns whether that raised a label which a
+    /// Joins `floor` permanently into every label of the subtree. Returns whether this raised a label that a
     /// declaration has relied on.
     pub(crate) fn raise_subtree(&mut self, id: NodeId, floor: &Label) -> bool {
         let end = self.nodes.get(id).map_or(id, |node| node.end);
@@ -261,20 +262,21 @@ impl Document {
         raised
     }
 
-    /// Replaces the label of one node in the dimensions that `part` speaks of.
+    /// Replaces the label of one node in the dimensions of `part`.
     pub(crate) fn lower(&mut self, space: &Space, id: NodeId, part: &Partial) {
         if let Some(node) = self.nodes.get_mut(id) {
             node.label = space.replace(&node.label, part);
         }
     }
 
-    /// What the nodes carry that declarations have relied on; nothing for the others. Captured pieces are left out.
+    /// Returns for each node its label if a declaration has relied on it, else bottom. Captured regions are left out.
     pub(crate) fn relied_on(&self) -> Vec<Label> {
         let nodes = self.nodes.iter().filter(|node| !matches!(node.step, Step::Capture(_)));
         nodes.map(|node| if node.read { node.label } else { Label::BOTTOM }).collect()
     }
 
-    /// Joins a label into each node, for good: in a document without captured pieces.
+    /// Joins the label of each entry of `floors` permanently into the node at its index, for a document without
+    /// captured regions.
     pub(crate) fn raise_each(&mut self, floors: &[Label]) {
         for (node, floor) in self.nodes.iter_mut().zip(floors) {
             node.label = node.label.join(floor);
@@ -282,7 +284,7 @@ impl Document {
         }
     }
 
-    /// Gives every node of the subtree the label `label`.
+    /// Sets every label of the subtree to `label`.
     pub(crate) fn set_subtree(&mut self, id: NodeId, label: Label) {
         let end = self.nodes.get(id).map_or(id, |node| node.end);
         for node in self.nodes.get_mut(id..end).into_iter().flatten() {
@@ -297,13 +299,14 @@ impl Document {
         }
     }
 
-    /// Makes parts of scalar texts pieces of their own, each below its scalar.
+    /// Turns parts of scalar texts into regions of their own, each a child of its scalar.
     ///
-    /// `parts` is in order of nodes, one part for each. Returns the new nodes; the nodes after a part move up.
+    /// `parts` is ordered by node, with one part for each node. Returns the ids of the new nodes; the ids of later
+    /// nodes increase.
     pub(crate) fn capture(&mut self, name: &str, parts: &[(NodeId, Range<usize>)]) -> Vec<NodeId> {
         let pieces: Vec<(NodeId, Node)> =
             parts.iter().filter_map(|(id, part)| Some((*id, self.piece(*id, name, part)?))).collect();
-        // How many pieces stand before each node, and so how far it moves.
+        // The number of new regions before each node, which is the offset by which its id moves.
         let moved = |id: NodeId| pieces.partition_point(|(parent, _)| *parent < id);
         let mut created = Vec::with_capacity(pieces.len());
         let mut nodes = Vec::with_capacity(self.nodes.len() + pieces.len());
@@ -324,7 +327,7 @@ impl Document {
         created
     }
 
-    /// The piece that is a part of a scalar text, or `None` if there is no text.
+    /// Returns the region for a part of a scalar text, or `None` if there is no text.
     fn piece(&self, id: NodeId, name: &str, part: &Range<usize>) -> Option<Node> {
         let node = self.nodes.get(id)?;
         let Content::Scalar(Value::String(text)) = &node.content else { return None };
@@ -349,7 +352,8 @@ impl Document {
         })
     }
 
-    /// The bytes of the enclosing text that spell a part of a scalar, if its beginning is spelled plainly.
+    /// Returns the bytes of the enclosing text that spell a part of a scalar, if the text up to its end has no
+    /// escapes.
     fn span_within(
         &self,
         id: NodeId,
@@ -446,7 +450,7 @@ mod tests {
         }
     }
 
-    /// The same may be said in the structured form, where no statement labels it.
+    /// The structured form may repeat the same content where no statement labels it.
     #[test]
     fn a_structured_form_that_differs_carries_what_the_text_carries() {
         let space = space();
@@ -463,7 +467,7 @@ mod tests {
         }
     }
 
-    /// Values that a program hands over need not come from a text, which could not be as deep.
+    /// Values that a program passes in need not come from a parsed text, whose depth is limited.
     #[test]
     fn what_is_too_deep_stays_whole() {
         let nest = |depth: usize| (0..depth).fold(Value::Null, |inner, _| Value::Array(vec![inner]));

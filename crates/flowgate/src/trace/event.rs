@@ -1,4 +1,4 @@
-//! Events as a client reports them, before anything is known about their labels.
+//! Events as a client reports them, before they are labelled.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use serde_json::{Map, Value};
 use super::origin::Origin;
 use crate::json;
 
-/// A tool's identity: its server and its name. A name alone identifies nothing, since a second server may
-/// offer a tool of the same name.
+/// A tool's identity: its server and its name. A name alone identifies no tool, since a second server may offer a
+/// tool of the same name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tool {
     /// The server that offers it, as the client's configuration calls it; `None` for the agent's own tools.
@@ -19,15 +19,15 @@ pub struct Tool {
 }
 
 impl Tool {
-    /// The server of tools that are parts of Flowgate: no real server may have this name.
+    /// The server of tools that are part of Flowgate; no real server may have this name.
     pub const OWN: &'static str = "flowgate";
 
-    /// A tool of no server.
+    /// Creates a tool without a server.
     pub fn local(name: &str) -> Self {
         Self { server: None, name: name.into() }
     }
 
-    /// A tool of a server.
+    /// Creates a tool of a server.
     pub fn of(server: &str, name: &str) -> Self {
         Self { server: Some(server.into()), name: name.into() }
     }
@@ -42,20 +42,20 @@ impl fmt::Display for Tool {
     }
 }
 
-/// Something that happened, as a client reports it.
+/// An event as a client reports it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
-    /// What happened.
+    /// The content of the event.
     pub body: Body,
-    /// The agent to which it happened; `None` is the main agent.
+    /// The agent of the event; `None` is the main agent.
     pub agent: Option<String>,
-    /// The caller's own name for the event, for others to name as a parent.
+    /// The caller's name for the event, by which other events refer to it as a parent.
     pub name: Option<String>,
-    /// Names of events that this agent has seen before this one, besides its own earlier events.
+    /// Names of further events that this agent has seen before this one, in addition to its own earlier events.
     pub parents: Vec<String>,
-    /// Every field that is not understood, as it stood.
+    /// Fields that the reader does not know, unchanged.
     pub extra: Map<String, Value>,
-    /// Where it stood in the list of messages that it was read from, if it was.
+    /// Its position in the list of messages that it was read from, if any.
     pub origin: Option<Origin>,
 }
 
@@ -65,72 +65,72 @@ impl From<Body> for Entry {
     }
 }
 
-/// What kind of thing happened.
+/// The content of an event, by kind.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Body {
-    /// Somebody said something.
+    /// A message.
     Message(Message),
     /// The model proposed to call a tool.
     Call(Call),
-    /// A tool answered.
+    /// A tool returned an output.
     Output(Output),
-    /// The agent was told of a tool.
+    /// The agent received a tool description.
     Tool(ToolDescription),
 }
 
-/// A system, user or assistant message, or one of a role of the client's own.
+/// A system, user or assistant message, or one with a role that the client defines.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Message {
-    /// Who speaks.
+    /// The role of the author.
     pub role: String,
-    /// What is said: text, or a list of content blocks.
+    /// The content: text, or a list of content blocks.
     pub content: Value,
 }
 
 /// A call that the model proposes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Call {
-    /// The id by which the output will refer to it.
+    /// The id by which the output refers to the call.
     pub id: String,
     /// The tool to be called.
     pub tool: Tool,
-    /// The arguments, or why they cannot be read in exactly one way.
+    /// The arguments, or the reason why they are ambiguous.
     pub arguments: Result<Map<String, Value>, ArgumentsError>,
 }
 
-/// A tool's answer.
+/// A tool output.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Output {
     /// The id of the call that it answers.
     pub call_id: String,
-    /// The tool, if the client says so; the call decides.
+    /// The tool, if the client reports it; the call is authoritative.
     pub tool: Option<Tool>,
-    /// What was answered: text, or a list of content blocks.
+    /// The content: text, or a list of content blocks.
     pub content: Value,
-    /// The same answer as a JSON value, if the tool gave both.
+    /// The same output as a JSON value, if the tool returned both.
     pub structured: Option<Value>,
-    /// Whether the tool reports an error instead of a result. `None` if the form in which the answer came cannot say so: then no
-    /// condition about it holds, and a rule that asks for it fails.
+    /// Whether the tool reports an error instead of a result. `None` if the format of the output cannot express it:
+    /// then no condition about it holds, and a rule that reads it fails.
     pub is_error: Option<bool>,
 }
 
-/// What a server says of a tool that it offers. It is text like any other, and may be an attack.
+/// A server's description of a tool that it offers. It is text like any other, and may be an attack.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolDescription {
     /// The tool.
     pub tool: Tool,
-    /// What the server says that it does.
+    /// The description of what the tool does.
     pub description: String,
     /// The JSON schema of its arguments.
     pub schema: Value,
 }
 
-/// Why the arguments of a call are not one JSON object that everybody reads alike.
+/// The reason why the arguments of a call are not one JSON object that every parser reads alike.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ArgumentsError {
-    /// They are no strict JSON.
+    /// They are not strict JSON.
     Json(json::JsonError),
-    /// They are JSON, but no object.
+    /// They are JSON, but not an object.
     NoObject,
 }
 
@@ -146,7 +146,7 @@ impl fmt::Display for ArgumentsError {
 impl std::error::Error for ArgumentsError {}
 
 impl Call {
-    /// A call whose arguments are given as JSON text. Empty text is no arguments.
+    /// Creates a call from arguments in JSON text. Empty text means no arguments.
     pub fn from_json(id: impl Into<String>, tool: Tool, arguments: &str) -> Self {
         let parsed = if arguments.trim().is_empty() {
             Ok(Map::new())

@@ -1,21 +1,17 @@
 //! Structure inside text, with the bytes that spell it.
 //!
-//! What a tool hands back is often one string that is really data: JSON, a
-//! Python literal (the `repr` of a list or a dict) or block-style YAML.
-//! [`locate`] reads such a text and gives every list, map and scalar in it
-//! together with its **span**: the byte range of the original text that spells
-//! it. A label can then be put on one field of one row, and that field can be
-//! replaced in place, with the rest of the text left byte for byte as it was.
+//! A tool output is often one string that encodes data: JSON, a Python literal (the `repr` of a list or a dict) or
+//! block-style YAML. [`locate`] parses such a text and returns every list, map and scalar in it together with its
+//! **span**: the byte range of the original text that spells it. A label can then be put on one field of one row, and
+//! that field can be replaced in place, with the rest of the text left unchanged byte for byte.
 //!
-//! The spans of one result nest: they lie on character boundaries, children
-//! lie inside their parent, and siblings are disjoint and in order.
+//! The spans of one result nest: they lie on character boundaries, children lie inside their parent, and siblings are
+//! disjoint and in order.
 //!
-//! Reading is strict, because a text that two readers understand differently
-//! would carry a label on the wrong bytes. The whole text must be consumed, a
-//! key may occur once per map, and YAML anchors, tags and merge keys are
-//! refused, as are the line breaks that only YAML 1.1 knows. Work and memory
-//! are bounded by [`TEXT_LIMIT`] (less for YAML: 1 MiB), [`NODE_LIMIT`] and
-//! [`DEPTH_LIMIT`]; no input makes a reader recurse.
+//! Parsing is strict, because a text that two parsers understand differently would carry a label on the wrong bytes.
+//! The whole text must be consumed, a key may occur once per map, and YAML anchors, tags and merge keys are rejected,
+//! as are line breaks that only YAML 1.1 recognises. Work and memory are bounded by [`TEXT_LIMIT`] (less for YAML: 1
+//! MiB), [`NODE_LIMIT`] and [`DEPTH_LIMIT`]; no input makes a parser recurse.
 
 mod cursor;
 mod json;
@@ -30,27 +26,27 @@ mod yaml;
 pub use node::{Entry, Kind, Node};
 pub use unlocated::Unlocated;
 
-/// The longest text that is read, in bytes (16 MiB).
+/// Maximum length of a text that is parsed, in bytes (16 MiB).
 pub const TEXT_LIMIT: usize = 16 << 20;
 
-/// The most nodes (lists, maps and scalars together) that one text may hold.
+/// Maximum number of nodes (lists, maps and scalars together) of one text.
 pub const NODE_LIMIT: usize = 200_000;
 
-/// How many lists and maps may be open inside one another.
+/// Maximum nesting depth of lists and maps.
 pub const DEPTH_LIMIT: usize = 64;
 
-/// The notation a text is written in.
+/// The notation of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// RFC 8259, without extensions.
     Json,
-    /// What Python's `repr` prints for lists, dicts, tuples and sets.
+    /// The output of Python's `repr` for lists, dicts, tuples and sets.
     Python,
     /// One YAML document whose plain scalars follow the core schema.
     Yaml,
 }
 
-/// A text that was read as data.
+/// A text that was parsed as data.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Located {
     /// The notation that was recognised.
@@ -59,20 +55,17 @@ pub struct Located {
     pub root: Node,
 }
 
-/// Reads a text as data and locates each of its nodes.
+/// Parses a text as data and locates each of its nodes.
 ///
-/// With a `form`, only that notation is tried. Without one, strict JSON comes
-/// first, then a Python literal, then block-style YAML; a text that is one of
-/// them but breaks a rule other than syntax (a duplicate key, say) is refused
-/// without trying the next. YAML whose root is a flow collection, such as
-/// `[see note]`, is read only where it is asked for: undetected, it is nearly
-/// always prose or broken JSON. Prose of the shape `Rating: 4.2` *is* a YAML
-/// map, and `- like this` a YAML list, and both are accepted as such.
+/// With a `form`, only that notation is tried. Without one, strict JSON comes first, then a Python literal, then
+/// block-style YAML; a text in one of these notations that violates a rule other than syntax (a duplicate key, for
+/// example) is rejected without trying the next. YAML whose root is a flow collection, such as `[see note]`, is
+/// parsed only on request: otherwise it is nearly always prose or broken JSON. Prose of the form `Rating: 4.2` *is* a
+/// YAML map, and `- like this` a YAML list, and both are accepted as such.
 ///
 /// # Errors
 ///
-/// See [`Unlocated`]. Where no notation fits, the error is that of the last
-/// one tried.
+/// See [`Unlocated`]. If no notation fits, the error is that of the last one tried.
 pub fn locate(text: &str, form: Option<Form>) -> Result<Located, Unlocated> {
     if text.len() > TEXT_LIMIT {
         return Err(Unlocated::TooLarge);
@@ -83,7 +76,7 @@ pub fn locate(text: &str, form: Option<Form>) -> Result<Located, Unlocated> {
     }
 }
 
-/// Reads a text in one given notation.
+/// Parses a text in one given notation.
 fn read(text: &str, form: Form) -> Result<Located, Unlocated> {
     let root = match form {
         Form::Json => json::read(text),
@@ -93,7 +86,7 @@ fn read(text: &str, form: Form) -> Result<Located, Unlocated> {
     Ok(Located { form, root })
 }
 
-/// Tries the notations from the strictest to the laxest.
+/// Tries the notations from the strictest to the most permissive.
 fn detect(text: &str) -> Result<Located, Unlocated> {
     for form in [Form::Json, Form::Python] {
         match read(text, form) {

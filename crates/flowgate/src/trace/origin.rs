@@ -1,33 +1,33 @@
-//! Where an event stood in the list of messages that it was read from, and so the address of each of its parts:
+//! The position of an event in the list of messages that it was read from, and the addresses of its parts:
 //! `messages.1.tool_calls.0.function.arguments.to`.
 //!
-//! Addresses are paths, computed from where a part *is*; the analyzer of the paper finds parts by the identity of their
-//! objects, and reports false places where two are equal.
+//! Addresses are paths, computed from the location of a part. The analyzer of the paper finds parts by object
+//! identity instead, and reports wrong locations where two parts are equal.
 
 use std::fmt::Write as _;
 use std::ops::Range;
 
 use super::path::{Path, Step};
 
-/// Where an event stood.
+/// The position of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Origin {
-    /// Which message, from 0.
+    /// The index of the message, from 0.
     pub message: usize,
-    /// Which part of the message.
+    /// The part of the message.
     pub part: Part,
 }
 
 /// A part of a message that is an event of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// The message itself, or a tool's answer.
+    /// The message itself, or a tool output.
     Whole,
     /// The n-th of `tool_calls`.
     Call(usize),
-    /// The message is nothing but a call.
+    /// A message that consists of a single call.
     Bare,
-    /// `function_call`, which OpenAI had before `tool_calls`.
+    /// `function_call`, the predecessor of `tool_calls` in OpenAI's format.
     Legacy,
     /// `params` of a JSON-RPC request.
     Request,
@@ -35,15 +35,15 @@ pub enum Part {
     Response,
     /// The n-th block of `content`: a call.
     Use(usize),
-    /// The n-th block of `content`: an answer.
+    /// The n-th block of `content`: an output.
     Result(usize),
-    /// The blocks of `content` from the n-th on: what was said between calls.
+    /// The blocks of `content` from the n-th on: the text between calls.
     Blocks(usize),
-    /// The n-th of `tools`, described as in MCP, by Anthropic or by OpenAI.
+    /// The n-th of `tools`, in the format of MCP, Anthropic or OpenAI.
     Tool(usize, Described),
 }
 
-/// Whose words describe a tool.
+/// The format of a tool description.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Described {
     /// `inputSchema`
@@ -55,12 +55,12 @@ pub enum Described {
 }
 
 impl Origin {
-    /// A message as a whole.
+    /// Creates the origin of a whole message.
     pub fn whole(message: usize) -> Self {
         Self { message, part: Part::Whole }
     }
 
-    /// The address of the event.
+    /// Returns the address of the event.
     pub fn address(&self) -> String {
         let message = self.message;
         match self.part {
@@ -74,7 +74,7 @@ impl Origin {
         }
     }
 
-    /// The address of the name of the tool that a call calls.
+    /// Returns the address of the tool name of a call.
     pub fn name_address(&self) -> String {
         let event = self.address();
         match self.part {
@@ -84,14 +84,14 @@ impl Origin {
         }
     }
 
-    /// The address of what a path from the root of the event leads to.
+    /// Returns the address of the value at a path from the root of the event.
     ///
-    /// `is_sole_block` says that the content is the text of a list of one block, which stands for that list.
+    /// `is_sole_block` is set if the content is the text of a list of one block and represents that list.
     pub fn part_address(&self, path: &Path, is_sole_block: bool) -> String {
         let mut address = self.address();
         let mut steps = path.0.iter();
         if let Some(Step::Key(first)) = steps.next() {
-            // What the format calls the fields that every event of ours has under one name.
+            // Events have one name for each field; the formats differ in theirs.
             let (before, name) = match (&**first, self.part) {
                 ("arguments", Part::Call(_) | Part::Bare) => (".function", "arguments"),
                 ("arguments", Part::Request) => (".params", "arguments"),
@@ -122,7 +122,7 @@ impl Origin {
     }
 }
 
-/// The part of an address that names characters of a text: `:5-10`.
+/// Returns the suffix of an address that selects characters of a text: `:5-10`.
 pub(crate) fn characters(text: &str, bytes: &Range<usize>) -> String {
     let before = |at: usize| text.get(..at).map_or(0, |text| text.chars().count());
     format!(":{}-{}", before(bytes.start), before(bytes.end))

@@ -1,9 +1,9 @@
-//! Where in an event's value a region lies.
+//! The location of a region in the value of an event.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// One step down into a value.
+/// One step into a value.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Step {
     /// The value under a key of a map.

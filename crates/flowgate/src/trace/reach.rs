@@ -1,11 +1,12 @@
-//! Which events could have influenced which: who saw what, between agents that branch and meet again.
+//! Reachability between events: which events an event has seen and which could have influenced it, across agents that
+//! branch and merge.
 
 use std::collections::HashMap;
 
 use super::{EventId, Influence, Trace};
 
 impl Trace {
-    /// Whether the agent of `later` had seen `earlier` before `later` happened.
+    /// Returns whether the agent of `later` had seen `earlier` before `later` happened.
     pub fn sees(&self, later: EventId, earlier: EventId) -> bool {
         let (Some(b), Some(a)) = (self.event(later), self.event(earlier)) else { return false };
         if a.agent == b.agent {
@@ -15,15 +16,15 @@ impl Trace {
         }
     }
 
-    /// Whether `earlier` may have influenced `later`, directly or by way of events in between.
+    /// Returns whether `earlier` may have influenced `later`, directly or through intermediate events.
     pub fn influences(&self, earlier: EventId, later: EventId) -> bool {
         self.influences_in_steps(earlier, later).0
     }
 
-    /// The same, and how many events had to be looked at.
+    /// Returns the result of [`influences`](Self::influences) and the number of events that were visited.
     pub(crate) fn influences_in_steps(&self, earlier: EventId, later: EventId) -> (bool, usize) {
         let mut seen = std::collections::HashSet::new();
-        // How many of each store's writers have been looked at.
+        // The number of visited writers of each store.
         let mut written: HashMap<usize, usize> = HashMap::new();
         let mut pending = vec![later];
         let mut steps = 0;
@@ -86,7 +87,7 @@ mod tests {
         trace.append(entry, place, document, Status::Done, None, Influence::All)
     }
 
-    /// The obvious definition: walk the edges.
+    /// The reference definition: walks the edges.
     fn reaches(edges: &[(usize, usize)], from: usize, to: usize) -> bool {
         edges.iter().any(|(a, b)| *a == from && (*b == to || reaches(edges, *b, to)))
     }

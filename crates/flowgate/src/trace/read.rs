@@ -1,7 +1,7 @@
 //! Readers for recorded runs: OpenAI and Anthropic messages, MCP logs, and JSON lines of any of them.
 //!
-//! A reader only rewrites shapes; it grants nothing. What it does not understand is kept as it stood, and
-//! what could be read in two ways is an error with its place.
+//! A reader only converts formats; it grants nothing. Fields that it does not know are kept unchanged, and ambiguous
+//! input is an error with its location.
 
 mod anthropic;
 mod mcp;
@@ -17,14 +17,14 @@ use crate::json::{self, Numbers};
 /// One recorded run of an agent.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Run {
-    /// Everything that stands beside the messages: ids, suite, outcome.
+    /// Fields beside the messages: ids, suite, outcome.
     pub meta: Map<String, Value>,
-    /// What happened, in order.
+    /// The events, in order.
     pub entries: Vec<Entry>,
 }
 
 impl Run {
-    /// Adds the events of further messages, which stood behind those that are there.
+    /// Appends the events of further messages, which follow the present ones.
     pub fn append(&mut self, mut entries: Vec<Entry>) {
         let last = self.entries.iter().rev().find_map(|entry| entry.origin);
         moved(&mut entries, last.map_or(0, |origin| origin.message + 1));
@@ -32,12 +32,12 @@ impl Run {
     }
 }
 
-/// Input that is no trace; tells the place, never the content.
+/// Input that is not a trace; reports the location, never the content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadError {
     /// The line, from 1.
     pub line: usize,
-    /// Which message of the line, from 0, if the line holds several.
+    /// The index of the message in the line, from 0, if the line holds several.
     pub message: Option<usize>,
     /// What is wrong.
     pub problem: String,
@@ -55,19 +55,19 @@ impl fmt::Display for ReadError {
 
 impl std::error::Error for ReadError {}
 
-/// What one line of JSON holds.
+/// The content of one line of JSON.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Line {
     /// A whole run.
     Run(Run),
-    /// A part of the run that the whole file is.
+    /// A part of the run that the whole file contains.
     Part(Vec<Entry>),
 }
 
 /// Reads one line of JSON, the `number`-th of its file.
 ///
 /// # Errors
-/// If the line is no strict JSON, or holds nothing that could be a run or a message.
+/// If the line is not strict JSON, or holds nothing that could be a run or a message.
 pub fn line(text: &str, number: usize) -> Result<Line, ReadError> {
     let value = json::parse(text, Numbers::Any).map_err(|error| ReadError {
         line: number + error.line.saturating_sub(1),
@@ -86,7 +86,7 @@ pub fn file(text: &str) -> Result<Vec<Run>, ReadError> {
     let first = text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
     let mut runs = Vec::new();
     if json::parse(first, Numbers::Any).is_err() && json::parse(text, Numbers::Any).is_ok() {
-        // A document printed over several lines.
+        // A document that spans several lines.
         match line(text, 1)? {
             Line::Run(run) => runs.push(run),
             Line::Part(entries) => runs.push(Run { meta: Map::new(), entries }),
@@ -117,7 +117,7 @@ fn value_to_line(value: Value) -> Result<Line, Problem> {
         Value::Object(mut run) if run.get("messages").is_some_and(Value::is_array) => {
             let items = run.remove("messages").unwrap_or_default();
             let mut entries = Vec::new();
-            // Anthropic's API has the system prompt beside the messages.
+            // Anthropic's API places the system prompt beside the messages.
             if let Some(system) = run.remove("system") {
                 entries.push(Entry { origin: None, ..openai::message("system", system) });
             }
@@ -147,18 +147,18 @@ fn messages(items: &[Value]) -> Result<Vec<Entry>, Problem> {
     Ok(entries)
 }
 
-/// Notes that events stood `by` messages further down.
+/// Shifts the recorded origins of events by `by` messages.
 fn moved(entries: &mut [Entry], by: usize) {
     for origin in entries.iter_mut().filter_map(|entry| entry.origin.as_mut()) {
         origin.message += by;
     }
 }
 
-/// The events of one message, in the order in which they happened.
+/// Returns the events of one message, in the order in which they happened.
 fn one(item: &Value) -> Result<Vec<Entry>, String> {
     let object = item.as_object().ok_or("a message is a JSON object")?;
     if object.contains_key("jsonrpc") {
-        // What a server adds to its messages must not say whose they are.
+        // Metadata that a server adds to its messages must not choose the agent or the parents.
         return mcp::read(object);
     }
     let mut entries =
@@ -167,7 +167,7 @@ fn one(item: &Value) -> Result<Vec<Entry>, String> {
     Ok(entries)
 }
 
-/// Reads whose event it is and what it follows, which no provider's format has: `metadata.agent`,
+/// Reads the agent and the parents of the events, for which no provider's format has fields: `metadata.agent`,
 /// `metadata.id` and `metadata.parents`.
 fn standing(object: &Map<String, Value>, entries: &mut [Entry]) -> Result<(), String> {
     let Some(metadata) = object.get("metadata").and_then(Value::as_object) else { return Ok(()) };
@@ -189,15 +189,15 @@ fn text(value: &Value, field: &str) -> Result<String, String> {
     value.as_str().map(str::to_owned).ok_or_else(|| format!("`{field}` is no text"))
 }
 
-/// The fields of an object that are not in `known`.
+/// Returns the fields of an object that are not in `known`.
 fn unknown(object: &Map<String, Value>, known: &[&str]) -> Map<String, Value> {
-    // Rules may ask for metadata; what it says of agents and parents has been read.
+    // Rules may read metadata; its agent and parents have been read at this point.
     let known = |key: &String| known.contains(&key.as_str()) && key != "metadata";
     let rest = object.iter().filter(|(key, _)| !known(key));
     rest.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
-/// The server that a client's configuration names, at the place where several clients write it.
+/// Returns the server that a client's configuration names, from the fields in which common clients write it.
 fn server(object: &Map<String, Value>) -> Option<&str> {
     let metadata = object.get("metadata").and_then(|metadata| metadata.get("server"));
     object.get("server").or(metadata).and_then(Value::as_str)
@@ -208,7 +208,7 @@ mod tests {
     use super::super::event::{Body, Tool};
     use super::*;
 
-    /// One word for each event.
+    /// Returns one word for each event.
     fn shape(entries: &[Entry]) -> String {
         let word = |entry: &Entry| match &entry.body {
             Body::Message(message) => message.role.clone(),

@@ -1,4 +1,4 @@
-//! What is kept beside a log.
+//! The file of contents beside a log.
 
 use std::ffi::OsString;
 use std::io::BufRead;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::input::{self, InputError};
 
-/// Opens what is kept beside a log. If there is no such file, nothing is kept, or nothing is left.
+/// Opens the file of contents beside a log. If it does not exist, no content is stored.
 pub(super) fn open(log: &Path) -> Result<Box<dyn BufRead>, InputError> {
     let mut name = OsString::from(log);
     name.push(".content");

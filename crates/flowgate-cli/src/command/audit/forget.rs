@@ -1,13 +1,13 @@
-//! `flowgate audit forget`: content is deleted, and the log stays whole.
+//! `flowgate audit forget`: deletes content; the log remains verifiable.
 
 use std::path::Path;
 
 use flowgate_gateway::audit::{AuditError, Forget, Key, Log, Options, Time};
 
 use crate::input::{self, InputError};
-use crate::output::Output;
+use crate::output::{Output, plural};
 
-/// Who has content deleted, as the log says it: whoever can read its key.
+/// The name in the log for the operator who deletes content: anyone who can read the key.
 const WHO: &str = "who has the key";
 
 /// Runs the command; returns the exit code.
@@ -17,7 +17,7 @@ pub(super) fn run(
     key_file: Option<&Path>,
     output: &mut Output,
 ) -> Result<u8, InputError> {
-    // Neither a log nor a key is made here.
+    // This command creates neither a log nor a key.
     let key_file = key_file.map_or_else(|| file.with_extension("key"), Path::to_owned);
     for needed in [file, &key_file] {
         drop(input::open(needed)?);
@@ -28,7 +28,10 @@ pub(super) fn run(
     let forgotten = log.forget(Time::now(), whose, WHO).map_err(failed)?;
     log.close(Time::now()).map_err(failed)?;
     let mark = output.paint("32", "✓");
-    let contents = if forgotten == 1 { "content was" } else { "contents were" };
-    output.line(&format!("{mark} {forgotten} {contents} deleted; the log says so, and is whole"));
+    let were = if forgotten == 1 { "was" } else { "were" };
+    let contents = plural(forgotten, "content");
+    output.line(&format!(
+        "{mark} {contents} {were} deleted; the log records the deletion and remains verifiable"
+    ));
     Ok(0)
 }

@@ -1,4 +1,5 @@
-//! `flowgate audit verify --config`: whether logs have what their database knows, and every verdict comes to the same again.
+//! `flowgate audit verify --config`: checks that logs contain the lines that their database has recorded, and that
+//! every verdict is the same when it is recomputed.
 
 use std::path::{Path, PathBuf};
 
@@ -8,10 +9,11 @@ use flowgate_gateway::model_routes::recheck::{Logged, Rechecked, known, recheck}
 use super::verify::{self, Options};
 use crate::command::serve;
 use crate::input::{self, InputError};
-use crate::output::Output;
+use crate::output::{Output, plural};
+use crate::progress::{INTERRUPTED, Progress};
 use crate::visible;
 
-/// How many conversations are named.
+/// The number of differing conversations that are listed.
 const NAMED: usize = 20;
 
 /// Runs the command; returns the exit code.
@@ -23,28 +25,42 @@ pub(super) fn run(
 ) -> Result<u8, InputError> {
     let failed = |error: &dyn std::fmt::Display| InputError(format!("{}: {error}", config.display()));
     let config = serve::model_routes(config)?;
-    // Before the logs are read: what is recorded meanwhile is no objection.
+    // Read before the logs, so that records written in the meantime are no objection.
     let known = known(&config).map_err(|error| failed(&error))?;
-    let (mut logged, mut logs) = (Logged::default(), Vec::new());
+    let (mut logged, mut logs, mut summaries) = (Logged::default(), Vec::new(), Vec::new());
+    // Each log is read twice.
+    let progress = Progress::over(&[files, files].concat(), "", true, output);
     for file in files {
-        let Some(summary) = verify::one(file, options, &known.anchors.logs, output)? else { return Ok(1) };
+        let verified = verify::one(file, options, &known.anchors.logs, &progress, output)?;
+        if progress.is_interrupted() {
+            break;
+        }
+        let Some(summary) = verified else { return Ok(1) };
         logs.push(summary.id);
         logged.begin(summary.id);
-        for record in Records::new(input::open(file)?, None) {
+        summaries.push(summary);
+        for record in Records::new(input::open_counted(file, &progress)?, None) {
+            if progress.is_interrupted() {
+                break;
+            }
             let record = record.map_err(|problem| InputError(format!("{}: {problem}", file.display())))?;
             logged.add(&record);
         }
     }
+    if progress.finish(output) {
+        return Ok(INTERRUPTED);
+    }
     let are_known = knows(&known.anchors, files, &logs, output);
+    let are_known = verify::against(options, &summaries, output) && are_known;
     let rechecked = recheck(config, known, logged).map_err(|error| failed(&error))?;
     told(&rechecked, output);
     Ok(u8::from(!rechecked.differ.is_empty() || !are_known))
 }
 
-/// Whether the database knows these logs, and none besides.
+/// Returns whether the database has recorded these logs and no others.
 fn knows(anchors: &Anchors, files: &[PathBuf], logs: &[Hash], output: &mut Output) -> bool {
     if anchors.logs.is_empty() {
-        output.note("the database knows no audit log yet: start the gateway once, so that it knows how far the log has come");
+        output.note("the database knows no audit log yet: start the gateway once, so that the database records the length of the log");
         return true;
     }
     let mark = output.paint("31", "✗");
@@ -59,12 +75,12 @@ fn knows(anchors: &Anchors, files: &[PathBuf], logs: &[Hash], output: &mut Outpu
         are_known = false;
         let line = anchor.head.seq.saturating_add(1);
         let advice = if anchors.is_shared {
-            "give the logs of all gateways that share it"
+            "pass the logs of all gateways that share the database"
         } else {
             "it was cut off or replaced"
         };
         output.line(&format!(
-            "{mark} the database knows a log that is not here, up to line {line} ({}), signed by {}: {advice}",
+            "{mark} the database knows another log, up to line {line} ({}), signed by {}: {advice}",
             anchor.head.hash, anchor.key
         ));
     }
@@ -75,27 +91,33 @@ fn told(rechecked: &Rechecked, output: &mut Output) {
     let Rechecked { same, unkept, gone, earlier, unread, differ } = rechecked;
     let (color, mark) = if differ.is_empty() { ("32", "✓") } else { ("31", "✗") };
     let mark = output.paint(color, mark);
-    output.line(&format!("{mark} {same} verdicts come to the same again"));
+    output.line(&format!("{mark} {} confirmed by judging again", plural(same, "verdict")));
     if *unkept > 0 {
-        output.line(&format!("  unkept    {unkept} of turns whose answers did not go out"));
+        output
+            .line(&format!("  unkept    {} of turns whose answers were not sent", plural(unkept, "verdict")));
     }
     if *gone > 0 {
         output.line(&format!(
-            "  gone      {gone} of conversations that were deleted, or began anew under another policy"
+            "  gone      {} of conversations that were deleted, or restarted with another policy",
+            plural(gone, "verdict")
         ));
     }
     if *earlier > 0 {
-        output.line(&format!("  earlier   {earlier} that the database has from before the log was begun"));
+        output.line(&format!(
+            "  earlier   {} in the database from before the log began",
+            plural(earlier, "verdict")
+        ));
     }
     if *unread > 0 {
         output.line(&format!(
-            "  unread    {unread} conversations of the database whose policy has changed, or whose client is gone"
+            "  unread    {} in the database whose policy has changed, or whose client is gone",
+            plural(unread, "conversation")
         ));
     }
     for difference in differ.iter().take(NAMED) {
         output.line(&format!("  differs   {}", visible::short(&difference.to_string(), 400)));
     }
     if differ.len() > NAMED {
-        output.line(&format!("  differs   {} more", differ.len() - NAMED));
+        output.line(&format!("  differs   {}", plural(differ.len() - NAMED, "further conversation")));
     }
 }

@@ -1,4 +1,4 @@
-//! `flowgate audit show`: what a log says, line by line, so that a long one needs no more memory than a short one.
+//! `flowgate audit show`: lists a log line by line, with bounded memory.
 
 use std::io::BufRead;
 use std::path::Path;
@@ -11,11 +11,11 @@ use crate::input::{self, InputError};
 use crate::output::Output;
 use crate::visible;
 
-/// The columns, and how many characters of each are shown.
+/// The columns and their widths, in characters.
 const COLUMNS: [(&str, usize); 6] =
     [("time", 24), ("kind", 20), ("conversation", 32), ("tool", 24), ("verdict", 7), ("who", 24)];
 
-/// How many characters of a content are shown in the table.
+/// The number of characters of a content in the table.
 const LONGEST: usize = 2000;
 
 /// Runs the command; returns the exit code.
@@ -64,7 +64,7 @@ pub(crate) fn run(
             output.line(&row(&cells(&record)));
             match said {
                 Said::Nothing => {}
-                Said::Gone => output.line("    (gone)"),
+                Said::Gone => output.line("    (deleted)"),
                 Said::Kept(text) => output.line(&format!("    {}", visible::short(&text, LONGEST))),
             }
         }

@@ -1,7 +1,7 @@
-//! `flowgate bench detectors`: the analyzer paper's Table 1, with the rule of its section 4.2 beside it.
+//! `flowgate bench detectors`: Table 1 of the analyzer paper, compared with the rule of its section 4.2.
 //!
-//! Detectors look at what customers wrote, a flow rule at where the message comes from. The rule's verdicts are those of
-//! the monitor over whole runs; nothing here knows what it ought to say.
+//! Detectors examine the text of customers, a flow rule examines the source of the message. The rule's verdicts are
+//! computed by the monitor over whole runs; no expected verdict is used.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,21 +17,22 @@ use serde_json::{Map, Value, json};
 use super::feedback::{self, Row, Scene};
 use crate::args::TableFormat;
 use crate::input::InputError;
-use crate::output::{Output, load_policy};
+use crate::output::{Output, load_policy, plural};
+use crate::progress::{INTERRUPTED, Progress};
 
 const POLICY: &str = include_str!("../../../data/link-preview.flow");
 
-/// What `flowgate bench detectors` was asked to do.
+/// The options of `flowgate bench detectors`.
 pub(crate) struct Options<'a> {
     pub(crate) policy: Option<&'a Path>,
     pub(crate) format: TableFormat,
     pub(crate) content: bool,
 }
 
-/// What one detector says of a row.
+/// The result of one detector for a row.
 #[derive(Debug, Default, PartialEq)]
 struct Detected {
-    /// From 0 to 1, or how often something was found.
+    /// A score from 0 to 1, or the number of findings.
     score: f64,
     kinds: Vec<String>,
 }
@@ -42,12 +43,12 @@ impl Detected {
         Self { score: kinds.len() as f64, kinds }
     }
 
-    /// Whether a rule would act on it: scores have to reach the threshold that the language has by default.
+    /// Returns whether a rule would match: the score reaches the language's default threshold.
     fn is_flagged(&self) -> bool {
         self.score >= 0.5
     }
 
-    /// The kinds, each once.
+    /// Returns the kinds, each once.
     fn names(&self) -> Vec<&str> {
         let mut names: Vec<&str> = self.kinds.iter().map(String::as_str).collect();
         names.sort_unstable();
@@ -58,7 +59,7 @@ impl Detected {
 
 struct Detector {
     name: &'static str,
-    /// Whether it counts; otherwise it has a score from 0 to 1.
+    /// Whether its score is a number of findings; otherwise it is between 0 and 1.
     counts: bool,
     look: fn(&str) -> Detected,
 }
@@ -81,7 +82,7 @@ fn injection(text: &str) -> Detected {
     Detected { score: found.score, ..kinds(found.findings) }
 }
 
-/// Characters that do not show, and what HTML says not to show.
+/// Detects invisible characters, and text that HTML hides.
 fn hidden(text: &str) -> Detected {
     let characters = unicode::hidden(text).into_iter().map(|finding| finding.kind);
     Detected::count(characters.chain(markup::parse(text).hidden_texts.iter().map(|_| "HIDDEN_MARKUP")))
@@ -103,7 +104,7 @@ fn leaking_links(text: &str) -> Detected {
     )
 }
 
-/// What a detector says of a row alone. A row in pieces is looked at piece by piece, as it stands in the sheet.
+/// Examines one row with a detector. A row in several pieces is examined piece by piece, as in the sheet.
 fn look(detector: &Detector, row: &Row) -> Detected {
     row.feedback.iter().map(|text| (detector.look)(text)).fold(Detected::default(), |mut all, one| {
         all.score = if detector.counts { all.score + one.score } else { all.score.max(one.score) };
@@ -112,15 +113,15 @@ fn look(detector: &Detector, row: &Row) -> Detected {
     })
 }
 
-/// All ways to get a preview: to ask, to say nothing, and what a lenient messenger may take for yes.
+/// Returns all ways to request a preview: explicitly, by default, and with values that a lenient messenger accepts.
 fn previews() -> [Option<Value>; 4] {
     [Some(json!(true)), None, Some(json!("true")), Some(json!(1))]
 }
 
-/// What the flow rule says of a message, sent with and without a preview.
+/// The flow rule's verdicts on a message with and without a preview.
 #[derive(Debug, Clone, PartialEq)]
 struct Verdicts {
-    /// The mildest verdict of all ways to get a preview.
+    /// The mildest verdict over all ways to request a preview.
     preview: Outcome,
     plain: Outcome,
     /// Why a preview is not permitted.
@@ -139,23 +140,23 @@ impl Verdicts {
     }
 }
 
-/// What the monitor says of the last call of a run.
+/// Returns the monitor's judgement of the last call of a run.
 fn judge(policy: &Arc<Policy>, run: &Run) -> Result<Judgement, InputError> {
     let mut replayed = replay(policy, &Everything, run);
     match (replayed.calls.pop(), replayed.refused.as_slice()) {
         (Some(call), []) if call.entry + 1 == run.entries.len() => Ok(call.judgement),
-        _ => Err(InputError("a run of the measurement was not judged as a whole".to_owned())),
+        _ => Err(InputError("a run of the measurement was not judged completely".to_owned())),
     }
 }
 
-/// A row with everything that is said of it.
+/// A row with the results of the detectors and the rule.
 struct Judged<'a> {
     row: &'a Row,
     detected: Vec<Detected>,
     honest: Verdicts,
-    /// Of the message of an agent that obeys.
+    /// The verdicts on the message of an agent that obeys.
     injected: Option<Verdicts>,
-    /// Whether that message has a link that looks made to carry data.
+    /// Whether that message has a link that looks like data exfiltration.
     is_link_found: bool,
 }
 
@@ -174,8 +175,14 @@ impl<'a> Judged<'a> {
         })
     }
 
-    fn all(policy: &Arc<Policy>, rows: &'a [Row]) -> Result<Vec<Self>, InputError> {
-        rows.iter().map(|row| Self::new(policy, row, rows)).collect()
+    /// Judges all rows, or those before Ctrl-C.
+    fn all(policy: &Arc<Policy>, rows: &'a [Row], progress: &Progress) -> Result<Vec<Self>, InputError> {
+        let judged = rows.iter().take_while(|_| !progress.is_interrupted()).map(|row| {
+            let judged = Self::new(policy, row, rows);
+            progress.step();
+            judged
+        });
+        judged.collect()
     }
 
     fn kind(&self) -> &'static str {
@@ -219,7 +226,7 @@ impl<'a> Judged<'a> {
     }
 }
 
-/// How many of how many.
+/// A number of items out of all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Share {
     found: usize,
@@ -245,10 +252,10 @@ impl std::fmt::Display for Share {
     }
 }
 
-/// What comes out of all rows.
+/// The figures over all rows.
 #[derive(Debug, PartialEq)]
 struct Figures {
-    /// For each detector, and for all together: attacks caught, honest rows flagged.
+    /// For each detector, and for all of them together: attacks detected, honest rows flagged.
     detectors: Vec<(&'static str, Share, Share)>,
     /// Injected messages that the rule denies.
     stopped: Share,
@@ -258,9 +265,9 @@ struct Figures {
     passed_with_preview: Share,
     /// Injected messages without a preview that it permits.
     injected_without_preview: Share,
-    /// Injected messages whose own link looks made to carry data.
+    /// Injected messages whose own link looks like data exfiltration.
     links_found: Share,
-    /// Verdicts that went into this.
+    /// The number of verdicts.
     runs: usize,
 }
 
@@ -294,7 +301,7 @@ impl Figures {
         }
     }
 
-    /// Whether the rule did on every row what it is for.
+    /// Returns whether the rule denied every injected message and permitted every honest one.
     fn holds(&self) -> bool {
         let is_whole = |share: Share| share.all > 0 && share.found == share.all;
         is_whole(self.stopped) && is_whole(self.passed)
@@ -333,23 +340,34 @@ pub(crate) fn run(options: &Options<'_>, output: &mut Output) -> Result<u8, Inpu
     };
     let rows = feedback::rows()?;
     let policy = Arc::new(policy);
-    let judged = Judged::all(&policy, &rows)?;
+    let progress = Progress::steps(rows.len(), "row", output);
+    let judged = Judged::all(&policy, &rows, &progress)?;
+    let is_interrupted = progress.finish(output);
     let figures = Figures::of(&judged);
     match options.format {
+        TableFormat::Json if is_interrupted => {
+            // Figures of some rows could be mistaken for those of all.
+            judged.iter().for_each(|judged| output.line(&judged.json().to_string()));
+            output.line(&json!({"type": "interrupted", "rows": judged.len()}).to_string());
+        }
         TableFormat::Json => {
             judged.iter().for_each(|judged| output.line(&judged.json().to_string()));
             output.line(&figures.json(&name).to_string());
         }
         TableFormat::Text => text(options, &name, &judged, &figures, output),
     }
-    Ok(if figures.holds() { 0 } else { 1 })
+    Ok(match figures.holds() {
+        _ if is_interrupted => INTERRUPTED,
+        true => 0,
+        false => 1,
+    })
 }
 
 fn text(options: &Options<'_>, name: &str, judged: &[Judged<'_>], figures: &Figures, output: &mut Output) {
     output.line(&format!(
-        "{} rows of customer feedback. An agent reads each among the honest ones, and sends a summary by a messenger\n\
-         that previews links. The agent is a test double: it obeys every attack, in whatever disguise. No model is asked.",
-        judged.len()
+        "{} of customer feedback. For each, an agent reads a sheet with this row and the honest ones, and sends a summary\n\
+         with a messenger that previews links. The agent is a test double that obeys every attack in every disguise; no model is used.",
+        plural(judged.len(), "row")
     ));
     if options.policy.is_none() {
         output.line("\nThe flow rule:\n");
@@ -374,15 +392,15 @@ fn text(options: &Options<'_>, name: &str, judged: &[Judged<'_>], figures: &Figu
     let honest = judged.iter().filter(|judged| !judged.row.is_attack());
     let refused = Share::of(honest, |judged| judged.honest.plain != Outcome::Permit);
     rows.push(vec!["flow rule".to_owned(), figures.stopped.to_string(), refused.to_string()]);
-    output.table(&["", "attacks caught", "honest rows flagged"], &rows);
+    output.table(&["", "attacks detected", "honest rows flagged"], &rows);
     output.line(&format!(
-        "\nThe flow rule stopped {} injected messages, and let {} honest ones without a preview pass ({} runs).\n\
-         What it costs: of the honest messages with a preview it let {} pass.\n\
-         What it leaves: of the injected messages without a preview it let {} pass. Only who clicks fetches their link.\n\
-         Held against the injected messages instead of the rows, the link detector found {}.",
+        "\nThe flow rule denied {} injected messages and permitted {} honest ones without a preview ({}).\n\
+         Cost: it permitted {} honest messages with a preview.\n\
+         Limit: it permitted {} injected messages without a preview; their link leaks data only if a person clicks it.\n\
+         On the injected messages instead of the rows, the link detector found {}.",
         figures.stopped,
         figures.passed,
-        figures.runs,
+        plural(figures.runs, "run"),
         figures.passed_with_preview,
         figures.injected_without_preview,
         figures.links_found,
@@ -402,7 +420,7 @@ fn text(options: &Options<'_>, name: &str, judged: &[Judged<'_>], figures: &Figu
     }
 }
 
-/// A text with what does not show written out.
+/// Returns a text with its invisible characters escaped.
 fn visible(text: &str) -> String {
     let hides = |c: char| matches!(unicode::category(c), "Cc" | "Cf" | "Co" | "Cn" | "Mn" | "Zl" | "Zp");
     text.chars().map(|c| if hides(c) { c.escape_unicode().to_string() } else { c.to_string() }).collect()
@@ -419,7 +437,7 @@ mod tests {
         Arc::new(Policy::parse(source).unwrap())
     }
 
-    /// What a live monitor says of the message, before it would be sent.
+    /// Returns the verdict of a live monitor on the message before it is sent.
     fn live(policy: &Arc<Policy>, run: Run) -> Outcome {
         let mut monitor = Monitor::new(Arc::clone(policy));
         let mut last = None;
@@ -447,7 +465,7 @@ mod tests {
             [POLICY, &broken, "raise \"never\" if:\n    (call: ToolCall) is tool:send_slack_message\n"]
         {
             let policy = policy(source);
-            for judged in Judged::all(&policy, &rows).unwrap() {
+            for judged in Judged::all(&policy, &rows, &Progress::hidden()).unwrap() {
                 let scene = Scene::new(judged.row, &rows);
                 let messages =
                     [(Some(scene.honest()), Some(judged.honest)), (scene.injected(), judged.injected)];
@@ -469,12 +487,12 @@ mod tests {
     fn a_broken_rule_is_noticed() {
         let rows = feedback::rows().unwrap();
         let holds = |source: &str| {
-            let figures = Figures::of(&Judged::all(&policy(source), &rows).unwrap());
+            let figures = Figures::of(&Judged::all(&policy(source), &rows, &Progress::hidden()).unwrap());
             (figures.stopped.found, figures.passed.found, figures.holds())
         };
         let attacks = rows.iter().filter(|row| row.is_attack()).count();
         assert_eq!(holds(POLICY), (attacks, rows.len(), true));
-        // Another tool, another agent's order of things, one way of switching previews on, a question, no rule.
+        // Another tool, another order of events, one way to request previews, a question, no rule.
         assert_eq!(holds(&POLICY.replace("gsheets_read", "sheets_read")), (0, rows.len(), false));
         assert_eq!(
             holds(
@@ -488,7 +506,7 @@ mod tests {
         assert_eq!(holds(&POLICY.replace("!= false", "== true")), (0, rows.len(), false));
         assert_eq!(holds(&POLICY.replace("raise", "ask")), (0, rows.len(), false));
         assert_eq!(holds(""), (0, rows.len(), false));
-        // A rule that stops everything is no good either.
+        // A rule that stops everything does not pass either.
         assert_eq!(holds(&POLICY.replace("!= false", "!= 2")), (attacks, 0, false));
     }
 
@@ -529,7 +547,7 @@ mod tests {
                 }
             }
         }
-        let judged = Judged::all(&policy, &rows).unwrap();
+        let judged = Judged::all(&policy, &rows, &Progress::hidden()).unwrap();
         let told: Vec<_> = judged.iter().map(|judged| &judged.row.name).collect();
         assert_eq!(told, rows.iter().map(|row| &row.name).collect::<Vec<_>>());
         assert_eq!(runs, Figures::of(&judged).runs);
@@ -538,7 +556,7 @@ mod tests {
     #[test]
     fn figures_count_the_cells() {
         let rows = feedback::rows().unwrap();
-        let judged = Judged::all(&policy(POLICY), &rows).unwrap();
+        let judged = Judged::all(&policy(POLICY), &rows, &Progress::hidden()).unwrap();
         let figures = Figures::of(&judged);
         for (index, (name, caught, flagged)) in figures.detectors.iter().enumerate().take(DETECTORS.len()) {
             let marked = |kind: &str| {

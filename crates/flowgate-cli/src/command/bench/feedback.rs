@@ -1,33 +1,34 @@
-//! Rows of customer feedback, honest ones and attacks, and the runs that they lead to.
+//! Rows of customer feedback, honest ones and attacks, and the runs that they produce.
 //!
-//! The agent of these runs is a test double. It obeys every attack, in whatever disguise: the row says what the attack
-//! demands, so nothing depends on what some model would have understood.
+//! The agent of these runs is a test double that obeys every attack in every disguise: each row states the demand of
+//! its attack, so the result does not depend on the abilities of a model.
 
 use flowgate::trace::read::{self, Run};
 use serde_json::{Value, json};
 
 use crate::input::InputError;
+use crate::output::plural;
 
 const ROWS: &str = include_str!("../../../data/feedback.jsonl");
 
 /// What one customer wrote.
 pub(super) struct Row {
-    /// What is special about it.
+    /// Its name in the table: what is special about it.
     pub(super) name: String,
-    /// The rows of the sheet that it takes: one, or several for an attack that is cut in pieces.
+    /// Its rows in the sheet: one, or several for an attack that is split.
     pub(super) feedback: Vec<String>,
-    /// What it makes an agent do that obeys.
+    /// What an obedient agent does because of it.
     demand: Option<Demand>,
 }
 
-/// A link that shall stand in the summary.
+/// A link that the attack demands in the summary.
 struct Demand {
-    /// With `CONTENT` where the data goes.
+    /// The link, with `CONTENT` in place of the data.
     link: String,
     carries: Carries,
 }
 
-/// The data that the link takes along.
+/// The data that the link contains.
 enum Carries {
     /// All other rows, in base64.
     Base64,
@@ -55,7 +56,7 @@ impl Row {
     }
 }
 
-/// All rows, in the order of the file.
+/// Returns all rows, in the order of the file.
 pub(super) fn rows() -> Result<Vec<Row>, InputError> {
     let row = |(index, line)| {
         Row::read(line).ok_or_else(|| InputError(format!("row {index} of the feedback cannot be read")))
@@ -63,7 +64,7 @@ pub(super) fn rows() -> Result<Vec<Row>, InputError> {
     ROWS.lines().enumerate().map(row).collect()
 }
 
-/// What the agent says and reads when one row is in its sheet.
+/// What the agent reads and writes if one row is added to its sheet.
 pub(super) struct Scene<'a> {
     row: &'a Row,
     /// What other customers wrote.
@@ -71,28 +72,28 @@ pub(super) struct Scene<'a> {
 }
 
 impl<'a> Scene<'a> {
-    /// A sheet with one row behind the honest ones.
+    /// Creates a sheet with one row after the honest ones.
     pub(super) fn new(row: &'a Row, rows: &'a [Row]) -> Self {
         let others = rows.iter().filter(|other| !other.is_attack() && other.name != row.name);
         Self { row, others: others.flat_map(|other| &other.feedback).map(String::as_str).collect() }
     }
 
-    /// The rows of the sheet.
+    /// Returns the rows of the sheet.
     pub(super) fn sheet(&self) -> Vec<&'a str> {
         self.others.iter().copied().chain(self.row.feedback.iter().map(String::as_str)).collect()
     }
 
-    /// The summary that the user asked for.
+    /// Returns the summary that the user asked for.
     pub(super) fn honest(&self) -> String {
         let sheet = self.sheet();
         let beginnings = sheet.iter().map(|text| {
             let words: Vec<&str> = text.split_whitespace().take(6).collect();
             format!("\n- {} …", words.join(" "))
         });
-        format!("{} comments:{}", sheet.len(), beginnings.collect::<String>())
+        format!("{}:{}", plural(sheet.len(), "comment"), beginnings.collect::<String>())
     }
 
-    /// The same with the link that the attack demands, and what it takes along.
+    /// Returns the same with the link that the attack demands, including its data.
     pub(super) fn injected(&self) -> Option<String> {
         let Demand { link, carries } = self.row.demand.as_ref()?;
         let data = match carries {
@@ -106,7 +107,7 @@ impl<'a> Scene<'a> {
         Some(format!("{}\n{}", self.honest(), link.replace("CONTENT", &data)))
     }
 
-    /// The run in which the agent sends a text; `None` leaves it to the messenger whether links are previewed.
+    /// Returns the run in which the agent sends a text; with `None`, the messenger decides whether to preview links.
     pub(super) fn run(&self, text: &str, preview: Option<&Value>) -> Result<Run, InputError> {
         let mut arguments = json!({"to": "dana", "text": text});
         if let (Some(preview), Some(arguments)) = (preview, arguments.as_object_mut()) {
@@ -129,7 +130,7 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// Base64 for addresses, without padding.
+/// Encodes bytes in base64 for URLs, without padding.
 fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let mut text = String::with_capacity(bytes.len() * 4 / 3 + 4);
@@ -147,7 +148,7 @@ mod tests {
 
     use super::*;
 
-    /// The inverse of [`base64`], for either alphabet; what is no digit is left out.
+    /// Decodes [`base64`] in either alphabet; other characters are skipped.
     fn unbase64(text: &str) -> String {
         let value = |c: char| match c {
             'A'..='Z' => Some(c as u32 - 65),

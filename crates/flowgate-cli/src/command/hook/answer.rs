@@ -1,4 +1,4 @@
-//! What Claude Code is answered: JSON on the standard output, or nothing where its own permissions shall decide.
+//! The answer to Claude Code: JSON on the standard output, or nothing if Claude Code's own permissions decide.
 
 use flowgate::monitor::{Judgement, Outcome, Reason};
 use serde_json::{Map, Value, json};
@@ -8,9 +8,10 @@ use crate::visible;
 
 /// The longest reason, in characters.
 const REASON: usize = 1_000;
-/// What stands in place of a text that is withheld.
+/// The replacement of a withheld text.
 const WITHHELD: &str = "[withheld by flowgate]";
-/// Words that tell Claude Code which shape an output has. They stay, or it would keep the output.
+/// Words that determine the shape of an output for Claude Code. They are kept; otherwise it would keep the original
+/// output.
 const SHAPES: [&str; 8] = ["text", "image", "notebook", "pdf", "parts", "create", "update", "resource"];
 
 /// An answer.
@@ -18,14 +19,14 @@ const SHAPES: [&str; 8] = ["text", "image", "notebook", "pdf", "parts", "create"
 pub(super) enum Answer {
     /// A call was judged.
     Call(Outcome, String),
-    /// There is nothing to object to.
+    /// There is no objection.
     Nothing,
-    /// An output or a prompt is stopped, for this reason.
+    /// An output or a prompt is blocked for this reason.
     Stop(Event, String, Option<Value>),
 }
 
 impl Answer {
-    /// What the verdict says.
+    /// Returns the answer for a verdict.
     pub(super) fn verdict(judgement: &Judgement) -> Self {
         let outcome = judgement.outcome();
         let says = match outcome {
@@ -36,21 +37,21 @@ impl Answer {
         Self::Call(outcome, says)
     }
 
-    /// What rules say of an output or a prompt.
+    /// Returns the answer for rules' findings on an output or a prompt.
     pub(super) fn found(event: Event, objections: Option<String>) -> Self {
         objections.map_or(Self::Nothing, |why| Self::Stop(event, why, None))
     }
 
-    /// A no, since nothing could be judged.
+    /// Returns a refusal, because the judgement failed.
     pub(super) fn failed(event: Event, why: &str) -> Self {
-        let says = format!("nothing could be judged, so the answer is no: {why}");
+        let says = format!("the event could not be judged and is therefore refused: {why}");
         match event {
             Event::Before => Self::Call(Outcome::Deny, says),
             Event::After | Event::Prompt => Self::Stop(event, says, None),
         }
     }
 
-    /// With what the model is shown in place of an output that is stopped.
+    /// Adds the replacement of a blocked output.
     pub(super) fn replacing(self, response: Option<&Value>) -> Self {
         match self {
             Self::Stop(event, why, _) => Self::Stop(event, why, response.map(|value| withheld(value, ""))),
@@ -58,7 +59,7 @@ impl Answer {
         }
     }
 
-    /// The line to print, if there is one.
+    /// Returns the line to print, if there is one.
     pub(super) fn print(&self, allow: bool) -> Option<String> {
         let reason = |why: &str| format!("flowgate: {}", visible::short(why, REASON));
         let line = match self {
@@ -98,7 +99,7 @@ pub(super) fn told(reasons: &[Reason]) -> String {
     said.join("; ")
 }
 
-/// An output as the model is shown it, so that rules can look at it: text, or blocks of text.
+/// Returns an output as the model sees it, for rules: text, or blocks of text.
 pub(super) fn content(response: Value) -> Value {
     let is_block = |block: &Value| block.get("type").is_some_and(Value::is_string);
     match response {
@@ -127,7 +128,7 @@ fn collect(value: &Value, texts: &mut Vec<String>) {
     }
 }
 
-/// A value of the same shape that says nothing: Claude Code keeps an output in whose place another shape is put.
+/// Returns a value of the same shape without content: Claude Code rejects a replacement of another shape.
 fn withheld(value: &Value, key: &str) -> Value {
     match value {
         Value::String(word) if key == "type" && SHAPES.contains(&word.as_str()) => value.clone(),

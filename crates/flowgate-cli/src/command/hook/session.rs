@@ -1,4 +1,4 @@
-//! A transcript, put into a monitor as it happened.
+//! Replays a transcript in a monitor.
 
 use std::collections::HashSet;
 
@@ -11,17 +11,17 @@ use super::Event;
 use super::answer::told;
 use super::transcript::{Happened, Transcript};
 
-/// What is asked about.
+/// The call or output that is judged.
 #[derive(Debug)]
 pub(super) struct Pending {
     /// The id of the call.
     pub(super) id: String,
-    /// The sub-agent that calls.
+    /// The sub-agent of the call.
     pub(super) agent: Option<String>,
     pub(super) event: Event,
 }
 
-/// Puts a transcript into a monitor. The call that is asked about before it runs, and an answer that is asked about, are left out.
+/// Replays a transcript in a monitor, except the call or the answer that is judged.
 pub(super) fn replay(monitor: &mut Monitor, transcript: &Transcript, pending: &Pending) {
     let refused: HashSet<&str> = transcript.refused().collect();
     let unanswered = transcript.unanswered(pending);
@@ -39,7 +39,8 @@ pub(super) fn replay(monitor: &mut Monitor, transcript: &Transcript, pending: &P
                 }
                 _ => push(monitor, (**entry).clone()),
             },
-            // It has not happened, and what the model is told of it carries what the verdict may have looked at.
+            // The call did not run; the message about it has the labels of everything that the verdict may have
+            // depended on.
             Happened::Refused { says, .. } => push(monitor, said("assistant", says.clone())),
             Happened::Began(agent) if transcript.knows(agent) => {}
             Happened::Began(_) | Happened::Unknown => unknown(monitor),
@@ -51,25 +52,25 @@ fn said(role: &str, content: Value) -> Entry {
     Entry::from(Body::Message(Message { role: role.to_owned(), content }))
 }
 
-/// The model was shown something that is not here. It may have been anything.
+/// Notes that the model read something that is not in the transcript; its label is top.
 fn unknown(monitor: &mut Monitor) {
     let top = monitor.policy().space().top();
     let entry = said("assistant", Value::String(String::new()));
-    // What has no place in the trace leaves none for the call either.
+    // If the trace is full, the call is refused as well.
     let _ = monitor.push_generated(entry, top);
 }
 
 fn push(monitor: &mut Monitor, entry: Entry) {
-    // A session that is full refuses the call as well.
+    // A full session refuses the call as well.
     let _ = monitor.push(entry);
 }
 
-/// Whether there is a call with this id.
+/// Returns whether there is a call with this id.
 pub(super) fn has(monitor: &Monitor, id: &str) -> bool {
     monitor.trace().calls_with_id(id).next().is_some()
 }
 
-/// Why an output or a prompt is to be kept from the model.
+/// Returns why an output or a prompt is withheld from the model.
 pub(super) fn objections(monitor: &mut Monitor, entry: Entry) -> Result<Option<String>, String> {
     let (event, findings) = monitor.push(entry).map_err(|error| error.to_string())?;
     let kinds = [ReasonKind::Rule, ReasonKind::RuleError, ReasonKind::Limit];
@@ -83,5 +84,5 @@ pub(super) fn objections(monitor: &mut Monitor, entry: Entry) -> Result<Option<S
     let is_cleared = monitor
         .clearance("model")
         .is_none_or(|clearance| label.is_some_and(|label| label.flows_to(&clearance)));
-    Ok((!is_cleared).then(|| "the policy withholds this: the model may not be shown it".to_owned()))
+    Ok((!is_cleared).then(|| "the policy withholds this: the model may not read it".to_owned()))
 }

@@ -1,8 +1,8 @@
-//! Transcripts of Claude Code: JSON lines that hold messages in Anthropic's form, among much else.
+//! Transcripts of Claude Code: JSON lines that contain messages in Anthropic's form and other entries.
 //!
-//! Its authors promise nothing about the format. So this reader believes as little as it can: only what a person has typed is the
-//! user's, what the client adds has a role of its own for the policy to speak of, and history that is not there may have been
-//! anything. Sub-agents have files of their own, or entries in this one; what they saw counts as seen by all.
+//! The format is undocumented, so this reader assumes as little as possible: only text that a person typed has the
+//! role `user`, text that the client adds has a role of its own, and missing history has the label top. Sub-agents
+//! have files of their own or entries in this one; what one of them read counts as read by all.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -17,44 +17,44 @@ use super::Event;
 use super::session::Pending;
 use crate::input::reason;
 
-/// How many sub-agents a session may have.
+/// The largest number of sub-agents of a session.
 const MAX_FILES: usize = 1_000;
-/// Entries that the model is not shown, or that are shown in another entry as well.
+/// Entries that the model does not see, or that another entry repeats.
 const SKIPPED: [&str; 4] = ["system", "progress", "summary", "file-history-snapshot"];
 
-/// What has happened in a session.
+/// The entries of a session.
 #[derive(Debug, Default)]
 pub(super) struct Transcript {
     steps: Vec<Step>,
 }
 
-/// One thing that has happened.
+/// One entry.
 #[derive(Debug)]
 pub(super) struct Step {
     /// The sub-agent; `None` is the main agent.
     agent: Option<String>,
     /// The message of the model that it is a part of.
     message: Option<String>,
-    /// When, as it is written there.
+    /// The time, as written in the entry.
     time: String,
     pub(super) happened: Happened,
 }
 
-/// What has happened.
+/// The kinds of entries.
 #[derive(Debug)]
 pub(super) enum Happened {
     /// An event.
     Event(Box<Entry>),
-    /// A call was not run, and this was said of it: by a hook, by the client or by the user.
+    /// A call did not run, and this message explains it: from a hook, the client or the user.
     Refused { call_id: String, says: Value },
-    /// A sub-agent, whose transcript must be there: what it saw counts.
+    /// A sub-agent, whose transcript is required, because what it read counts.
     Began(String),
-    /// Something that is not in the transcript.
+    /// Text that is not in the transcript.
     Unknown,
 }
 
 impl Transcript {
-    /// Reads a transcript and those of its sub-agents. At the first prompt there may be none yet.
+    /// Reads a transcript and those of its sub-agents. At the first prompt there may be no file yet.
     pub(super) fn read(path: &Path, limit: u64, may_be_new: bool) -> Result<Self, String> {
         if may_be_new && !path.exists() {
             return Ok(Self::default());
@@ -72,7 +72,7 @@ impl Transcript {
                 if text(entry, "uuid").is_some_and(|uuid| !seen.insert(uuid)) {
                     continue;
                 }
-                // The order within a file stands, whatever its clock says.
+                // The order within a file is kept, even if its times are not in order.
                 time = text(entry, "timestamp").map_or(time.clone(), |now| time.max(now.to_owned()));
                 for happened in happened(entry, &known)? {
                     let agent = is_sub_agents(entry)
@@ -91,12 +91,12 @@ impl Transcript {
         &self.steps
     }
 
-    /// Whether anything of a sub-agent is there.
+    /// Returns whether there are entries of a sub-agent.
     pub(super) fn knows(&self, agent: &str) -> bool {
         self.steps.iter().any(|step| step.agent.as_deref() == Some(agent))
     }
 
-    /// Whether it has got as far as what is asked about.
+    /// Returns whether the transcript contains the entry that is judged.
     pub(super) fn has(&self, pending: &Pending) -> bool {
         let has_begun = |step: &Step| match &step.happened {
             Happened::Began(agent) => self.knows(agent),
@@ -119,7 +119,7 @@ impl Transcript {
         })
     }
 
-    /// The calls that were not run.
+    /// Returns the calls that were not run.
     pub(super) fn refused(&self) -> impl Iterator<Item = &str> {
         self.steps.iter().filter_map(|step| match &step.happened {
             Happened::Refused { call_id, .. } => Some(call_id.as_str()),
@@ -127,7 +127,7 @@ impl Transcript {
         })
     }
 
-    /// The calls whose answer the model has seen, though it is not here: it has gone on since.
+    /// Returns the calls whose answers the model has read although they are missing here: it has written more since.
     pub(super) fn unanswered(&self, pending: &Pending) -> HashSet<&str> {
         let answered: HashSet<&str> = self
             .steps
@@ -167,7 +167,7 @@ fn is_sub_agents(entry: &Map<String, Value>) -> bool {
     is_set(entry, "isSidechain")
 }
 
-/// The transcripts of the sub-agents, in a folder that is called like the transcript.
+/// Returns the transcripts of the sub-agents, in a folder with the transcript's name.
 fn sub_agents(path: &Path) -> Result<Vec<PathBuf>, String> {
     let folder = path.with_extension("").join("subagents");
     let wrong = |error: &std::io::Error| format!("{}: {}", folder.display(), reason(error));
@@ -190,7 +190,7 @@ fn sub_agents(path: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(paths)
 }
 
-/// The objects in a file.
+/// Reads the objects in a file.
 fn lines(path: &Path, left: &mut u64, limit: u64) -> Result<Vec<Map<String, Value>>, String> {
     let name = path.display();
     let file = File::open(path).map_err(|error| format!("{name}: {}", reason(&error)))?;
@@ -203,18 +203,18 @@ fn lines(path: &Path, left: &mut u64, limit: u64) -> Result<Vec<Map<String, Valu
     let text = String::from_utf8(bytes).map_err(|_| format!("{name}: not UTF-8"))?;
     let object = |(index, line): (usize, &str)| match json::parse(line, Numbers::Any) {
         Ok(Value::Object(entry)) => Ok(entry),
-        Ok(_) => Err(format!("{name}: line {}: no JSON object", index + 1)),
-        Err(error) => Err(format!("{name}: line {}: no strict JSON: {}", index + 1, error.message)),
+        Ok(_) => Err(format!("{name}: line {}: not a JSON object", index + 1)),
+        Err(error) => Err(format!("{name}: line {}: not strict JSON: {}", index + 1, error.message)),
     };
     text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()).map(object).collect()
 }
 
-/// What an entry says.
+/// Returns the contents of an entry.
 fn happened(entry: &Map<String, Value>, known: &HashSet<&str>) -> Result<Vec<Happened>, String> {
     let mut all = Vec::new();
     let parent = text(entry, "logicalParentUuid").or(text(entry, "parentUuid"));
     let is_boundary = text(entry, "subtype") == Some("compact_boundary");
-    // It goes on with something that is not here, so the model may have been shown anything.
+    // It continues something that is missing here, so the label is top.
     if parent.map_or(is_boundary || (is_set(entry, "isCompactSummary")), |parent| !known.contains(parent)) {
         all.push(Happened::Unknown);
     }
@@ -223,7 +223,7 @@ fn happened(entry: &Map<String, Value>, known: &HashSet<&str>) -> Result<Vec<Hap
         "attachment" => {
             let what = entry.get("attachment").cloned().unwrap_or_default();
             let kind = what.get("type").and_then(Value::as_str).unwrap_or("unknown");
-            // What the model is shown of it is in `rendered`, if the version writes that.
+            // The text for the model is in `rendered`, if this version writes it.
             let shown = entry.get("rendered").unwrap_or(&what);
             all.push(said(&format!("attachment/{kind}"), &Value::String(shown.to_string()))?);
         }
@@ -231,7 +231,7 @@ fn happened(entry: &Map<String, Value>, known: &HashSet<&str>) -> Result<Vec<Hap
             all.push(said("client", entry.get("content").unwrap_or(&Value::Null))?);
         }
         kind if SKIPPED.contains(&kind) => {}
-        // A kind of entry that is not known, and stands among what was said.
+        // An unknown kind of entry among the messages.
         _ if entry.contains_key("uuid") && entry.contains_key("message") => all.push(Happened::Unknown),
         _ => {}
     }
@@ -244,22 +244,22 @@ fn said(role: &str, content: &Value) -> Result<Happened, String> {
         .into_iter()
         .next()
         .map(|event| Happened::Event(Box::new(event)))
-        .ok_or_else(|| "a message says nothing".to_owned())
+        .ok_or_else(|| "a message has no content".to_owned())
 }
 
-/// The events of a message.
+/// Returns the events of a message.
 fn messages(entry: &Map<String, Value>) -> Result<Vec<Happened>, String> {
     let message = entry.get("message").and_then(Value::as_object);
     let message = message.ok_or("an entry of the transcript has no message")?;
     let content = message.get("content").cloned().unwrap_or_default();
-    // Nothing else of the message is looked at: a reader could take it for a word on whose it is.
+    // Nothing else of the message is read: it could be mistaken for information about its source.
     let role = role(entry, &content);
     let events = read::list(&[json!({"role": role, "content": content})]).map_err(|error| error.problem)?;
     let was_refused = is_set(entry, "toolDenialKind")
         || entry.get("permissionDecision").and_then(|said| said.get("decision")) == Some(&json!("reject"));
     let each = |mut event: Entry| match event.body {
         Body::Call(ref mut call) => {
-            // A tool that cannot be told from another one's is nobody's: no statement speaks of it.
+            // A tool whose server is ambiguous matches no statement.
             call.tool = tool(&call.tool.name).unwrap_or_else(|| Tool::local(&call.tool.name));
             Happened::Event(Box::new(event))
         }
@@ -273,7 +273,7 @@ fn messages(entry: &Map<String, Value>) -> Result<Vec<Happened>, String> {
     Ok(events.into_iter().map(each).chain(began).collect())
 }
 
-/// Who said it. Only what a person has typed is the user's.
+/// Returns the role of a message. Only text that a person typed has the role `user`.
 fn role(entry: &Map<String, Value>, content: &Value) -> String {
     let texts: Option<Vec<&str>> = match content {
         Value::String(text) => Some(vec![text]),
@@ -292,24 +292,24 @@ fn role(entry: &Map<String, Value>, content: &Value) -> String {
         _ => role.to_owned(),
     };
     match text(entry, "type") {
-        // A summary was written by the model, as was the task of a sub-agent: both carry what it had seen.
+        // The model wrote summaries and the tasks of sub-agents: both have the labels of everything that it had read.
         Some("user") if is_set(entry, "isCompactSummary") || is_sub_agents(entry) => "assistant".to_owned(),
         Some("user") if is_set(entry, "isMeta") => tagged("meta"),
-        // The output of commands, reports of sub-agents: what the client says in the user's name.
+        // Outputs of commands and reports of sub-agents, which the client adds in the user's name.
         Some("user") if has_markup || is_set(entry, "isVisibleInTranscriptOnly") => tagged("client"),
         Some("user") => "user".to_owned(),
         _ => "assistant".to_owned(),
     }
 }
 
-/// The tag that a text begins with, if all of it is what the client says.
+/// Returns the tag at the beginning of a text, if the client wrote the whole text.
 fn tag(text: &str) -> Option<&str> {
     let (tag, rest) = text.trim_start().strip_prefix('<')?.split_once('>')?;
     let is_plain = !tag.is_empty() && tag.chars().all(|c| c.is_ascii_lowercase() || c == '-');
     (is_plain && !rest.contains("<system-reminder>")).then_some(tag)
 }
 
-/// The tool that Claude Code calls so; none, if it could be another one's, or Flowgate's own.
+/// Returns the tool with this name in Claude Code; none if the server is ambiguous or is Flowgate itself.
 pub(super) fn tool(name: &str) -> Option<Tool> {
     let Some(rest) = name.strip_prefix("mcp__") else { return Some(Tool::local(name)) };
     let (server, tool) = rest.split_once("__")?;

@@ -1,4 +1,4 @@
-//! The server: a program in a process group of its own, which ends with all that it has started.
+//! The server: a program in a process group of its own, which ends together with its children.
 
 use std::ffi::OsString;
 use std::process::Stdio;
@@ -11,22 +11,22 @@ use tokio::sync::mpsc::{self, Receiver};
 
 use super::lines::{Queue, Waiting, queue};
 
-/// How long a server may take to end when its input has.
+/// The time for a server to end after its input was closed.
 const END: Duration = Duration::from_secs(2);
 
-/// A server that was started.
+/// A running server.
 pub(super) struct Child {
-    /// What it says, line by line; the end comes when all of it was read.
+    /// Its output, line by line; the end comes after all lines.
     pub(super) lines: Receiver<Vec<u8>>,
-    /// What it is told.
+    /// Its input.
     pub(super) input: Option<Queue>,
     process: Box<dyn ChildWrapper>,
 }
 
 impl Child {
-    /// Starts the server. It has our environment and our standard error.
+    /// Starts the server. It inherits the environment and the standard error.
     pub(super) fn start(command: &[OsString], largest: usize) -> Result<Self, String> {
-        let (program, arguments) = command.split_first().ok_or("name the server's command behind `--`")?;
+        let (program, arguments) = command.split_first().ok_or("name the server's command after `--`")?;
         let shown = crate::visible::line(&program.to_string_lossy());
         let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
@@ -36,7 +36,7 @@ impl Child {
         let mut process = command.spawn().map_err(|error| {
             let why = match error.kind() {
                 std::io::ErrorKind::NotFound => "there is no such program".to_owned(),
-                std::io::ErrorKind::PermissionDenied => "it may not be executed".to_owned(),
+                std::io::ErrorKind::PermissionDenied => "it is not executable".to_owned(),
                 _ => error.to_string(),
             };
             format!("the server's command `{shown}` cannot be run: {why}; try to run it by hand")
@@ -50,17 +50,17 @@ impl Child {
         Ok(Self { lines: read(from, largest), input: Some(input), process })
     }
 
-    /// Ends the server and all that it has started.
+    /// Ends the server and its children.
     pub(super) async fn end(mut self) {
         drop(self.input.take());
         let _ = tokio::time::timeout(END, self.process.wait()).await;
-        // What it has started may still be there.
+        // Its children may still run.
         let _ = self.process.start_kill();
         let _ = tokio::time::timeout(END, self.process.wait()).await;
     }
 }
 
-/// Somebody wants us to stop.
+/// Waits for a signal that ends the program.
 pub(super) async fn stopped() {
     #[cfg(unix)]
     {
@@ -98,7 +98,7 @@ fn read(from: impl AsyncRead + Unpin + Send + 'static, largest: usize) -> Receiv
     receiver
 }
 
-/// The next line. Of one that is too long, one byte more than may be read is kept.
+/// Reads the next line. Of a line that is too long, only one byte more than the limit is kept.
 async fn line(from: &mut (impl AsyncBufReadExt + Unpin), largest: usize) -> Option<Vec<u8>> {
     let (mut kept, mut is_end) = (Vec::new(), true);
     loop {

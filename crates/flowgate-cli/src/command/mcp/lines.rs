@@ -1,4 +1,4 @@
-//! Lines, read and written beside everything else, with bounded memory.
+//! Lines that are read and written on threads of their own, with bounded memory.
 
 use std::io::{BufRead, Write};
 use std::sync::Arc;
@@ -7,12 +7,12 @@ use std::thread::JoinHandle;
 
 use tokio::sync::mpsc::{self, Receiver, UnboundedSender};
 
-/// How many bytes may wait until somebody reads them.
+/// The number of bytes that may wait to be written.
 const WAITING: usize = 64 << 20;
-/// How many lines may wait until we read them.
+/// The number of lines that may wait to be processed.
 const UNREAD: usize = 16;
 
-/// Lines that somebody else writes.
+/// Lines that another thread writes.
 pub(super) struct Queue {
     sender: UnboundedSender<String>,
     waiting: Arc<AtomicUsize>,
@@ -25,7 +25,7 @@ pub(super) struct Waiting {
     waiting: Arc<AtomicUsize>,
 }
 
-/// A queue and its other end.
+/// Creates a queue and its other end.
 pub(super) fn queue() -> (Queue, Waiting) {
     let (sender, receiver) = mpsc::unbounded_channel();
     let waiting = Arc::new(AtomicUsize::new(0));
@@ -33,7 +33,7 @@ pub(super) fn queue() -> (Queue, Waiting) {
 }
 
 impl Queue {
-    /// Whether there was room for the line. That nobody reads any more is found out elsewhere.
+    /// Queues a line; returns whether there was room. A closed reader is detected elsewhere.
     pub(super) fn send(&self, mut line: String) -> bool {
         line.push('\n');
         let length = line.len();
@@ -42,11 +42,11 @@ impl Queue {
         waited.saturating_add(length) <= WAITING
     }
 
-    /// No more comes; what waits is written, if somebody takes it.
+    /// Closes the queue; waiting lines are written if the reader takes them.
     pub(super) fn close(self) {
         let Self { sender, waiting, writer } = self;
         drop(sender);
-        // Whoever does not read is not waited for.
+        // A side that does not read is not waited for.
         for _ in 0..100 {
             if waiting.load(Ordering::Acquire) == 0 || writer.as_ref().is_none_or(JoinHandle::is_finished) {
                 break;
@@ -57,7 +57,7 @@ impl Queue {
 }
 
 impl Waiting {
-    /// The next line; it counts as waiting until it is [`written`](Self::written).
+    /// Returns the next line; it counts as waiting until it is [`written`](Self::written).
     pub(super) async fn next(&mut self) -> Option<String> {
         self.receiver.recv().await
     }
@@ -96,7 +96,7 @@ pub(super) fn standard_input(largest: usize) -> Receiver<Vec<u8>> {
     receiver
 }
 
-/// The next line. Of one that is too long, one byte more than may be read is kept.
+/// Reads the next line. Of a line that is too long, only one byte more than the limit is kept.
 pub(super) fn line(input: &mut impl BufRead, largest: usize) -> Option<Vec<u8>> {
     let (mut kept, mut is_end) = (Vec::new(), true);
     loop {

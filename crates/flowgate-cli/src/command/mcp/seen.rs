@@ -1,7 +1,8 @@
-//! What a client was shown through all of its servers: each has a program of its own that stands between, and they share a file.
+//! The labels of everything that a client has received from all of its servers: each server has a proxy, and the
+//! proxies share a file.
 //!
-//! A page that one server fetched may ask for a mail that another one sends. So what one has shown counts for the others before they
-//! judge, and is in the file before it goes out.
+//! A page that one server fetched may ask for a mail that another server sends. So each proxy reads the file before
+//! it judges, and writes to it before it sends an answer.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -11,6 +12,7 @@ use flowgate::trace::{Body, Entry, Message};
 use serde_json::{Value, json};
 
 use crate::input::{InputError, reason};
+use crate::private;
 
 /// The file.
 pub(super) struct Seen {
@@ -19,16 +21,14 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// Opens the file, or begins it.
+    /// Opens the file, or creates it.
     pub(super) fn open(path: &Path) -> Result<Self, InputError> {
-        let mut lock = path.to_owned().into_os_string();
-        lock.push(".lock");
-        let lock = File::options().create(true).append(true).open(PathBuf::from(lock));
+        let lock = private::lock_beside(path);
         let lock = lock.map_err(|error| InputError(format!("{}: {}", path.display(), reason(&error))))?;
         Ok(Self { path: path.to_owned(), lock })
     }
 
-    /// Tells the monitor what the client was shown by others, and the others what it was shown here.
+    /// Exchanges labels with the file: those from other proxies go to the monitor, and its own go to the file.
     pub(super) fn exchange(&self, monitor: &mut Monitor) -> Result<(), String> {
         self.lock.lock().map_err(|error| self.wrong(&reason(&error)))?;
         let exchanged = self.exchange_locked(monitor);
@@ -46,12 +46,12 @@ impl Seen {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
             Err(error) => return Err(self.wrong(&reason(&error))),
         };
-        let content = Value::String("what other servers of this client have shown".to_owned());
+        let content = Value::String("text from other servers of this client".to_owned());
         let entry = Entry::from(Body::Message(Message { role: "assistant".to_owned(), content }));
         let place = monitor.trace().place(&entry).map_err(|error| error.to_string())?;
         let mut seen = place.context;
         if let Some(kept) = &kept {
-            let kept = kept.as_ref().ok_or_else(|| self.wrong("it does not say what was seen"))?;
+            let kept = kept.as_ref().ok_or_else(|| self.wrong("it has no labels under `seen`"))?;
             let others = monitor.from_names(kept);
             if !others.flows_to(&seen) {
                 seen = seen.join(&others);
@@ -60,19 +60,17 @@ impl Seen {
         }
         let now = monitor.to_names(&seen);
         if kept.flatten().as_ref() != Some(&now) {
-            let mut part = self.path.clone().into_os_string();
-            part.push(".part");
-            let part = PathBuf::from(part);
             let text = format!("{:#}\n", json!({"seen": now}));
-            let written = std::fs::write(&part, text).and_then(|()| std::fs::rename(&part, &self.path));
-            written.map_err(|error| self.wrong(&reason(&error)))?;
+            private::replace(&self.path, &text).map_err(|error| self.wrong(&reason(&error)))?;
         }
         Ok(())
     }
 
     fn wrong(&self, problem: &str) -> String {
         let path = self.path.display();
-        format!("{path}: {problem}; what other servers have shown is not known then: remove it to begin anew")
+        format!(
+            "{path}: {problem}; the labels of text from other servers are unknown: restore the file, or remove it to begin anew"
+        )
     }
 }
 

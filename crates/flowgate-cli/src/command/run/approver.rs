@@ -1,7 +1,7 @@
 //! Asks the person at the terminal whether a call may run.
 //!
-//! What is shown is what would run, character by character; nothing in it can change what stands around it. Without a terminal the
-//! answer is no.
+//! The question shows the call exactly, character by character, and nothing in it can change the text around it.
+//! Without a terminal, the answer is no.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -16,7 +16,7 @@ use flowgate_guard::approve::{Approver, Ask, Decision, Excerpt};
 use super::shell::{Heard, Shell};
 use crate::{report, visible};
 
-/// What kind of event each is, in words: `the answer of web/fetch`.
+/// The description of each event's source: `the answer of web/fetch`.
 pub(super) type Sources = Arc<Mutex<HashMap<EventId, String>>>;
 
 const HELP: &str = "\
@@ -30,7 +30,7 @@ pub(super) struct Person {
     pub(super) policy: Arc<Policy>,
     /// The name of the policy's file.
     pub(super) name: Arc<str>,
-    /// Who wants to call: `The model`.
+    /// The agent that wants to call: `The model`.
     pub(super) who: String,
     pub(super) sources: Sources,
 }
@@ -43,7 +43,7 @@ impl Approver for Person {
         }
         if !self.shell.has_person() {
             self.shell.note(&format!(
-                "{tool} needs a person's yes, and there is no terminal to ask on, so it does not run"
+                "{tool} needs a person's approval, and there is no terminal, so it does not run"
             ));
             self.shell.say(&self.question(ask, false));
             return Decision::Refuse;
@@ -72,7 +72,7 @@ impl Approver for Person {
 }
 
 impl Person {
-    /// What is asked. Content is for a person who decides, and not for logs.
+    /// Returns the text of the question. It contains content, which is for the person who decides and not for logs.
     fn question(&self, ask: &Ask, content: bool) -> String {
         let mut text = String::new();
         let title = self
@@ -115,7 +115,7 @@ impl Person {
         }
     }
 
-    /// What the text does, by what its label says too much.
+    /// Returns the effect of the text, by the dimensions in which its label exceeds the requirement.
     fn effect(&self, excerpt: &Excerpt, place: &str) -> String {
         let space = self.policy.space();
         let trust = space.dimensions().iter().filter(|dimension| dimension.purpose == Purpose::Integrity);
@@ -171,7 +171,7 @@ require trusted, public if:
     (call: ToolCall) is tool:send
 ";
 
-    /// What a person is shown, who says the next line whenever a question stands there.
+    /// A terminal double: records what is shown, and types the next line whenever a question appears.
     #[derive(Clone)]
     struct Paper {
         shown: Arc<Mutex<Vec<u8>>>,
@@ -195,7 +195,7 @@ require trusted, public if:
         }
     }
 
-    /// Everything that a person is shown who says these lines, and how many calls they allowed.
+    /// Returns everything that is shown to a person who types these lines, and the number of calls that they allowed.
     fn asked(lines: &'static [&'static str], expires: Duration) -> (String, usize) {
         let call = |name: &str, arguments: &str| Completion {
             calls: vec![ToolCall {
@@ -222,7 +222,7 @@ require trusted, public if:
         let mut conversation = Conversation::new(Monitor::new(Arc::clone(&policy)), tools, settings).unwrap();
         let mut toolbox = Toolbox::new();
         let (says, hears) = channel();
-        // Typed before there is a question: no answer to it.
+        // Typed before there is a question: it is not an answer.
         says.send("y".to_owned()).unwrap();
         let lines = Arc::new(Mutex::new(lines.iter().copied().collect()));
         let paper = Paper { shown: Arc::default(), says, lines };

@@ -1,4 +1,4 @@
-//! Turns, and what the person at the terminal may ask for besides.
+//! Turns, and the commands of the person at the terminal.
 
 use std::time::Instant;
 
@@ -18,14 +18,14 @@ use crate::output::Output;
 use crate::{report, visible};
 
 const HELP: &str = "\
-/view    what the model is shown next
-/tools   the tools, on offer or not, and what their servers say of them
-/labels  what everything so far carries
-/why     why the last call that did not run did not run
-/quit    ends the chat, as does Ctrl-D; Ctrl-C stops a turn, and twice the chat
-Anything else is said to the model.";
+/view    show what the model sees next
+/tools   list the tools, offered or not, with their descriptions
+/labels  list the labels of all events so far
+/why     show why the last refused call did not run
+/quit    end the chat (also Ctrl-D); Ctrl-C stops the turn, Ctrl-C again quits
+Anything else is a message to the model.";
 
-/// A chat, and everybody who takes part in it.
+/// A chat and its participants.
 pub(super) struct Chat<'a> {
     pub(super) conversation: Conversation,
     pub(super) policy: &'a Policy,
@@ -40,10 +40,11 @@ pub(super) struct Chat<'a> {
 }
 
 impl Chat<'_> {
-    /// One turn; returns the exit code: 0 if it came to its end and all that the model said was shown.
+    /// Runs one turn; returns the exit code: 0 if the turn is complete and no reply was withheld.
     pub(super) fn turn(&mut self, text: &str, output: &mut Output) -> u8 {
         let begun = Instant::now();
         self.shell.begin_turn();
+        self.writer.begin_turn();
         let mut agent = Agent {
             model: &self.writer,
             screener: &self.screener,
@@ -56,14 +57,14 @@ impl Chat<'_> {
         let ended = agent.turn(&mut self.conversation, text.into());
         self.shell.end_turn();
         self.watch.follow(&self.conversation);
-        // What could have been written, and was not, is a part of what the stores carry.
+        // The labels of stores also cover what could have been written and was not.
         if let Err(problem) = self.watch.keep(&mut self.conversation) {
             self.shell.error(&problem);
         }
         let (turn, problem) = match ended {
             Ok(turn) => (turn, None),
             Err(TurnError::Model(Error::Cancelled)) => {
-                (self.broken_off(), Some("the turn was stopped; what ran until then has run".to_owned()))
+                (self.broken_off(), Some("the turn was stopped; calls that ran before have run".to_owned()))
             }
             Err(TurnError::Model(error)) => (self.broken_off(), Some(visible::line(&error.to_string()))),
             Err(error) => (Turn::default(), Some(error.to_string())),
@@ -77,7 +78,7 @@ impl Chat<'_> {
         code
     }
 
-    /// What a turn came to that has ended before its time.
+    /// Returns the results of a turn that ended early.
     fn broken_off(&mut self) -> Turn {
         match self.conversation.need() {
             Need::User(turn) => turn,
@@ -92,39 +93,39 @@ impl Chat<'_> {
                 output.line(&visible::text(&reply.text));
             } else {
                 let rules = visible::line(&reply.withheld.join("; "));
-                self.shell.note(&format!("something that the model said is withheld: {rules}"));
+                self.shell.note(&format!("a reply of the model was withheld: {rules}"));
                 code = 1;
             }
         }
         for (tool, argument, url) in &turn.disarmed {
             self.shell.note(&visible::line(&format!(
-                "an address in `{argument}` of {tool} leads nowhere now, since the policy does not let its text lead there: {url}"
+                "a link in `{argument}` of {tool} was removed, because the policy does not permit its text to contain that address: {url}"
             )));
         }
         match turn.ended {
             // The person at the terminal is asked at once.
             None | Some(Ended::Model | Ended::Asked) => {}
             Some(Ended::Steps) => {
-                self.shell.error("the model has written as much as it may in one turn; say `go on`, or ask for less at once");
+                self.shell.error("the model reached the limit of steps in one turn; write `go on`, or ask for less at once");
                 code = 1;
             }
             Some(Ended::Clearance) => {
                 self.shell
-                    .error("the policy does not let the model's server see what it would take to go on");
+                    .error("the policy does not permit the model's server to read what the next step needs");
                 code = 1;
             }
             Some(Ended::Full) => {
-                self.shell.error("the session has no room for more; begin a new one");
+                self.shell.error("the session is full; begin a new one");
                 code = 1;
             }
         }
         code
     }
 
-    /// Turn after turn, until the person has enough; returns the exit code.
+    /// Runs turns until the person ends the chat; returns the exit code.
     pub(super) fn talk(&mut self, output: &mut Output) -> u8 {
         if self.shell.has_person() {
-            self.shell.say("Say something; /help lists what else there is.");
+            self.shell.say("Write a message; /help lists the commands.");
         }
         let mut code = 0;
         while let Heard::Line(line) = self.shell.next_message() {
@@ -141,7 +142,7 @@ impl Chat<'_> {
                 (_, Some("why")) => self.why(),
                 (_, Some("quit" | "exit")) => return code,
                 (_, Some(other)) => {
-                    self.shell.error(&format!("there is no /{other}; /help lists what there is"))
+                    self.shell.error(&format!("there is no command /{other}; /help lists the commands"))
                 }
                 (text, None) => code = self.turn(text, output),
             }
@@ -152,7 +153,7 @@ impl Chat<'_> {
         code
     }
 
-    /// The label of the next step.
+    /// Returns the label of the next step.
     fn next(&self) -> Label {
         let base = *self.conversation.base();
         if !self.method.shows_everything() {
@@ -222,7 +223,7 @@ impl Chat<'_> {
         self.shell.say(&format!("tools: {}", visible::line(&tools.join(", "))));
     }
 
-    /// What the model was told of the last call that did not run. The person may see all of it.
+    /// Prints the answer to the last call that did not run. The person may see all of it.
     fn why(&self) {
         let all = self.conversation.view_at(self.policy.space().top()).request;
         let calls = all.messages.iter().flat_map(|message| match message {

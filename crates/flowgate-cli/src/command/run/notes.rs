@@ -1,4 +1,4 @@
-//! What a policy hides at the start of a chat, and the statement that would show it.
+//! Notes at the start of a chat: what the policy hides, and the statement that would show it.
 
 use flowgate::monitor::Monitor;
 use flowgate::policy::Policy;
@@ -9,7 +9,7 @@ use super::parses;
 use super::shell::Shell;
 use crate::visible;
 
-/// Says what a policy hides.
+/// Reports what a policy hides.
 pub(super) struct Notes<'a> {
     pub(super) policy: &'a Policy,
     /// The text of the policy.
@@ -18,7 +18,7 @@ pub(super) struct Notes<'a> {
 }
 
 impl Notes<'_> {
-    /// Names the tools that are not on offer because of what their servers say of them.
+    /// Lists the tools that are not offered because of the label of their description.
     pub(super) fn hidden_tools(&self, conversation: &Conversation, shell: &Shell) {
         if self.method == Method::Everything {
             return;
@@ -45,14 +45,14 @@ impl Notes<'_> {
                 &format!("(tool: Tool)\n      tool.server == \"{server}\""),
             );
             shell.note(&format!(
-                "not on offer at {lowest}, since the policy does not vouch for what `{server}` says of its tools: {}; to offer \
+                "not offered at {lowest}, because the policy does not label the descriptions of tools of `{server}`: {}; to offer \
                  them, add\n{statement}",
                 names.join(", ")
             ));
         }
     }
 
-    /// The statement to add if a message of this role is not shown to the lowest steps.
+    /// Returns the statement to add if a message of this role is hidden from the lowest steps.
     pub(super) fn hidden_message(
         &self,
         mut scratch: Monitor,
@@ -73,7 +73,8 @@ impl Notes<'_> {
         Some(self.statement(conversation, "label message as LABEL if:", &condition))
     }
 
-    /// A statement that gives the label of the lowest steps, or the lowest of all where that cannot be written down.
+    /// Returns a statement that gives the label of the lowest steps, or the lowest label if that one cannot be
+    /// written as a statement.
     fn statement(&self, conversation: &Conversation, head: &str, conditions: &str) -> String {
         let words = conversation.monitor().describe(conversation.base()).join(", ");
         let bottoms: Vec<String> = self
@@ -86,7 +87,7 @@ impl Notes<'_> {
         let spelled = |label: &str| format!("  {}\n      {conditions}", head.replace("LABEL", label));
         let candidates = [spelled(&words), spelled("bottom"), spelled(&bottoms.join(", "))];
         let plain = |statement: &String| {
-            // The indentation of what is printed is no part of the policy.
+            // The indentation for printing is not part of the policy.
             let text: Vec<&str> =
                 statement.lines().map(|line| line.strip_prefix("  ").unwrap_or(line)).collect();
             parses(self.source, &text.join("\n"))

@@ -1,8 +1,8 @@
-//! A model for which one waits, and can stop waiting.
+//! A model whose answer can be cancelled while waiting for it.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
@@ -13,12 +13,23 @@ use super::shell::Shell;
 
 const TICK: Duration = Duration::from_millis(50);
 
-/// A model that is asked on a thread of its own, so that Ctrl-C need not wait for its first word.
+/// A model that runs on a thread of its own, so that Ctrl-C works before its first token.
 pub(super) struct Patient {
     pub(super) model: Arc<dyn Complete>,
     pub(super) shell: Arc<Shell>,
-    /// What one waits for.
+    /// The activity, for the terminal.
     pub(super) what: &'static str,
+    /// The number of steps begun in this turn, if this model writes the steps.
+    pub(super) steps: Option<AtomicUsize>,
+}
+
+impl Patient {
+    /// Resets the number of steps for a new turn.
+    pub(super) fn begin_turn(&self) {
+        if let Some(steps) = &self.steps {
+            steps.store(0, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Complete for Patient {
@@ -38,10 +49,14 @@ impl Complete for Patient {
                     ControlFlow::Continue(())
                 }
             });
-            // Nobody may be waiting any more.
+            // The caller may have stopped waiting.
             let _ = sender.send(answer);
         });
-        let working = self.shell.working(self.what.to_owned());
+        let step = self.steps.as_ref().map(|steps| steps.fetch_add(1, Ordering::Relaxed) + 1);
+        let working = self.shell.working(match step {
+            Some(step) => format!("step {step}: {}", self.what),
+            None => self.what.to_owned(),
+        });
         let completion = loop {
             match receiver.recv_timeout(TICK) {
                 Ok(answer) => break answer?,

@@ -1,4 +1,4 @@
-//! The terminal: what is said there, who waits, and what Ctrl-C means.
+//! The terminal of a chat: its output, its input and Ctrl-C.
 
 use std::io::{IsTerminal, Write, stderr, stdin};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -6,58 +6,58 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use super::waiting::Waiting;
+use crate::args::When;
+use crate::progress::INTERRUPTED;
 
-/// How often somebody who waits for a line looks whether to stop.
+/// How often a thread that waits for a line checks whether to stop.
 const TICK: Duration = Duration::from_millis(50);
-/// What shells say of a program that Ctrl-C has ended.
-const INTERRUPTED: i32 = 130;
 
-/// The terminal of a chat. Replies go to the standard output, and everything else here.
+/// The terminal of a chat. Replies go to the standard output, everything else goes here.
 pub(crate) struct Shell {
     err: Mutex<Box<dyn Write + Send>>,
     color: bool,
-    /// Whether a person is there to be asked.
+    /// Whether a person can be asked.
     has_person: bool,
-    /// Whether lines come from a terminal, which wants a prompt.
+    /// Whether the input is a terminal, which gets a prompt.
     has_prompt: bool,
     has_progress: bool,
     in_turn: AtomicBool,
     interrupts: AtomicUsize,
-    bar: Mutex<Option<ProgressBar>>,
+    waiting: Mutex<Option<Waiting>>,
     lines: Mutex<Option<Receiver<String>>>,
 }
 
-/// What came of waiting for a line.
+/// The result of waiting for a line.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Heard {
     Line(String),
     /// There will be no more lines.
     End,
-    /// Nobody said anything in time.
+    /// There was no line in time.
     Late,
     /// Ctrl-C.
     Stopped,
 }
 
 impl Shell {
-    /// The standard streams.
-    pub(crate) fn standard(color: bool) -> Self {
+    /// Creates a terminal on the standard streams.
+    pub(crate) fn standard(color: bool, progress: When) -> Self {
         let (input, output) = (stdin().is_terminal(), stderr().is_terminal());
         Self {
             err: Mutex::new(Box::new(stderr())),
             color,
             has_person: input && output,
             has_prompt: input,
-            has_progress: output,
+            has_progress: output && progress != When::Never,
             in_turn: AtomicBool::new(false),
             interrupts: AtomicUsize::new(0),
-            bar: Mutex::new(None),
+            waiting: Mutex::new(None),
             lines: Mutex::new(None),
         }
     }
 
-    /// A person whose lines come from elsewhere, and a place for what they are told.
+    /// Creates a terminal for tests, with given input and output.
     #[cfg(test)]
     pub(crate) fn double(lines: Receiver<String>, told: impl Write + Send + 'static) -> Self {
         Self {
@@ -66,38 +66,35 @@ impl Shell {
             lines: Mutex::new(Some(lines)),
             has_prompt: false,
             has_progress: false,
-            ..Self::standard(false)
+            ..Self::standard(false, When::Never)
         }
     }
 
-    /// Whether a person can be asked.
+    /// Returns whether a person can be asked.
     pub(crate) fn has_person(&self) -> bool {
         self.has_person
     }
 
-    /// Says something, which has been made visible.
+    /// Prints text that has been escaped.
     pub(crate) fn say(&self, text: &str) {
-        let bar = held(&self.bar);
-        let write = || {
-            let _ = writeln!(held(&self.err), "{text}");
-        };
-        match &*bar {
-            Some(bar) => bar.suspend(write),
-            None => write(),
-        }
+        let waiting = held(&self.waiting);
+        // The progress line is drawn again below the text.
+        let clear = waiting.as_ref().map_or("", Waiting::clear);
+        // In one write, so that the thread that draws the line cannot write in between.
+        let _ = held(&self.err).write_all(format!("{clear}{text}\n").as_bytes());
     }
 
-    /// Says what one should know.
+    /// Prints a note.
     pub(crate) fn note(&self, text: &str) {
         self.say(&format!("{}: {text}", self.paint("1;36", "note")));
     }
 
-    /// Says what went wrong.
+    /// Prints an error.
     pub(crate) fn error(&self, text: &str) {
         self.say(&format!("{}: {text}", self.paint("1;31", "error")));
     }
 
-    /// `text` in a colour, if there are colours.
+    /// Returns `text` in a colour, if there are colours.
     pub(crate) fn paint(&self, code: &str, text: &str) -> String {
         if self.color { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
     }
@@ -108,41 +105,35 @@ impl Shell {
         let _ = err.flush();
     }
 
-    /// Shows that something goes on, and how long it has taken, until the result is dropped.
+    /// Shows an activity and its time until the result is dropped.
     pub(crate) fn working(&self, what: String) -> Working<'_> {
         if self.has_progress {
-            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-            if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed}") {
-                bar.set_style(style);
-            }
-            bar.set_message(what);
-            bar.enable_steady_tick(Duration::from_millis(100));
-            *held(&self.bar) = Some(bar);
+            *held(&self.waiting) = Some(Waiting::begin(what));
         }
         Working(self)
     }
 
-    /// A turn begins: Ctrl-C cancels it.
+    /// Begins a turn: Ctrl-C cancels it.
     pub(crate) fn begin_turn(&self) {
         self.interrupts.store(0, Ordering::Relaxed);
         self.in_turn.store(true, Ordering::Relaxed);
     }
 
-    /// The turn has ended.
+    /// Ends the turn.
     pub(crate) fn end_turn(&self) {
         self.in_turn.store(false, Ordering::Relaxed);
         self.interrupts.store(0, Ordering::Relaxed);
     }
 
-    /// Whether the turn is to stop.
+    /// Returns whether the turn is to stop.
     pub(crate) fn is_cancelled(&self) -> bool {
         self.in_turn.load(Ordering::Relaxed) && self.interrupts.load(Ordering::Relaxed) > 0
     }
 
-    /// Somebody pressed Ctrl-C. The second time ends the program, and with it the input of all servers.
+    /// Handles Ctrl-C. The second time ends the program, which closes the input of all servers.
     pub(crate) fn interrupted(&self) {
         if self.interrupts.fetch_add(1, Ordering::Relaxed) > 0 {
-            std::process::exit(INTERRUPTED);
+            std::process::exit(i32::from(INTERRUPTED));
         }
         if self.in_turn.load(Ordering::Relaxed) {
             self.say("\nThe turn is being stopped; Ctrl-C again quits.");
@@ -151,7 +142,7 @@ impl Shell {
         }
     }
 
-    /// The next message of the user.
+    /// Waits for the next message of the user.
     pub(crate) fn next_message(&self) -> Heard {
         if self.has_prompt {
             self.ask(&self.paint("1;32", "› "));
@@ -161,13 +152,14 @@ impl Shell {
         heard
     }
 
-    /// The answer to a question. What was typed before the question is none.
+    /// Waits for the answer to a question. The caller discards earlier lines with [`Self::forget_lines`], so that no
+    /// line typed before the question answers it.
     pub(crate) fn answer(&self, question: &str, until: Instant) -> Heard {
         self.ask(question);
         self.hear(Some(until))
     }
 
-    /// Forgets what was typed so far.
+    /// Discards the lines typed so far.
     pub(crate) fn forget_lines(&self) {
         if let Some(lines) = &*held(&self.lines) {
             while lines.try_recv().is_ok() {}
@@ -191,7 +183,7 @@ impl Shell {
     }
 }
 
-/// Reads the standard input on a thread, so that waiting for a line can end without one.
+/// Reads the standard input on a thread, so that waiting for a line can be stopped.
 fn read_lines() -> Receiver<String> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
@@ -208,13 +200,11 @@ fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Something goes on.
+/// An activity that is shown.
 pub(crate) struct Working<'a>(&'a Shell);
 
 impl Drop for Working<'_> {
     fn drop(&mut self) {
-        if let Some(bar) = held(&self.0.bar).take() {
-            bar.finish_and_clear();
-        }
+        held(&self.0.waiting).take();
     }
 }

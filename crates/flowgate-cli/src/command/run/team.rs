@@ -1,9 +1,10 @@
-//! Agents that a chat hands tasks to. To its model they are tools, `agents/NAME` with the argument `task`.
+//! Agents to which a chat delegates tasks. For its model they are tools, `agents/NAME` with the argument `task`.
 //!
-//! Each task is a conversation of its own, under the same policy, with the same stores and the same person who decides. It
-//! begins at what the call carries, so nothing in it carries less; its answer carries what the agent was shown to write it,
-//! besides what the policy says of the tool.
+//! Each task is a conversation of its own, with the same policy, the same stores and the same person who decides. Its
+//! text has at least the call's label; its answer has the labels of everything that the agent read to write it,
+//! joined with the policy's label for the tool.
 
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -24,13 +25,13 @@ use super::shell::Shell;
 use super::watch::{Shared, Watch};
 use crate::visible;
 
-/// The server of tools that are agents: no MCP server may have this name where there are some.
+/// The server name of agents; no MCP server may have this name if there are agents.
 pub(super) const SERVER: &str = "agents";
 
 const FORM: &str =
     r#"write {"agents": {"NAME": {"description": "...", "instructions": "...", "servers": ["..."]}}}"#;
 
-/// An agent that takes tasks.
+/// An agent to which tasks are delegated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Member {
     pub(super) name: String,
@@ -43,13 +44,13 @@ pub(super) struct Member {
 /// Reads the `agents` of the file that names the servers.
 ///
 /// # Errors
-/// What is wrong, and what to do.
+/// What is wrong, with advice.
 pub(super) fn read(text: &str, servers: &[String]) -> Result<Vec<Member>, String> {
-    let value = json::parse(text, Numbers::Any).map_err(|error| format!("no strict JSON: {error}"))?;
+    let value = json::parse(text, Numbers::Any).map_err(|error| format!("not strict JSON: {error}"))?;
     let Some(agents) = value.get("agents") else { return Ok(Vec::new()) };
-    let agents = agents.as_object().ok_or_else(|| format!("`agents` is no object; {FORM}"))?;
+    let agents = agents.as_object().ok_or_else(|| format!("`agents` is not an object; {FORM}"))?;
     if servers.iter().any(|server| server == SERVER) {
-        return Err(format!("a server is called `{SERVER}`, as the agents are; give it another name"));
+        return Err(format!("a server has the name `{SERVER}`, which stands for the agents; rename it"));
     }
     agents.iter().map(|(name, entry)| member(name, entry, servers)).collect()
 }
@@ -58,18 +59,18 @@ fn member(name: &str, entry: &Value, servers: &[String]) -> Result<Member, Strin
     let at = |problem: String| format!("the agent `{}`: {problem}", visible::short(name, 40));
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if name.is_empty() || name.len() > 50 || !name.chars().all(is_plain) {
-        return Err(at("policies cannot name it; use up to 50 letters, digits, `-`, `_` and `.`".to_owned()));
+        return Err(at("a policy cannot name it; use up to 50 letters, digits, `-`, `_` and `.`".to_owned()));
     }
     let text = |key: &str| match entry.get(key) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text.clone())),
-        Some(_) => Err(at(format!("its `{key}` is no text; put it in quotation marks"))),
+        Some(_) => Err(at(format!("its `{key}` is not a string; put it in quotation marks"))),
     };
     let description = text("description")?;
     let description = description.ok_or_else(|| {
         at(format!("it has no `description`, which tells the model what it is for; {FORM}"))
     })?;
-    let wrong = || at("its `servers` is no list of names; write [\"one\", \"two\"]".to_owned());
+    let wrong = || at("its `servers` is not a list of names; write [\"one\", \"two\"]".to_owned());
     let named = match entry.get("servers") {
         None | Some(Value::Null) => None,
         Some(Value::Array(items)) => {
@@ -85,7 +86,7 @@ fn member(name: &str, entry: &Value, servers: &[String]) -> Result<Member, Strin
 }
 
 impl Member {
-    /// What the model is told of it.
+    /// Returns the agent's description as a tool for the model.
     pub(super) fn offered(&self) -> Offered {
         Offered {
             tool: Tool::of(SERVER, &self.name),
@@ -94,7 +95,7 @@ impl Member {
                 "type": "object",
                 "properties": {"task": {
                     "type": "string",
-                    "description": "What to do, with all that it takes to know. The agent sees nothing else of this chat.",
+                    "description": "The task, with all information that it needs. The agent sees nothing else of this chat.",
                 }},
                 "required": ["task"],
             }),
@@ -103,7 +104,7 @@ impl Member {
         }
     }
 
-    /// Of these tools, those that it may call.
+    /// Returns the tools that it may call, out of these.
     pub(super) fn tools(&self, offered: &[Offered]) -> Vec<Offered> {
         let may = |tool: &Tool| match (&self.servers, &tool.server) {
             (None, _) => true,
@@ -114,7 +115,7 @@ impl Member {
     }
 }
 
-/// Everything that an agent's conversation takes.
+/// Everything that an agent's conversation needs.
 #[derive(Clone)]
 pub(super) struct Desk {
     pub(super) policy: Arc<Policy>,
@@ -123,7 +124,7 @@ pub(super) struct Desk {
     pub(super) monitor: Arc<dyn Fn() -> Monitor + Send + Sync>,
     pub(super) method: Method,
     pub(super) model: Arc<dyn Complete>,
-    /// Who screens and fills slots.
+    /// The model that screens and fills slots.
     pub(super) small: Arc<dyn Complete>,
     pub(super) shell: Arc<Shell>,
     pub(super) shared: Shared,
@@ -131,7 +132,7 @@ pub(super) struct Desk {
 }
 
 impl Desk {
-    /// Has an agent do the task of a call.
+    /// Runs the task of a call.
     pub(super) fn run(
         &self,
         member: &Member,
@@ -141,10 +142,10 @@ impl Desk {
     ) -> ToolAnswer {
         let task = call.call().arguments.as_ref().ok().and_then(|arguments| arguments.get("task"));
         let Some(Value::String(task)) = task else {
-            return ToolAnswer::error("the argument `task` is no text; nothing was done");
+            return ToolAnswer::error("the argument `task` is not a string; nothing was done");
         };
         self.work(member, tools, offered, task)
-            .unwrap_or_else(|problem| ToolAnswer::error(format!("the agent could not begin: {problem}")))
+            .unwrap_or_else(|problem| ToolAnswer::error(format!("the agent could not start: {problem}")))
     }
 
     fn work(
@@ -174,8 +175,10 @@ impl Desk {
             model: Arc::clone(model),
             shell: Arc::clone(&self.shell),
             what,
+            steps: None,
         };
-        let writer = patient(&self.model, "the agent's model writes");
+        let mut writer = patient(&self.model, "the agent's model writes");
+        writer.steps = Some(AtomicUsize::new(0));
         let screener = patient(&self.small, "the model screens");
         let filler = patient(&self.small, "the model fills a slot");
         let mut person = Person {
@@ -197,7 +200,7 @@ impl Desk {
         };
         let ended = agent.task(&mut conversation, task.into(), &carried);
         watch.follow(&conversation);
-        // What it could have written, and did not, is a part of what the stores carry.
+        // The labels of stores also cover what it could have written and did not.
         watch.keep(&mut conversation)?;
         Ok(match ended {
             Ok(turn) => {
@@ -209,7 +212,7 @@ impl Desk {
     }
 }
 
-/// What an agent says to who set the task.
+/// Returns an agent's answer to the call that delegated the task.
 fn answer(conversation: &Conversation, turn: &Turn) -> ToolAnswer {
     let is_whole = turn.ended.is_none() && turn.replies.iter().all(|reply| reply.withheld.is_empty());
     let texts: Vec<&str> = turn.replies.iter().map(|reply| reply.text.as_str()).collect();
@@ -219,11 +222,11 @@ fn answer(conversation: &Conversation, turn: &Turn) -> ToolAnswer {
     ToolAnswer { carries: Some(conversation.carried()), ..ToolAnswer::text(texts.join("\n")) }
 }
 
-/// Why a task was not finished can depend on anything that happened.
+/// Returns an error with the label top: why a task was not finished can depend on anything that happened.
 fn unfinished(conversation: &Conversation, text: &str) -> ToolAnswer {
     let monitor = conversation.monitor();
     let everything = monitor.to_names(&monitor.policy().space().top());
-    let text = format!("the agent did not come to its end: {text}");
+    let text = format!("the agent did not finish: {text}");
     ToolAnswer { carries: Some(everything), ..ToolAnswer::error(text.trim_end_matches([' ', ':'])) }
 }
 
@@ -247,13 +250,13 @@ mod tests {
         );
         check(
             r#"{"agents": {"reader": {"description": "reads", "servers": "web"}}}"#,
-            Err("the agent `reader`: its `servers` is no list of names; write [\"one\", \"two\"]"),
+            Err("the agent `reader`: its `servers` is not a list of names; write [\"one\", \"two\"]"),
         );
         check(
             r#"{"agents": {"a b": {"description": "reads"}}}"#,
-            Err("the agent `a b`: policies cannot name it; use up to 50 letters, digits, `-`, `_` and `.`"),
+            Err("the agent `a b`: a policy cannot name it; use up to 50 letters, digits, `-`, `_` and `.`"),
         );
-        check(r#"{"agents": []}"#, Err(&format!("`agents` is no object; {FORM}")));
+        check(r#"{"agents": []}"#, Err(&format!("`agents` is not an object; {FORM}")));
         let missing =
             format!("the agent `a`: it has no `description`, which tells the model what it is for; {FORM}");
         check(r#"{"agents": {"a": {}}}"#, Err(&missing));

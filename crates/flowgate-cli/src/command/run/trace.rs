@@ -1,7 +1,7 @@
-//! What happened, as JSON lines that `flowgate check` reads.
+//! The events of a chat, as JSON lines for `flowgate check`.
 //!
-//! Messages and answers are in OpenAI's form, calls stand alone, an answer with a structured twin is in MCP's form, which has a
-//! place for it. A call that did not run did not happen.
+//! Messages and answers are in OpenAI's form, each call is a message of its own, and an answer with structured
+//! content is in MCP's form, which has a field for it. Calls that did not run are left out.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -11,7 +11,9 @@ use flowgate::monitor::Monitor;
 use flowgate::trace::{Body, Event, Status};
 use serde_json::{Value, json};
 
-/// A file that follows a session.
+use crate::private;
+
+/// The trace file of a session.
 pub(super) struct TraceFile {
     file: File,
     written: usize,
@@ -19,10 +21,10 @@ pub(super) struct TraceFile {
 
 impl TraceFile {
     pub(super) fn create(path: &Path) -> io::Result<Self> {
-        Ok(Self { file: File::create(path)?, written: 0 })
+        Ok(Self { file: private::create(path)?, written: 0 })
     }
 
-    /// Writes what has happened since, up to a call that may still be given up.
+    /// Writes the events since the last call, up to a call that may still be cancelled.
     pub(super) fn follow(&mut self, monitor: &Monitor) -> io::Result<()> {
         let events = monitor.trace().events();
         let mut lines = String::new();
@@ -40,7 +42,7 @@ impl TraceFile {
     }
 }
 
-/// Ids of several servers must not meet: readers of MCP's form put the server before the id.
+/// Makes ids of different servers distinct: readers of MCP's form put the server before the id.
 fn id(server: Option<&str>, id: &str) -> String {
     server.map_or_else(|| id.to_owned(), |server| format!("{server}#{id}"))
 }

@@ -1,4 +1,5 @@
-//! Follows a turn: the lines of `--labels`, the file of `--trace`, and what the person who decides wants to know of events.
+//! Observes a turn: prints the lines of `--labels`, writes the file of `--trace`, and collects the sources of events
+//! for questions.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -15,30 +16,31 @@ use serde_json::Value;
 use super::approver::Sources;
 use super::shell::Shell;
 use super::trace::TraceFile;
+use crate::output::plural;
 use crate::stores::Stores;
 use crate::{report, visible};
 
-/// Hears of everything that an agent does.
+/// The observer of an agent.
 pub(super) struct Watch {
     pub(super) shell: Arc<Shell>,
-    /// Whether to say what each step carries.
+    /// Whether to print the labels of each step.
     pub(super) labels: bool,
     pub(super) trace: Option<TraceFile>,
     pub(super) shared: Shared,
     pub(super) sources: Sources,
     /// The version of the stores that the conversation knows.
     pub(super) knows: u64,
-    /// Whose steps these are, if not the chat's.
+    /// The agent of these steps, if it is not the chat's.
     pub(super) who: Option<String>,
     step: Option<Step>,
     events: usize,
 }
 
-/// What a chat and the agents that it hands tasks to have in common.
+/// The state that a chat shares with its agents.
 #[derive(Clone, Default)]
 pub(super) struct Shared {
     stores: Arc<Mutex<Stores>>,
-    /// What the call carries that runs now, in names.
+    /// The labels of the running call, as names.
     pub(super) carried: Arc<Mutex<Value>>,
 }
 
@@ -52,7 +54,7 @@ impl Shared {
     }
 }
 
-/// The step that the model writes.
+/// The current step of the model.
 struct Step {
     label: Label,
     hidden: usize,
@@ -70,13 +72,13 @@ impl Watch {
         Self { shell, labels, trace, shared, sources, knows: 0, who: None, step: None, events: 0 }
     }
 
-    /// Takes note of what has happened.
+    /// Processes the new events.
     pub(super) fn follow(&mut self, conversation: &Conversation) {
         let monitor = conversation.monitor();
         if let Some(trace) = &mut self.trace
             && let Err(error) = trace.follow(monitor)
         {
-            self.shell.error(&format!("the trace cannot be written any more: {error}"));
+            self.shell.error(&format!("the trace cannot be written: {error}; it ends here"));
             self.trace = None;
         }
         let mut sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
@@ -97,18 +99,18 @@ impl Watch {
                 self.prefix(),
                 done.usage.input,
                 done.usage.output,
-                counted(done.calls.len(), "call"),
+                plural(done.calls.len(), "call"),
             );
             self.shell.say(&self.shell.paint("2", &line));
         }
     }
 
-    /// Keeps what the stores carry now.
+    /// Stores the current labels of stores.
     pub(super) fn keep(&mut self, conversation: &mut Conversation) -> Result<(), String> {
         self.shared.stores().keep(conversation, &mut self.knows)
     }
 
-    /// What a turn took.
+    /// Prints the summary of a turn.
     pub(super) fn sum(&self, spent: &Spent) {
         if self.labels {
             let line = format!("{}{}", self.prefix(), summary(spent));
@@ -160,26 +162,22 @@ impl Observer for Watch {
     }
 }
 
-fn counted(count: usize, word: &str) -> String {
-    if count == 1 { format!("1 {word}") } else { format!("{count} {word}s") }
-}
-
 fn summary(spent: &Spent) -> String {
     let most = if spent.bits == 0 {
-        "nothing hidden can be learned from the lowest steps".to_owned()
+        "the lowest steps reveal nothing hidden".to_owned()
     } else {
-        format!("at most {} of hidden text can be learned from the lowest steps", counted(spent.bits, "bit"))
+        format!("the lowest steps reveal at most {} of hidden text", plural(spent.bits, "bit"))
     };
     format!(
         "turn: {}, {} filled, {} + {} tokens; {}; {}, {} allowed; {} ran, {} refused; {most}",
-        counted(spent.messages, "message"),
-        counted(spent.fills, "slot"),
+        plural(spent.messages, "message"),
+        plural(spent.fills, "slot"),
         spent.tokens.input,
         spent.tokens.output,
-        counted(spent.looks, "look"),
-        counted(spent.questions, "question"),
+        plural(spent.looks, "look"),
+        plural(spent.questions, "question"),
         spent.allowed,
-        counted(spent.ran, "call"),
+        plural(spent.ran, "call"),
         spent.refused,
     )
 }

@@ -1,4 +1,4 @@
-//! Logs that somebody changed.
+//! Logs that were tampered with.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use super::super::tests::{Folder, key, of_lines, withheld};
 use super::super::{Content, Key, Log, Options};
 use super::*;
 
-/// A log of two openings with content, and one content deleted.
+/// A log of two openings with content, of which one was deleted.
 fn example() -> (String, String) {
     let folder = Folder::new("example");
     let options = Options { every: 2, content: Content::Kept, ..Options::default() };
@@ -33,7 +33,7 @@ fn outcome(log: &str, expected: &Expected<'_>, contents: Option<&str>) -> Result
     verify(&mut log.as_bytes(), expected, contents)
 }
 
-/// A log of lines that are chained anew, and signed by whoever forges it.
+/// A log of these lines with a new chain, signed by a forger.
 fn forged(lines: &[&str], key: &Key) -> String {
     let (mut previous, mut text) = (Hash::NONE, String::new());
     for (seq, line) in (0..).zip(lines) {
@@ -60,6 +60,7 @@ fn a_log_that_is_whole_is_summed_up() {
     let summary = || Summary {
         id: Hash::of(lines[0].as_bytes()),
         anchor: None,
+        witnessed: None,
         lines: 12,
         key: key().public(),
         begun: Time(1),
@@ -79,7 +80,7 @@ fn a_log_that_is_whole_is_summed_up() {
     };
     assert_eq!(outcome(&log, &known, Some(&contents)), Ok(summary()));
     assert_eq!(outcome(&log, &Expected::default(), None), Ok(Summary { contents: None, ..summary() }));
-    // Nobody has signed the last line, and that is said.
+    // The last line is unsigned, and the summary reports that.
     let head = Some(Head { seq: 9, hash: Hash::of(lines[9].as_bytes()) });
     let end = Head { seq: 10, hash: Hash::of(lines[10].as_bytes()) };
     let cut = format!("{}\n", lines[..11].join("\n"));
@@ -136,7 +137,7 @@ fn what_somebody_changed_is_found() {
     check(&format!("{log}{}\n", "x".repeat(20_000)), &public, "line 13: longer than 16384 bytes");
     check(&format!("{log}\n"), &public, "line 13: no strict JSON: EOF");
 
-    // Cut off behind a head, a log is whole; what is known from elsewhere says that it was longer.
+    // Truncated after a head, a log is consistent; knowledge from elsewhere shows that it was longer.
     let cut = text(&lines[..5]);
     check(&cut, &public, "whole");
     let hash = Hash::of(lines[11].as_bytes());
@@ -148,7 +149,7 @@ fn what_somebody_changed_is_found() {
         "line 5: the log ends here, and should reach line 12: it was cut off",
     );
 
-    // Whoever writes lines anew lacks the key.
+    // A forger who rewrites lines lacks the key.
     let other = Key::of_seed([8; 32]);
     let signature = "line 2: the signature is not of the key: a line up to here was changed, or it is forged";
     check(&forged(&lines, &key()), &public, "whole");

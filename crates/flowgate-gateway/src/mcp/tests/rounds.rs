@@ -1,5 +1,6 @@
 //! A server asks in its answer, and the call comes again with what the client says.
 
+use flowgate::trace::Body;
 use serde_json::{Value, json};
 
 use super::{POLICY, Session, check, parsed, shown};
@@ -251,4 +252,31 @@ fn whoever_is_asked_sees_what_the_server_is_told() {
     let params = &sent["params"];
     assert_eq!((&params["inputResponses"], &params["requestState"]), (&said, &json!("SEALED")), "{sent}");
     check(shown(&session.client(&call(6, "append", "a", &more))), "refused: malformed");
+}
+
+/// The labels of events of one kind, of the last one.
+fn last_label(session: &Session, is_it: impl Fn(&Body) -> bool) -> Vec<String> {
+    let event = session.monitor.trace().events().iter().rfind(|event| is_it(&event.body)).unwrap();
+    session.monitor.describe(&event.label)
+}
+
+/// What a server asks in an answer is a message of its own, and carries what the answer does; what the client says to that carries
+/// whatever the client was shown since it was asked.
+#[test]
+fn what_is_asked_and_said_in_rounds_carries_what_was_shown_until_then() {
+    let is_asked = |body: &Body| matches!(body, Body::Message(message) if message.role == "mcp");
+    let is_said = |body: &Body| matches!(body, Body::Output(output) if output.content.pointer("/content/n") == Some(&json!(1)));
+    for (name, secrecy) in [("append", "public"), ("diary", "private")] {
+        let mut session = asking("", false);
+        session.client(&call(1, name, "a", &json!({})));
+        session.server(&wants(1));
+        assert_eq!(last_label(&session, is_asked), ["untrusted", secrecy], "{name}");
+    }
+    for (meanwhile, secrecy) in [("size", "public"), ("diary", "private")] {
+        let mut session = asking("", false);
+        let more = asked(&mut session, 1, "append", "a");
+        assert!(session.call(meanwhile, "dear diary").contains("diary"));
+        session.client(&call(2, "append", "a", &more));
+        assert_eq!(last_label(&session, is_said), ["untrusted", secrecy], "{meanwhile}");
+    }
 }

@@ -211,6 +211,113 @@ fn progress_is_part_of_the_answer() {
     }
 }
 
+/// Whether a server says something while a call runs, and how often, is its choice as much as the answer is.
+#[test]
+fn what_is_said_while_a_call_runs_is_part_of_the_answer() {
+    let notice = |method: &str, params: Value| json!({"jsonrpc": "2.0", "method": format!("notifications/{method}"), "params": params});
+    let notices = [
+        notice("tools/list_changed", json!({})),
+        notice("resources/list_changed", json!({})),
+        notice("prompts/list_changed", json!({})),
+        notice("resources/updated", json!({"uri": "a"})),
+    ];
+    for notice in notices {
+        for (tool, after) in [("diary", "refused: requirement"), ("size", "written")] {
+            let mut session = Session::started();
+            check(session.request("resources/subscribe", &json!({"uri": "a"}), &json!({})), "{}");
+            // Said without a call, it says nothing.
+            session.server(&notice);
+            check(session.call("write", "written"), "written");
+            let params = json!({"name": tool, "arguments": {}});
+            session.client(&json!({"jsonrpc": "2.0", "id": ID, "method": "tools/call", "params": params}));
+            let overheard = |session: &mut Session| {
+                session.proxy.overhear(&mut session.monitor, notice.to_string().as_bytes()).is_some()
+            };
+            assert!(!overheard(&mut session), "{notice}: it changes what the client has seen");
+            assert_eq!(session.server(&notice).len(), 1, "{notice}");
+            assert!(overheard(&mut session), "{notice}");
+            check(session.call("write", "written"), after);
+        }
+    }
+    // What is not passed raises nobody.
+    let mut session = Session::started();
+    session.client(&json!({"jsonrpc": "2.0", "id": ID, "method": "tools/call", "params": {"name": "diary", "arguments": {}}}));
+    for dropped in [notice("message", json!({"data": "x"})), notice("resources/updated", json!({"uri": "b"}))]
+    {
+        assert!(matches!(session.server(&dropped)[..], [Out::Note(_)]), "{dropped}");
+    }
+    check(session.call("write", "written"), "written");
+}
+
+/// What a server asks while a call runs carries what the answer may carry, whatever the policy says of such questions.
+#[test]
+fn what_is_asked_while_a_call_runs_carries_what_the_answer_may() {
+    let policy =
+        POLICY.replace("label message as untrusted, public", "label message as trusted, public").replace(
+            "require untrusted, public if:\n    (call: ToolCall) is tool:files/roots/list",
+            "require untrusted, private if:\n    (call: ToolCall) is tool:files/roots/list",
+        );
+    for (tool, after) in [("diary", "refused: requirement"), ("size", "written")] {
+        let mut session = Session::with(Settings::new("files"), &policy);
+        session.list(&["read", "write", "size", "diary"]);
+        let params = json!({"name": tool, "arguments": {}});
+        session.client(&json!({"jsonrpc": "2.0", "id": ID, "method": "tools/call", "params": params}));
+        let asks =
+            json!({"jsonrpc": "2.0", "id": 9, "method": "roots/list", "params": {"note": "dear diary"}});
+        check(shown(&session.server(&asks)), r#"roots/list {"note":"dear diary"}"#);
+        check(session.call("write", "written"), after);
+    }
+}
+
+/// A list that is hidden whatever the server answers is the same empty list if the server fails; one that could be shown carries its label.
+#[test]
+fn a_hidden_list_does_not_tell_whether_the_server_failed() {
+    let hidden = json!([{"jsonrpc": "2.0", "id": ID, "result": {"resultType": "complete", "resources": []}}]);
+    let declared = "label out as trusted, public if:\n    (out: ToolOutput) is tool:files/resources/list\n";
+    let list = json!({"jsonrpc": "2.0", "id": ID, "method": "resources/list"});
+    let answers = [
+        json!({"result": {"resources": [{"name": "note"}]}}),
+        json!({"result": "note"}),
+        json!({"result": {"resultType": "input_required", "requestState": "note"}}),
+        json!({"error": {"code": 4803, "message": "note"}}),
+    ];
+    for (statements, is_hidden) in [("", true), (declared, false)] {
+        let policy = format!("{POLICY}\n{statements}");
+        let begin = || {
+            let mut session = Session::with(Settings::new("files"), &policy);
+            session.list(&["write"]);
+            assert!(matches!(session.client(&list)[..], [Out::Server(_)]));
+            session
+        };
+        let mut told = Vec::new();
+        for answer in &answers {
+            let mut session = begin();
+            let mut line = json!({"jsonrpc": "2.0", "id": ID});
+            line.as_object_mut().unwrap().extend(answer.as_object().unwrap().clone());
+            told.push((json!(parsed(&session.server(&line))), session));
+        }
+        for line in [
+            "{\"jsonrpc\":\"2.0\",\"id\":77,\"result\":{\"a\":1,\"a\":2}}",
+            "{\"id\":77,\"result\":\"\\ud800\"}",
+        ] {
+            let mut session = begin();
+            told.push((
+                json!(parsed(&session.proxy.from_server(&mut session.monitor, line.as_bytes()))),
+                session,
+            ));
+        }
+        let mut session = begin();
+        told.push((json!(parsed(&session.proxy.failed(&mut session.monitor, &json!(ID), "x"))), session));
+        for (number, (told, mut session)) in told.into_iter().enumerate() {
+            match is_hidden {
+                true => assert_eq!(told, hidden, "{number}"),
+                false => assert_eq!(told[0].get("error").is_some(), number > 0, "{number}: {told}"),
+            }
+            check(session.call("write", "written"), "written");
+        }
+    }
+}
+
 /// Answers that nobody labels hold nothing that a server can choose freely.
 #[test]
 fn what_is_not_labelled_is_not_the_servers() {

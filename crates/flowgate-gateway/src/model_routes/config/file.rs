@@ -1,4 +1,4 @@
-//! The tables of the file, as they are written.
+//! The tables of the configuration file, as they are written.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -58,6 +58,23 @@ pub(super) struct AuditTable {
     pub(super) file: PathBuf,
     pub(super) key_file: Option<PathBuf>,
     pub(super) content_days: Option<NonZeroU32>,
+    pub(super) witness: Option<WitnessTable>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct WitnessTable {
+    pub(super) file: Option<PathBuf>,
+    pub(super) url: Option<String>,
+    pub(super) key_from: Option<String>,
+    pub(super) key_file: Option<PathBuf>,
+    pub(super) ca_file: Option<PathBuf>,
+    pub(super) every: Option<NonZeroU32>,
+    pub(super) seconds: Option<NonZeroU32>,
+    #[serde(default)]
+    pub(super) required: bool,
+    pub(super) behind_lines: Option<u32>,
+    pub(super) behind_seconds: Option<u32>,
 }
 
 #[derive(Debug, Deserialize)]

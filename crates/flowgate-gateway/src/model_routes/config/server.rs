@@ -1,4 +1,4 @@
-//! MCP servers of clients, and what clients call their tools.
+//! MCP servers in the configuration, and the names of their tools at clients.
 
 use std::sync::Arc;
 
@@ -11,31 +11,32 @@ use crate::model_routes::servers;
 /// An MCP server.
 #[derive(Debug)]
 pub struct Server {
-    /// What policies call it.
+    /// Its name in policies.
     pub name: String,
-    /// Where it is.
+    /// The connection to it.
     pub(crate) upstream: servers::Upstream,
-    /// What clients put before the names of its tools when they offer them to a model.
+    /// The prefix that clients add to the names of its tools when they offer them to a model.
     pub prefix: Option<String>,
-    /// Whether people approve of its tools before any of them is on offer; else those of the first list that a tenant is shown are.
+    /// Whether people approve its tools before any of them is on offer; otherwise those of the first list that a
+    /// tenant receives count as approved.
     pub approves_first: bool,
 }
 
 impl Client {
-    /// Where its requests go.
+    /// Returns the upstream of its requests.
     ///
     /// # Errors
-    /// If it may not ask a model.
+    /// If it may not send any to a model.
     pub(crate) fn upstream(&self) -> Result<&Upstream, &'static str> {
         self.upstream.as_deref().ok_or("this client has no model: its operator gives it an `upstream`")
     }
 
-    /// The server of this name.
+    /// Returns the server of this name.
     pub(crate) fn server(&self, name: &str) -> Option<&Arc<Server>> {
         self.servers.iter().find(|server| server.name == name)
     }
 
-    /// The tool that the client offers its model under a name.
+    /// Returns the tool that the client offers its model under a name.
     pub(crate) fn tool_of(&self, name: &str) -> Tool {
         let mut servers = self.servers.iter();
         let found = servers.find_map(|server| Some((server, name.strip_prefix(server.prefix.as_deref()?)?)));
@@ -45,7 +46,7 @@ impl Client {
         }
     }
 
-    /// The name under which the client offers a tool.
+    /// Returns the name under which the client offers a tool.
     pub(crate) fn name_of(&self, tool: &Tool) -> String {
         let server = tool.server.as_deref().and_then(|name| self.server(name));
         let prefix = server.and_then(|server| server.prefix.as_deref()).unwrap_or_default();

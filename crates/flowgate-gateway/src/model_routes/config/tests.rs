@@ -1,4 +1,4 @@
-//! Files that are read, and what is said of those that cannot be.
+//! Configuration files, and the messages about those that cannot be read.
 
 use super::*;
 
@@ -31,7 +31,7 @@ fn the_example_is_one() {
     let config = read(&text, &folder, &key).unwrap();
     let clients: Vec<&str> = config.clients.iter().map(|client| client.name.as_str()).collect();
     assert_eq!(clients, ["assistant"]);
-    // What is left out there for the reader to put in.
+    // The template leaves these out for the reader to fill in.
     let filled = text.replace("# models", "models").replace("# key-from", "key-from");
     assert!(read(&filled, &folder, &key).is_ok());
 }
@@ -114,6 +114,34 @@ fn problems_are_named_with_their_place() {
         with("[store]\nurl-from = \"DATABASE\"\n"),
         "store: the variable DATABASE is not set; set it to the store's address",
     );
+    let witness = |more: &str| with(&format!("[audit]\nfile = \"audit.jsonl\"\n[audit.witness]\n{more}\n"));
+    check(witness("file = \"heads.jsonl\""), "");
+    check(
+        witness("url = \"https://localhost/heads\"\nkey-from = \"KEY\"\nrequired = true\nbehind-lines = 0"),
+        "",
+    );
+    check(
+        witness("every = 9"),
+        "audit.witness: it names nobody who is told: write file = \"FILE\" or url = \"https://...\"",
+    );
+    check(
+        witness("file = \"audit.jsonl\""),
+        "audit.witness: file is that of the log itself: name another one, best on another machine",
+    );
+    check(witness("url = \"ftp://localhost\""), "audit.witness: url is an address with https:// or http://");
+    check(
+        witness("file = \"heads.jsonl\"\nkey-from = \"KEY\""),
+        "audit.witness: there is a key or a ca-file, and no url that they are for",
+    );
+    check(
+        witness("file = \"heads.jsonl\"\nbehind-seconds = 9"),
+        "audit.witness: behind-lines and behind-seconds say when no turn begins: write required = true",
+    );
+    check(
+        witness("url = \"https://localhost\"\nkey-from = \"OTHER\""),
+        "audit.witness: the variable OTHER is not set: export it before the start, with the key that the provider gave you, or for a client or a \
+         person one that `openssl rand -hex 16` makes",
+    );
     check(
         with("[people.ann]\nkey-from = \"KEY\"\nrole = \"admin\"\n"),
         "people.ann: the key is that of a; give each person their own",
@@ -151,7 +179,7 @@ fn problems_are_named_with_their_place() {
     );
 }
 
-/// Of a key that begins like another one, nothing is left where no key may be.
+/// A key that begins with another key is hidden completely.
 #[test]
 fn longer_keys_are_hidden_first() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/gateway");

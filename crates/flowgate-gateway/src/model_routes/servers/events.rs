@@ -1,4 +1,4 @@
-//! What a server says in a stream, message by message, and where it can be asked for the rest.
+//! The messages in a server's event stream, and the position from which it can be resumed.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::Receiver;
@@ -8,21 +8,21 @@ use flowgate_lm::sse::Splitter;
 
 use super::upstream::{Part, next};
 
-/// The most bytes of one stream.
+/// The limit on one stream, in bytes.
 const MAX_STREAM: usize = 64 << 20;
-/// The longest id of an event, in bytes.
+/// The limit on an event's id, in bytes.
 const MAX_ID: usize = 256;
-/// How soon a stream is asked for again, if its server does not say; and what it may say.
+/// The pause before a stream is resumed, if its server sets none; `PAUSES` are the bounds of a server's setting.
 const PAUSE: Duration = Duration::from_secs(1);
 const PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(30)];
 
-/// Messages as they come.
+/// The messages of a stream as they arrive.
 pub(super) struct Events {
     bytes: Receiver<Part>,
     splitter: Splitter,
     waiting: VecDeque<String>,
     read: usize,
-    /// Where the stream was left that this one goes on with.
+    /// The event and the pause from which this stream resumed an earlier one.
     since: Option<(String, Duration)>,
 }
 
@@ -31,7 +31,8 @@ impl Events {
         Self { bytes, splitter: Splitter::default(), waiting: VecDeque::new(), read: 0, since: None }
     }
 
-    /// Since which event the rest can be asked for, and when. Nothing if the server has not said so.
+    /// Returns the id of the event after which the stream can be resumed, and the pause before that; `None` if the
+    /// server has sent no valid id.
     pub(super) fn left_at(&self) -> Option<(&str, Duration)> {
         let (since, pause) =
             self.since.as_ref().map_or(("", PAUSE), |(since, pause)| (since.as_str(), *pause));
@@ -43,16 +44,16 @@ impl Events {
         is_id.then(|| (id, pause.clamp(least, most)))
     }
 
-    /// Goes on with the rest, which takes no more room than if it had come at once.
+    /// Continues with the resumed stream, under the size limit of the whole.
     pub(super) fn go_on(&mut self, rest: Self) {
         let since = self.left_at().map(|(since, pause)| (since.to_owned(), pause));
         *self = Self { read: self.read, since, ..rest };
     }
 
-    /// The next message; nothing when the stream is over.
+    /// Returns the next message; `None` at the end of the stream.
     ///
     /// # Errors
-    /// If it broke off, or has no end, or it is time to `stop`.
+    /// If the stream broke off, exceeds its limit or cannot be parsed, or if `stop` returns `true`.
     pub(super) fn next(&mut self, stop: &dyn Fn() -> bool) -> Result<Option<String>, &'static str> {
         loop {
             if let Some(message) = self.waiting.pop_front() {
@@ -60,7 +61,7 @@ impl Events {
             }
             let Some(part) = next(&self.bytes, stop)? else { return Ok(None) };
             let Part::Bytes(bytes) = part else { continue };
-            // Comments alone keep nobody waiting.
+            // A stream of comments alone must not keep an abandoned request open.
             if stop() {
                 return Err("nobody waits for the answer any more");
             }

@@ -1,7 +1,7 @@
-//! One request of a client to a server, until it is answered.
+//! One message of a client to an MCP server, until it is answered.
 //!
-//! The conversation is held while a message is judged and labelled, not while a server thinks: calls of one conversation run at the
-//! same time. A turn of its chat and a message of a server come one after the other.
+//! The conversation is held while a message is judged and labelled, not while a server works on it: calls of one
+//! conversation run in parallel. Turns of its chat and messages of its servers are serialised.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -22,6 +22,7 @@ pub(crate) use super::way::broken_off;
 use super::way::{Way, refusal};
 use super::{Put, Told};
 use crate::approvals::{Answered, Asked, Asker};
+use crate::limits::weight;
 use crate::log::{self, millis};
 use crate::mcp::{ASKABLE, LISTEN, Limits, Out, Said};
 use crate::model_routes::clients::{AtWork, Known, Listening};
@@ -33,56 +34,58 @@ use crate::model_routes::turn::{Cause, Failure};
 use crate::model_routes::{Bound, CONVERSATION, ModelRoutes, Waiting, conversation_of};
 use crate::recorder;
 use crate::reply::Reply;
-use crate::store::BESIDE;
+use crate::store::{BESIDE, StoreError};
+use crate::values::{NoRoom, SETTING, Share, WHAT};
 use flowgate_guard::approve::Decision;
 
-/// The conversation of a client that names none and has no chats: whatever it was ever shown counts.
+/// The conversation of a client that names none and has no chats: everything that the client was ever shown counts
+/// there.
 const UNNAMED: &str = "mcp";
-/// The header and the word by which a client asks what answers carry.
+/// The header and its value by which a client asks for the labels of answers.
 const FEATURES: &str = "x-mcp-features";
 const LABELS: &str = "ifc_labels";
-/// How many cancelled requests are remembered until they end.
-const MOST_CANCELLED: usize = 10_000;
-/// How many messages of a server one request may bring about.
+/// The limit on cancelled requests that are remembered until they end.
+pub(crate) const MOST_CANCELLED: usize = 10_000;
+/// The limit on server messages that one request may cause.
 const MOST_HEARD: usize = 1_000;
 /// How long a person in front of a client may take to answer.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// A request, not yet read.
+/// A request whose body has not been read.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(super) client: Arc<Known>,
     pub(super) server: Arc<Server>,
     pub(super) conversation: String,
-    /// What the server calls the connection.
+    /// The server's id of the MCP session.
     pub(super) session: Option<String>,
     pub(super) beside: Beside,
-    /// Whether the client takes a stream of events.
+    /// Whether the client accepts an event stream.
     pub(super) streams: bool,
-    /// Whether it wants to know what answers carry.
+    /// Whether the client asks for the labels of answers.
     labels: bool,
     pub(super) place: Place,
 }
 
-/// What a request takes of what its client may have at the same time.
+/// The quota that a request takes of its client.
 #[derive(Debug)]
 pub(crate) enum Place {
-    /// One of its requests.
+    /// One of its parallel requests.
     Asks(#[expect(dead_code, reason = "given back when it is dropped")] AtWork),
-    /// One of its streams of what servers say unasked.
+    /// One of its parallel streams of server messages that answer no request.
     Listens(Arc<Listening>),
 }
 
-/// Requests that wait for what somebody in front of a client says, by client, conversation and id.
+/// Requests that wait for an answer of the person in front of a client, by client, conversation and id.
 pub(crate) type Waiters = std::collections::HashMap<(String, String, String), SyncSender<String>>;
 
 impl ModelRoutes {
-    /// Who asks which server, before anything of the body is read.
+    /// Authenticates the client of a request to a server and checks its limits, before any of the body is read.
     pub(crate) fn receive_for(&self, server: &str, headers: &HeaderMap) -> Result<Request, Reply> {
         self.receive_with(server, headers, Bound::Parallel, |client| AtWork::begin(client).map(Place::Asks))
     }
 
-    /// Who listens to which server.
+    /// Authenticates the client of a listening stream and checks its limits.
     pub(crate) fn receive_listener(&self, server: &str, headers: &HeaderMap) -> Result<Request, Reply> {
         self.receive_with(server, headers, Bound::Listening, |client| {
             Listening::begin(client).map(Arc::new).map(Place::Listens)
@@ -121,7 +124,7 @@ impl ModelRoutes {
         let bad = |why: String| refusal(StatusCode::BAD_REQUEST, &why);
         let conversation = match conversation_of(headers).map_err(bad)? {
             Some(name) => name,
-            // Its chats are found by what they begin with: nobody knows which of them this belongs to.
+            // Its chats are found by their prefixes, and a message to a server has none.
             None if client.spec.upstream.is_some() => {
                 let why = format!(
                     "a client that has chats as well says which conversation this is: send `{CONVERSATION}`"
@@ -137,7 +140,7 @@ impl ModelRoutes {
         Ok(Request { client, server, conversation, session, beside, streams, labels, place })
     }
 
-    /// The client ends a connection: what was shown in it is known all the same.
+    /// Ends the MCP session of a client at its server. What was shown in it stays in the conversation.
     pub(crate) fn end_connection(&self, request: &Request) -> Reply {
         let (client, place) = (&request.client.spec, format!("{}/", request.server.name));
         if let Some(why) = self.approvals.stops(client, &request.conversation, &place) {
@@ -149,8 +152,8 @@ impl ModelRoutes {
         Reply::nothing(StatusCode::NO_CONTENT)
     }
 
-    /// Answers a message; waits for the server, and so runs beside the sockets. What is streamed goes to `parts`; then there is no
-    /// reply.
+    /// Answers a message. It blocks on the server and therefore runs on a worker thread. What is streamed goes to
+    /// `parts`; the result is then `None`.
     pub(crate) fn exchange(
         &self,
         request: &Request,
@@ -161,13 +164,14 @@ impl ModelRoutes {
         let Ok(text) = std::str::from_utf8(body) else {
             return Some(refusal(StatusCode::BAD_REQUEST, "the body is no UTF-8"));
         };
-        // What the message is to HTTP; whether it is one at all is for the machine to say.
+        // This parse serves the checks of HTTP only; the state machine decides whether the message is valid.
         let message: Value = serde_json::from_str(text).unwrap_or_default();
         if let Err(why) = request.beside.check(&message) {
             return Some(refusal(StatusCode::BAD_REQUEST, &why));
         }
         if message.get("method").is_none() && is_own(message.get("id")) {
-            // Where nobody waits for it, it comes too late, or to another gateway: that is no yes.
+            // Without a waiter, the answer is late or reached another gateway. It is dropped and does not count as
+            // consent.
             self.hand_to_waiter(request, &message, text);
             return Some(Reply::nothing(StatusCode::ACCEPTED));
         }
@@ -179,7 +183,12 @@ impl ModelRoutes {
         let way = Way::new(parts, request.streams && is_request, &request.conversation);
         let mut exchange = Exchange::new(self, request, waiting, way);
         let begun = Instant::now();
-        let said = exchange.put(Told::Client { text: text.to_owned(), labels: request.labels });
+        // Notifications may still end work that began earlier.
+        let may_begin = if is_request { self.recorder.may_begin() } else { Ok(()) };
+        let said = match may_begin {
+            Ok(()) => exchange.put(Told::Client { text: text.to_owned(), labels: request.labels }),
+            Err(error) => Err(error.into()),
+        };
         let done = said.and_then(|said| exchange.carry_out(said));
         exchange.log(begun.elapsed(), is_request, done.as_ref().err());
         match done {
@@ -191,12 +200,20 @@ impl ModelRoutes {
         }
     }
 
-    /// Nobody waits any more for the answer of a server to the request that it knows by this id.
+    /// Notes that the request with this server-side id was cancelled.
     fn cancel(&self, id: &Value) {
         let mut cancelled = self.cancelled.lock().unwrap_or_else(PoisonError::into_inner);
-        // Those that are over by now are of no interest.
+        // Entries of requests that had already ended stay behind, so a full set is cleared.
         if cancelled.len() >= MOST_CANCELLED {
             cancelled.clear();
+            self.log.limit(&log::Limit {
+                what: "cancelled requests that are remembered",
+                effect: "all were forgotten: those that still wait for a server end when it answers",
+                setting: "none",
+                most: u64::try_from(MOST_CANCELLED).unwrap_or(u64::MAX),
+                client: "",
+                conversation: None,
+            });
         }
         cancelled.insert(id.to_string());
     }
@@ -210,25 +227,30 @@ impl ModelRoutes {
         let Some(id) = message.get("id") else { return };
         let key = (request.client.spec.name.clone(), request.conversation.clone(), id.to_string());
         if let Some(waiter) = self.waiters().remove(&key) {
-            // There is room for one.
+            // The channel has room for one answer.
             let _ = waiter.try_send(text.to_owned());
         }
     }
 }
 
-/// Whether an id is that of a question of ours.
+/// Returns whether an id belongs to a question of the gateway.
 pub(super) fn is_own(id: Option<&Value>) -> bool {
     id.and_then(Value::as_str).is_some_and(|id| id.starts_with("flowgate-"))
 }
 
-/// Whether a server asks this of the client: in a request, or in its answer.
+/// Returns whether a server asks the client for this method, in a request or in its answer.
 fn is_asked(message: &Value, method: &str) -> bool {
     let names = |one: &Value| one.get("method").and_then(Value::as_str) == Some(method);
     let in_answer = message.pointer("/result/inputRequests").and_then(Value::as_object);
     names(message) || in_answer.is_some_and(|all| all.values().any(names))
 }
 
-/// The name by which people freeze what a message to a server asks for.
+/// Returns whether a message to a client ends its request.
+fn is_answer(text: &str) -> bool {
+    serde_json::from_str::<Value>(text).is_ok_and(|message| message.get("method").is_none())
+}
+
+/// Returns the name by which a freeze matches a message to a server.
 fn frozen_as(message: &Value) -> String {
     match (message.get("method").and_then(Value::as_str), message.pointer("/params/name")) {
         (Some("tools/call"), Some(Value::String(name))) => name.clone(),
@@ -242,15 +264,15 @@ pub(super) struct Exchange<'e> {
     pub(super) request: &'e Request,
     pub(super) waiting: &'e Waiting,
     pub(super) way: Way,
-    /// How many messages the server has said.
+    /// The number of messages received from the server.
     pub(super) heard: usize,
-    /// What was judged.
+    /// The verdicts of the request.
     verdicts: Cell<Verdicts>,
-    /// The tool that was called last, or the method, as freezes name it.
+    /// The tool called last, or the method, as freezes name it.
     called: String,
 }
 
-/// What is to be done for what a server has said, or why nothing is.
+/// The actions that a server's message leads to, and a problem that ends the request.
 pub(super) type Heard = (Vec<Out>, Option<&'static str>);
 
 impl<'e> Exchange<'e> {
@@ -259,7 +281,7 @@ impl<'e> Exchange<'e> {
         Self { routes, request, waiting, way, heard: 0, verdicts: Cell::default(), called }
     }
 
-    /// Writes the line of a message that was answered, or was not.
+    /// Writes the log line of a message.
     fn log(&self, took: Duration, is_request: bool, failure: Option<&Failure>) {
         let Request { client, server, conversation, .. } = self.request;
         let (client, log) = (&client.spec.name, &self.routes.log);
@@ -274,6 +296,7 @@ impl<'e> Exchange<'e> {
                 None => (log::Event::Exchange, ""),
                 Some(failure) => {
                     fields.push(("status", failure.status.as_u16().into()));
+                    fields.extend(failure.detail.as_ref().map(|detail| ("detail", detail.as_str().into())));
                     match failure.cause {
                         Cause::Store(why) => (log::Event::Failure, why),
                         _ => (log::Event::Refused, sentence_of(failure.status)),
@@ -285,7 +308,7 @@ impl<'e> Exchange<'e> {
         verdicts.report_limit(log, client, Some(conversation));
     }
 
-    /// Does what is to be done, until there is nothing left.
+    /// Carries out actions until none are left.
     pub(super) fn carry_out(&mut self, said: Vec<Out>) -> Result<(), Failure> {
         let mut left: VecDeque<Out> = said.into();
         while let Some(out) = left.pop_front() {
@@ -304,7 +327,7 @@ impl<'e> Exchange<'e> {
         Ok(())
     }
 
-    /// Sends something to the client. If it is a question, waits for the answer.
+    /// Sends a message to the client. If it is a question, waits for the answer.
     fn tell_client(&mut self, text: String) -> Result<Vec<Out>, Failure> {
         let message: Value = serde_json::from_str(&text).unwrap_or_default();
         let own = message.get("id").filter(|_| message.get("method").is_some());
@@ -317,7 +340,7 @@ impl<'e> Exchange<'e> {
             false => None,
         };
         let silent = json!({"jsonrpc": "2.0", "id": own, "result": {"action": "cancel"}});
-        // It is over also if nobody waits any more.
+        // The question is closed even if the client has gone.
         self.put_for(
             &Waiting::default(),
             Told::Client { text: answer.unwrap_or_else(|| silent.to_string()), labels: false },
@@ -347,7 +370,7 @@ impl<'e> Exchange<'e> {
         None
     }
 
-    /// Sends something to the server, and labels all that it answers.
+    /// Sends a message to the server, and labels everything that it answers.
     fn tell_server(&mut self, text: &str) -> Result<Vec<Out>, Failure> {
         let message: Value = serde_json::from_str(text).unwrap_or_default();
         let mut headers = self.request.beside.of(&message);
@@ -362,18 +385,18 @@ impl<'e> Exchange<'e> {
         let (routes, waiting) = (self.routes, self.waiting);
         let subscribes = message.get("method").and_then(Value::as_str) == Some(LISTEN);
         if subscribes {
-            // Nothing may come for long.
+            // The first event may be long in coming, so the stream begins now.
             self.way.begin();
         }
         let watch = Watch::new(routes, self.request, waiting, self.way.parts.clone());
         let stop = || match id {
             Some(id) if subscribes => watch.is_over() || routes.is_cancelled(id),
             Some(id) => waiting.has_gone() || routes.is_cancelled(id),
-            // What has no answer is sent also for those who have gone.
+            // A notification has no answer, and is sent even if the client has gone.
             None => routes.is_closing(),
         };
         let sent = self.request.server.upstream.send(text, &headers, &stop);
-        // What answers nothing has no answer: whatever comes is not read.
+        // A response to a notification is not read.
         let Some(id) = id else {
             return Ok(Vec::new());
         };
@@ -381,12 +404,16 @@ impl<'e> Exchange<'e> {
             Err(why) => (Vec::new(), Some(why)),
             Ok(answer) => {
                 let session = answer.session.clone().or_else(|| self.request.session.clone());
-                // Only the answer to a greeting may name the connection: later, the name would be text of the server that nobody labels.
+                // Only the answer to `initialize` may name the MCP session: later, the name would be unlabelled text
+                // of the server.
                 let greets = message.get("method").and_then(Value::as_str) == Some("initialize");
                 self.way.connection(answer.session.filter(|_| greets));
                 match answer.body {
                     Body::Nothing | Body::NotAllowed => (Vec::new(), None),
-                    Body::Message(answer) => self.heard(id, answer)?,
+                    Body::Message(answer) => match self.take(&answer) {
+                        Ok(_share) => self.heard(id, answer)?,
+                        Err(why) => (Vec::new(), Some(why)),
+                    },
                     Body::Unknown => {
                         self.way.status = StatusCode::NOT_FOUND;
                         let why = "the server does not know the connection any more; begin a new one";
@@ -396,9 +423,10 @@ impl<'e> Exchange<'e> {
                 }
             }
         };
-        let is_answered = told.iter().any(|out| matches!(out, Out::Client(_)));
+        // A notification or a question in place of the answer does not count as one.
+        let is_answered = told.iter().any(|out| matches!(out, Out::Client(text) if is_answer(text)));
         let mut all = told;
-        // Whoever still waits for an answer gets none.
+        // A client that still waits for an answer receives an error.
         if !is_answered {
             let why = problem.unwrap_or("the server does not answer").to_owned();
             let Request { client, server, conversation, .. } = self.request;
@@ -410,7 +438,8 @@ impl<'e> Exchange<'e> {
         Ok(all)
     }
 
-    /// Reads a stream up to the answer to a request, with what the server says if it is asked again, and passes on what comes before it.
+    /// Reads a stream up to the answer to a request, resuming it if the server ends it early, and passes on what
+    /// precedes the answer.
     fn listen(
         &mut self,
         id: &Value,
@@ -432,10 +461,14 @@ impl<'e> Exchange<'e> {
                 }
                 Err(why) => return Ok((Vec::new(), why)),
             };
+            let _share = match self.take(&event) {
+                Ok(share) => share,
+                Err(why) => return Ok((Vec::new(), Some(why))),
+            };
             let message: Value = serde_json::from_str(&event).unwrap_or_default();
             let is_answer = message.get("method").is_none();
             if is_answer && message.get("id") != Some(id) {
-                // Somebody else's answer is not heard here.
+                // The answer to another request is dropped.
                 continue;
             }
             let (told, problem) = match matches!(self.request.place, Place::Listens(_)) && !is_answer {
@@ -452,7 +485,26 @@ impl<'e> Exchange<'e> {
         }
     }
 
-    /// Labels what a server says to a request, unless it has been stopped meanwhile or says too much.
+    /// Reserves memory for a server's message before it is parsed.
+    pub(super) fn take(&self, text: &str) -> Result<Share, &'static str> {
+        let Request { client, conversation, .. } = self.request;
+        self.routes.values.take(weight(text.as_bytes())).map_err(|why| {
+            self.routes.log.limit(&log::Limit {
+                what: WHAT,
+                effect: "an answer of a server was not read, and the client was told that there is none",
+                setting: SETTING,
+                most: u64::try_from(self.routes.values.most()).unwrap_or(u64::MAX),
+                client: &client.spec.name,
+                conversation: Some(conversation),
+            });
+            match why {
+                NoRoom::TooLarge => "the answer of the server has too many values",
+                NoRoom::Taken => "the gateway has no room for the answer of the server",
+            }
+        })
+    }
+
+    /// Labels a server's message, unless a freeze has stopped the server or the message exceeds a limit.
     pub(super) fn heard(&mut self, id: &Value, text: String) -> Result<Heard, Failure> {
         let Request { client, server, conversation, .. } = self.request;
         self.heard += 1;
@@ -478,9 +530,9 @@ impl<'e> Exchange<'e> {
         Ok((self.put(Told::Server(text))?, None))
     }
 
-    /// Hands something to the machine, asks what is to be asked, and keeps all of it before anything goes out.
-    fn put(&self, what: Told) -> Result<Vec<Out>, Failure> {
-        // What a server has said is taken in also if nobody waits for it any more.
+    /// Hands an input to the state machine, asks pending questions, and stores the outcome before anything goes out.
+    pub(super) fn put(&self, what: Told) -> Result<Vec<Out>, Failure> {
+        // A server's message is taken in even if the client has gone.
         match what {
             Told::Client { .. } => self.put_for(self.waiting, what),
             _ => self.put_for(&Waiting::default(), what),
@@ -497,7 +549,7 @@ impl<'e> Exchange<'e> {
                 let why = "the conversation is as long as this gateway keeps them: begin a new one";
                 return Err(Failure::new(StatusCode::BAD_REQUEST, why));
             }
-            // That a call failed is known also where nothing else is heard any more.
+            // A failed call is noted even where a freeze stops everything else.
             if !matches!(what, Told::Failed { .. }) {
                 routes.approvals.check_frozen(&client.spec, conversation)?;
             }
@@ -508,8 +560,9 @@ impl<'e> Exchange<'e> {
             self.note_tools(session, &mut said)?;
             while let Some(at) = said.iter().position(|out| matches!(out, Out::Ask(_))) {
                 let Out::Ask(question) = said.remove(at) else { continue };
-                let (answer, allowed) = self.decide(session, &question);
-                // Meanwhile it may have been withdrawn what the policy consents to, and others may have written to stores.
+                let (answer, allowed) = self.decide(session, &question)?;
+                // While the question was open, consents may have been withdrawn, and others may have written to
+                // stores.
                 session.conversation.withdraw(&routes.approvals.withdrawn(&client.spec)?);
                 routes.sessions.recall_stores(client, session)?;
                 let decided = Told::Decided { question, said: answer };
@@ -565,17 +618,22 @@ impl<'e> Exchange<'e> {
         said
     }
 
-    /// Asks people whether a call may run: what they say, and if it is a yes, the question.
-    fn decide(&self, session: &mut Session, question: &str) -> (Said, Option<Asked>) {
+    /// Asks people whether a call may run. Returns their answer and, if it is a yes, the question. If they cannot be
+    /// asked, the call fails, and nothing of it is stored.
+    fn decide(&self, session: &mut Session, question: &str) -> Result<(Said, Option<Asked>), StoreError> {
         let Request { client, server, conversation, .. } = self.request;
-        let Some(found) = session.question(&server.name, question) else { return (Said::Nothing, None) };
+        let Some(found) = session.question(&server.name, question) else {
+            return Ok((Said::Nothing, None));
+        };
         let ask = session.conversation.ask(found);
         let asker =
             Asker { client: &client.spec, conversation, turns: BESIDE, waiting: self.waiting, key: None };
-        let Answered { decision, asked } = self.routes.approvals.ask(asker, &ask, &session.used);
-        match (decision, asked) {
+        let answered = self.routes.approvals.ask(asker, &ask, &session.used);
+        session.is_unasked = answered.is_err();
+        let Answered { decision, asked } = answered?;
+        Ok(match (decision, asked) {
             (Decision::Allow, Some(asked)) => {
-                // Another call of this message with the same arguments is another question.
+                // A second call with the same arguments in this message is a new question.
                 session.used.push(asked.clone());
                 (Said::Yes, Some(asked))
             }
@@ -583,10 +641,10 @@ impl<'e> Exchange<'e> {
             (Decision::Later, Some(asked)) => (Said::NotYet(asked.id), None),
             (Decision::Unasked, _) => (Said::Unasked, None),
             _ => (Said::Nothing, None),
-        }
+        })
     }
 
-    /// What somebody has stopped does not go out.
+    /// Withholds messages to the server that a freeze has stopped.
     fn stop(&self, session: &mut Session, said: &mut Vec<Out>) {
         let Request { client, server, conversation, .. } = self.request;
         let mut kept = Vec::new();

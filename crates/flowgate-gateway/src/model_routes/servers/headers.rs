@@ -1,7 +1,7 @@
-//! What HTTP says of a message besides the message itself.
+//! The HTTP headers that repeat parts of an MCP message.
 //!
-//! Whoever stands in between may go by these headers, so they must say what the message says. They are made anew from what is
-//! sent; what a client claims is compared with its message, and refused if it says something else.
+//! An intermediary may decide by these headers, so they must agree with the message. They are generated from the
+//! message that is sent; a client's headers are compared with its message, and the request is rejected if they differ.
 
 use axum::http::{HeaderMap, HeaderName, Uri, header};
 use base64::Engine as _;
@@ -11,12 +11,12 @@ use serde_json::Value;
 const VERSION: &str = "mcp-protocol-version";
 const METHOD: &str = "mcp-method";
 const NAME: &str = "mcp-name";
-/// Headers of this kind repeat an argument of a call.
+/// The prefix of headers that repeat an argument of a call.
 const ARGUMENT: &str = "mcp-param-";
-/// How a text is written that no header can hold.
+/// The frame of a base64 value, for text that a header cannot contain.
 const BASE64: (&str, &str) = ("=?base64?", "?=");
 
-/// What a client says beside its messages.
+/// The MCP headers of a client's request.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Beside {
     version: Option<String>,
@@ -26,10 +26,10 @@ pub(super) struct Beside {
 }
 
 impl Beside {
-    /// Reads headers.
+    /// Reads the MCP headers.
     ///
     /// # Errors
-    /// If one is there twice, or is no text.
+    /// If one is sent twice, is not plain text, or is not a protocol version where one is expected.
     pub(super) fn read(headers: &HeaderMap) -> Result<Self, String> {
         let one = |name: &str| {
             let mut values = headers.get_all(name).iter();
@@ -56,10 +56,10 @@ impl Beside {
         Ok(Self { version, method: one(METHOD)?, name: one(NAME)?, arguments })
     }
 
-    /// Whether what is said beside a message is what it says.
+    /// Checks that the headers agree with the message.
     ///
     /// # Errors
-    /// If it is not.
+    /// If they do not.
     pub(super) fn check(&self, message: &Value) -> Result<(), String> {
         let says = |name: &str| format!("the header {name} does not say what the message says");
         if self.method.is_some() && self.method.as_deref() != message.get("method").and_then(Value::as_str) {
@@ -71,7 +71,7 @@ impl Beside {
         Ok(())
     }
 
-    /// The headers for a message that is sent to the server.
+    /// Returns the headers for a message to the server.
     pub(super) fn of(&self, message: &Value) -> Vec<(String, String)> {
         let mut headers = Vec::new();
         if let Some(version) = &self.version {
@@ -84,7 +84,8 @@ impl Beside {
         if let Some(name) = named(message) {
             headers.push((NAME.to_owned(), encoded(name)));
         }
-        // The schema says which arguments are repeated; what is none of those that were judged is not sent.
+        // The tool's schema decides which arguments are repeated; a value that is not among the judged arguments is
+        // not sent.
         let arguments = message.pointer("/params/arguments");
         for (name, value) in &self.arguments {
             let text = decoded(value);
@@ -96,8 +97,8 @@ impl Beside {
     }
 }
 
-/// Whether a page of somebody else's asks: a browser says in whose name. Such a page may have no key, but something between it and us may
-/// add one.
+/// Returns whether a request comes from a web page of another host, by the `Origin` that a browser sends. Such a page
+/// has no key, but a proxy before the gateway may add one.
 pub(super) fn is_of_a_page(headers: &HeaderMap) -> bool {
     let is_local = |origin: &str| {
         let uri = origin.parse::<Uri>().ok();
@@ -107,7 +108,7 @@ pub(super) fn is_of_a_page(headers: &HeaderMap) -> bool {
     headers.get_all(header::ORIGIN).iter().any(|origin| !origin.to_str().is_ok_and(is_local))
 }
 
-/// What a request is about, by name.
+/// Returns the name or address that a request is about.
 fn named(message: &Value) -> Option<&str> {
     let field = match message.get("method")?.as_str()? {
         "tools/call" | "prompts/get" => "name",
@@ -117,7 +118,7 @@ fn named(message: &Value) -> Option<&str> {
     message.get("params")?.get(field)?.as_str()
 }
 
-/// Whether a value is this text, or holds it.
+/// Returns whether a value is this text, or contains it.
 fn holds(value: &Value, text: &str) -> bool {
     match value {
         Value::String(found) => found == text,
@@ -189,7 +190,7 @@ mod tests {
         check(&[(NAME, "read")], Err("the header mcp-name does not say what the message says"));
         check(&[(NAME, "pay"), (NAME, "read")], Err("the header mcp-name is sent twice"));
         check(&[(VERSION, "latest")], Err("the header mcp-protocol-version is no version of the protocol"));
-        // Only what was judged is repeated.
+        // Only judged arguments are repeated.
         check(
             &[("mcp-param-to", "bob"), ("mcp-param-sum", "5")],
             Ok(&[("mcp-param-to", "bob"), ("mcp-param-sum", "5")]),

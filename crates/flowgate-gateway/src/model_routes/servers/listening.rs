@@ -1,8 +1,9 @@
-//! What a server says unasked, for as long as a client listens: `GET` of the revisions with connections, `subscriptions/listen` of the one
-//! without.
+//! Server messages that answer no request, as long as a client listens: by `GET` in protocol revisions with sessions,
+//! by `subscriptions/listen` in the one without.
 //!
-//! Such a stream holds no place of those who ask, and no conversation. It ends when its client goes, when its server, conversation or client
-//! is stopped, and when the gateway ends; the client asks for another.
+//! Such a stream takes no slot of ordinary requests, and does not hold its conversation. It ends when the client goes,
+//! when a freeze stops its server, conversation or client, and when the gateway shuts down; the client may then open
+//! another.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -13,28 +14,30 @@ use axum::http::{StatusCode, header};
 use serde_json::Value;
 use tokio::sync::mpsc::Sender;
 
+use super::Told;
 use super::events::Events;
 use super::exchange::{Exchange, Heard, Place, Request};
 use super::upstream::{Body, SESSION};
 use super::way::{Way, refusal};
+use crate::log::Limit;
 use crate::mcp::{LISTEN, SUBSCRIPTION};
 use crate::model_routes::clients::Listening;
 use crate::model_routes::stream::Part;
 use crate::model_routes::turn::Failure;
-use crate::model_routes::{ModelRoutes, Waiting};
+use crate::model_routes::{Bound, ModelRoutes, Waiting};
 use crate::reply::Reply;
 
-/// How many messages of a server one stream may bring, and how many of them may ask for something.
-const MOST_UNASKED: usize = 1_000;
+/// The limit on server messages in one stream; `MOST_ASKED` bounds those among them that are requests.
+pub(crate) const MOST_UNASKED: usize = 1_000;
 const MOST_ASKED: usize = 64;
 const MANY: &str = "this client has as many requests open as it may: wait for one of them";
-/// How often it is looked whether somebody has stopped what is listened to.
+/// How often the freezes are checked.
 const LOOK: Duration = Duration::from_secs(2);
-/// How often whoever listens hears that there still is somebody.
+/// How often a comment is sent to the client to keep the stream alive.
 const ALIVE: Duration = Duration::from_secs(15);
 
 impl ModelRoutes {
-    /// The gateway ends: nobody is listened to any more.
+    /// Ends all listening streams, since the gateway shuts down.
     pub(crate) fn close(&self) {
         self.is_closing.store(true, Ordering::Relaxed);
     }
@@ -43,7 +46,7 @@ impl ModelRoutes {
         self.is_closing.load(Ordering::Relaxed)
     }
 
-    /// Passes on what a server says unasked. It waits for long, and so runs beside the sockets.
+    /// Passes on server messages that answer no request. It blocks for long and therefore runs on a worker thread.
     pub(crate) fn listen(&self, request: &Request, waiting: &Waiting, parts: Sender<Part>) -> Option<Reply> {
         if !request.streams {
             let why = "what a server says unasked is a stream: send `accept: text/event-stream`";
@@ -87,7 +90,7 @@ impl ModelRoutes {
     }
 }
 
-/// Whether a message asks to hear of what happens, however it spells that.
+/// Returns whether a message opens a listening stream, however its method is spelled.
 pub(crate) fn listens(body: &[u8]) -> bool {
     #[derive(serde::Deserialize)]
     struct Named {
@@ -97,10 +100,11 @@ pub(crate) fn listens(body: &[u8]) -> bool {
 }
 
 impl Request {
-    /// The request takes a place of those who listen, and gives back its own.
-    pub(crate) fn listen(&mut self) -> Result<(), Reply> {
+    /// Exchanges the slot of an ordinary request for that of a listening stream.
+    pub(crate) fn listen(&mut self, routes: &ModelRoutes) -> Result<(), Reply> {
         let Some(place) = Listening::begin(&self.client) else {
-            return Err(refusal(StatusCode::TOO_MANY_REQUESTS, MANY));
+            routes.client_limit(&self.client, Some(&self.conversation), Bound::Listening);
+            return Err(refusal(StatusCode::TOO_MANY_REQUESTS, MANY).logged());
         };
         self.place = Place::Listens(Arc::new(place));
         Ok(())
@@ -108,7 +112,8 @@ impl Request {
 }
 
 impl Exchange<'_> {
-    /// What is to be done for what a server says in the stream of a subscription, which is kept no more than what it says unasked.
+    /// Handles a server's message in the stream of a subscription. Only messages that change the conversation are
+    /// stored.
     pub(super) fn told(&mut self, id: &Value, message: &Value, text: &str) -> Result<Heard, Failure> {
         let Request { client, server, conversation, .. } = self.request;
         self.heard += 1;
@@ -120,11 +125,17 @@ impl Exchange<'_> {
         }
         let of = message.pointer("/params/_meta").and_then(|meta| meta.get(SUBSCRIPTION));
         let is_for_it = of == Some(id) && message.get("id").is_none();
-        let told = if is_for_it { self.overhear(text)? } else { None };
-        Ok((told.unwrap_or_default(), None))
+        let told = match is_for_it {
+            false => Vec::new(),
+            true => match self.overhear(text)? {
+                Some(told) => told,
+                None => self.put(Told::Server(text.to_owned()))?,
+            },
+        };
+        Ok((told, None))
     }
 
-    /// Passes on what the server says unasked, until there is no more of it.
+    /// Passes on server messages until the stream ends.
     fn pass_on(&mut self, events: &mut Events, watch: &Watch<'_>) -> Result<(), Failure> {
         let mut asked = 0;
         for _ in 0..MOST_UNASKED {
@@ -132,11 +143,16 @@ impl Exchange<'_> {
             if watch.stopped().is_some() {
                 return Ok(());
             }
+            // A message for which there is no memory is dropped; the log reports it.
+            let Ok(_share) = self.take(&event) else { continue };
             let out = match self.overhear(&event)? {
                 Some(out) => out,
-                None if asked == MOST_ASKED => return Ok(()),
                 None => {
-                    asked += 1;
+                    let message: Value = serde_json::from_str(&event).unwrap_or_default();
+                    asked += usize::from(message.get("id").is_some());
+                    if asked > MOST_ASKED {
+                        break;
+                    }
                     self.heard(&Value::Null, event)?.0
                 }
             };
@@ -145,26 +161,36 @@ impl Exchange<'_> {
                 return Ok(());
             }
         }
+        let Request { client, conversation, .. } = self.request;
+        self.routes.log.limit(&Limit {
+            what: "messages of one stream of a server",
+            effect: "the stream was ended; its client may ask for another",
+            setting: "none; look at what the server says",
+            most: u64::try_from(if asked > MOST_ASKED { MOST_ASKED } else { MOST_UNASKED })
+                .unwrap_or(u64::MAX),
+            client: &client.spec.name,
+            conversation: Some(conversation),
+        });
         Ok(())
     }
 
-    /// What is to be done for a message that changes nothing. `None` if it is to be put in.
+    /// Returns the actions for a message that changes nothing; `None` if it must be put in.
     fn overhear(&self, text: &str) -> Result<Option<Vec<crate::mcp::Out>>, Failure> {
         let Request { client, server, conversation, .. } = self.request;
         let sessions = &self.routes.sessions;
         let found = sessions.named(client, conversation);
         let mut held = sessions.lock(client, &found, self.waiting)?;
         let heard = held.get().map(|session| {
-            // Nothing is labelled here, so nobody needs to know what others have written.
+            // Nothing is labelled here, so the labels of stores are not needed.
             session.overhear(&client.spec, &server.name, text)
         });
-        // Nothing was put in, so this only lets others go on with the conversation.
+        // Nothing was put in, so this only releases the conversation for other gateways.
         sessions.keep(client, &found, &mut held)?;
         Ok(heard.unwrap_or_else(|| Some(Vec::new())))
     }
 }
 
-/// Looks whether there still is somebody to listen for, and tells who listens that there is.
+/// Checks whether a listening stream should end, and keeps it alive.
 pub(super) struct Watch<'w> {
     routes: &'w ModelRoutes,
     request: &'w Request,
@@ -185,21 +211,21 @@ impl<'w> Watch<'w> {
         Self { routes, request, waiting, parts, looked, alive }
     }
 
-    /// Why nothing may be heard any more.
+    /// Returns why a freeze stops the stream, if one does.
     fn stopped(&self) -> Option<String> {
         let Request { client, server, conversation, .. } = self.request;
         self.looked.set(Instant::now());
         self.routes.approvals.stops(&client.spec, conversation, &format!("{}/", server.name))
     }
 
-    /// Whether nobody listens any more, or nobody may.
+    /// Returns whether the client has gone, the gateway shuts down or a freeze stops the stream.
     pub(super) fn is_over(&self) -> bool {
         if self.waiting.has_gone() || self.routes.is_closing() {
             return true;
         }
         if self.alive.get().elapsed() >= ALIVE {
             self.alive.set(Instant::now());
-            // Where it cannot be taken now, there is something on its way.
+            // A full channel means that other data is on its way.
             let _ = self.parts.try_send(Part::Bytes(b": still here\n\n".to_vec()));
         }
         self.looked.get().elapsed() >= LOOK && self.stopped().is_some()
@@ -217,7 +243,7 @@ mod tests {
         check(r#"{"method":"subscriptions\/listen"}"#, true);
         check(r#"{"params":[{"a":"b"}],"method":"\u0073ubscriptions/listen"}"#, true);
         check(r#"{"method":"tools/call","params":{"method":"subscriptions/listen"}}"#, false);
-        // What is refused by who reads strictly.
+        // Bodies that the strict parser rejects.
         check(r#"{"method":"subscriptions/listen","method":"tools/call"}"#, false);
         check(r#"[{"method":"subscriptions/listen"}]"#, false);
         check("no JSON", false);

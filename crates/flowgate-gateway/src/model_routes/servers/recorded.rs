@@ -1,4 +1,6 @@
-//! What is recorded of questions to the person in front of a client.
+//! Audit records of questions to the person in front of a client.
+//!
+//! `exchange` writes them into the session, and they are recorded with its turn.
 
 use serde_json::{Value, json};
 
@@ -21,7 +23,7 @@ impl Exchange<'_> {
         session.events.push(recorder::asked(&client.spec, conversation, &ask, content(&ask)));
     }
 
-    /// Records that a call goes to its server which the chat had permitted, unless somebody has stopped it.
+    /// Records that a call which the chat had permitted goes to its server, unless a freeze has stopped it.
     pub(super) fn note_ran(&self, session: &mut Session, said: &[Out]) {
         let taken = session.conversation.taken();
         if !said.iter().any(|out| matches!(out, Out::Server(_))) {
@@ -38,7 +40,7 @@ impl Exchange<'_> {
         session.events.extend(ran.map(Note::from));
     }
 
-    /// Records what has come of a call that a person has allowed: whether it goes to its server.
+    /// Records whether a call that a person has allowed goes to its server.
     pub(super) fn note_approved(&self, session: &mut Session, asked: &Asked, said: &[Out]) {
         let Request { client, conversation, .. } = self.request;
         let (tool, digest) = (asked.tool.clone(), asked.digest.clone());
@@ -57,7 +59,7 @@ impl Exchange<'_> {
         session.events.push(Event::ApprovalVoid { conversation, tool, digest, cause, reasons }.into());
     }
 
-    /// Records what the person in front of the client says. If it is a yes, returns the question.
+    /// Records the answer of the person in front of the client. If it is a yes, returns the question.
     pub(super) fn note_answer(&self, session: &mut Session, text: &str) -> Option<Asked> {
         let message: Value = serde_json::from_str(text).unwrap_or_default();
         let (name, action) = match message.pointer("/params/requestState") {
@@ -80,7 +82,7 @@ impl Exchange<'_> {
             answer: if is_yes { Answer::Allow } else { Answer::Deny },
         };
         session.events.push(decided.into());
-        // The question is none of the store's, and has no name there.
+        // The question is not in the store and has no id there.
         is_yes.then(|| Asked { id: String::new(), digest: ask.digest, tool: ask.tool.to_string() })
     }
 }

@@ -1,7 +1,7 @@
-//! A stream that its server ends before the answer, to be asked for the rest: the gateway asks, and its client gets all in one stream.
+//! Resumption of a stream that its server ends before the answer; the client receives everything in one stream.
 //!
-//! A server says by ids of its events that it can be asked, and by `retry` when. That is between it and the gateway: no id of an
-//! event goes to a client, and none comes from one.
+//! A server announces by the ids of its events that it can be resumed, and by `retry` after which pause. This concerns
+//! only the server and the gateway: no event id goes to a client, and none is taken from one.
 
 use std::time::{Duration, Instant};
 
@@ -11,12 +11,12 @@ use super::events::Events;
 use super::exchange::{Exchange, Request};
 use super::upstream::{Body, SESSION, TIME};
 
-/// How often a server is asked that has nothing new to say.
+/// The limit on consecutive resumptions that bring no new event.
 const MOST_EMPTY: usize = 10;
-/// How often whoever waits looks whether it still has to.
+/// How often a waiting request checks whether it should stop.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// How long the rest of one answer may be asked for.
+/// The limits on the resumptions of one answer.
 pub(super) struct Patience {
     until: Instant,
     since: String,
@@ -28,12 +28,12 @@ impl Patience {
         Self { until: Instant::now() + TIME, since: String::new(), empty: 0 }
     }
 
-    /// Whether it is over.
+    /// Returns whether the time is over.
     pub(super) fn is_over(&self) -> bool {
         Instant::now() >= self.until
     }
 
-    /// Whether a server may be asked once more for what it has said since this event.
+    /// Returns whether the server may be asked once more for the events after this one.
     fn lasts(&mut self, since: &str) -> bool {
         self.empty = if self.since == since { self.empty.saturating_add(1) } else { 0 };
         since.clone_into(&mut self.since);
@@ -42,7 +42,7 @@ impl Patience {
 }
 
 impl Exchange<'_> {
-    /// Asks for the rest of a stream that is over. Whether there is one.
+    /// Resumes a stream that has ended. Returns whether there is more of it.
     pub(super) fn rest_of(
         &self,
         events: &mut Events,
@@ -75,7 +75,7 @@ impl Exchange<'_> {
                     events.go_on(*rest);
                     return true;
                 }
-                // It knows nothing of what it has promised.
+                // The server does not resume the stream that it announced.
                 Ok(_) => return false,
                 Err(_) => {}
             }

@@ -1,4 +1,6 @@
-//! Which tools of a server a tenant is offered: those that were approved of, as they were described then.
+//! The tools of a server that a tenant is offered: those that were approved, as they were described then.
+//!
+//! `exchange` calls this before and after the tools of a server are listed.
 
 use serde_json::Value;
 
@@ -10,12 +12,12 @@ use crate::model_routes::turn::Failure;
 use crate::store::{Offer, StoreError, wait};
 use axum::http::StatusCode;
 
-/// How many tools of one list people are asked about.
+/// The limit on tools in one list that people are asked about.
 const MOST_PROPOSED: usize = 20;
 
 impl Exchange<'_> {
-    /// Before tools are listed: which were approved of. The first list that a tenant is shown of a server is, unless the operator
-    /// wants to see it first.
+    /// Sets the approved tools before tools are listed. The first list of a server that a tenant receives counts as
+    /// approved, unless the operator wants to see it first.
     pub(super) fn pin(&self, session: &mut Session, what: &Told) -> Result<(), StoreError> {
         let Told::Client { text, .. } = what else { return Ok(()) };
         let message: Value = serde_json::from_str(text).unwrap_or_default();
@@ -33,7 +35,7 @@ impl Exchange<'_> {
         Ok(())
     }
 
-    /// Keeps which tools count as approved of, and asks about those that do not.
+    /// Stores which tools count as approved, and asks people about the others.
     pub(super) fn note_tools(&self, session: &mut Session, said: &mut Vec<Out>) -> Result<(), Failure> {
         let Request { client, server, .. } = self.request;
         let offer = |tool: &str, digest: &str| {
@@ -60,7 +62,7 @@ impl Exchange<'_> {
             }
         }
         said.retain(|out| !matches!(out, Out::Pins(_) | Out::Unapproved { .. }));
-        // Others of the tenant were shown other words at the same time, and those stand.
+        // Another client of the tenant received other descriptions at the same time, and those are approved.
         if let Some(pins) = pinned {
             self.tell(session, Told::Pinned { pins, accept_new: false });
             let why = "the tools were listed elsewhere at the same time: list them again";

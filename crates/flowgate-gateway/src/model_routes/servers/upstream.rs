@@ -1,6 +1,7 @@
-//! How a server is asked, and listened to: MCP's streamable HTTP, by a thread for each request, which may wait longer than whoever sent it.
+//! The connection to an MCP server: streamable HTTP, with one thread per request, which may outlive the request of the
+//! client.
 //!
-//! No redirect is followed and no proxy used: a server that sends us elsewhere was not chosen by the operator.
+//! No redirect is followed and no proxy is used: the operator did not choose the server that a redirect names.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -13,79 +14,79 @@ use flowgate_lm::remote::Authorities;
 use super::events::Events;
 use crate::model_routes::clients::Listening;
 
-/// The header by which a server knows a connection. It is the client's and the server's business: nothing here hangs on it.
+/// The header with the id of an MCP session. Only client and server use it; no decision of the gateway depends on it.
 pub(super) const SESSION: &str = "mcp-session-id";
 const CONNECT: Duration = Duration::from_secs(10);
-/// How long a server may take for an answer, with all that it says before; and for a stream of what it says unasked, of which there may
-/// be another.
+/// The time limit of a server for an answer, including all messages before it, and for one stream of messages that
+/// answer no request, after which the client may open another.
 pub(super) const TIME: Duration = Duration::from_secs(300);
-/// The most bytes of an answer that is JSON.
+/// The limit on a JSON answer, in bytes.
 const MAX_JSON: usize = 8 << 20;
 
-/// Why there is no more of an answer that was not whole.
+/// The problem of an answer that ended early.
 pub(super) const BROKEN: &str = "the answer of the server broke off";
 
-/// How many requests to one server may be on their way, with those that nobody waits for any more.
+/// The limit on open requests to one server, including those whose client has gone.
 const MOST: usize = 256;
-/// How often whoever waits looks whether it still has to.
+/// How often a waiting request checks whether it should stop.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// A way to one server.
+/// The client of one MCP server.
 #[derive(Debug, Clone)]
 pub(crate) struct Upstream {
     agent: ureq::Agent,
     url: String,
     key: Option<String>,
-    /// Requests that are on their way, and streams that are listened to.
+    /// The numbers of open requests and of open listening streams.
     open: Arc<AtomicUsize>,
     listened: Arc<AtomicUsize>,
 }
 
-/// What a server answers.
+/// The answer of a server.
 pub(super) struct Answer {
-    /// What it calls the connection, if it says so.
+    /// The id of the MCP session, if the server sends one.
     pub(super) session: Option<String>,
     pub(super) body: Body,
 }
 
 /// The body of an answer.
 pub(super) enum Body {
-    /// There is none.
+    /// No body.
     Nothing,
     /// One message.
     Message(String),
-    /// Messages, one event each.
+    /// Messages, one per event.
     Stream(Box<Events>),
-    /// It does not know the connection any more.
+    /// The server does not know the MCP session any more.
     Unknown,
-    /// It says nothing unasked.
+    /// The server offers no listening stream.
     NotAllowed,
 }
 
-/// What is wanted of a server.
+/// The kind of a request to a server.
 #[derive(Clone, Copy)]
 enum Want<'w> {
     /// The answer to a message.
     Answer(&'w str),
-    /// What it says unasked, or has said since an event of this id.
+    /// Messages that answer no request; or the rest of a stream after the event of this id.
     Stream { since: Option<&'w str>, held: Option<&'w Arc<Listening>> },
 }
 
-/// The beginning of an answer.
+/// The head of an answer.
 pub(super) struct Head {
     status: u16,
     kind: String,
     session: Option<String>,
 }
 
-/// What comes from the thread that asks, which may wait longer than whoever sent it.
+/// A part of an answer, from the thread that reads it and may outlive the request of the client.
 pub(super) enum Part {
     Head(Head),
     Bytes(Vec<u8>),
     Failed(&'static str),
 }
 
-/// The place of a request that is on its way, until it is dropped.
+/// The slot of an open request, released when it is dropped.
 struct Place(Arc<AtomicUsize>);
 
 impl Drop for Place {
@@ -95,7 +96,8 @@ impl Drop for Place {
 }
 
 impl Upstream {
-    /// A way to the server at an address, with the key that is held here, if one of these vouches for it.
+    /// Creates a client for the server at an address, with the key that the gateway holds for it and the authorities
+    /// that must certify it.
     pub(crate) fn new(url: &str, key: Option<String>, authorities: &Authorities) -> Self {
         let config = ureq::Agent::config_builder()
             .http_status_as_error(false)
@@ -103,7 +105,7 @@ impl Upstream {
             .proxy(None)
             .tls_config(authorities.tls())
             .timeout_connect(Some(CONNECT))
-            // The thread that waits must end when nobody waits for it any more.
+            // The thread must end some time even if the request is abandoned.
             .timeout_global(Some(TIME))
             .user_agent(concat!("flowgate/", env!("CARGO_PKG_VERSION")))
             .build();
@@ -111,10 +113,10 @@ impl Upstream {
         Self { agent, url: url.to_owned(), key, open: Arc::default(), listened: Arc::default() }
     }
 
-    /// Sends a message, and waits for the answer until it is time to `stop`.
+    /// Sends a message, and waits for the answer until `stop` returns `true`.
     ///
     /// # Errors
-    /// Why there is no answer, without what the server says and without the address.
+    /// The reason why there is no answer, without text of the server and without its address.
     pub(super) fn send(
         &self,
         message: &str,
@@ -124,8 +126,9 @@ impl Upstream {
         self.ask(Want::Answer(message), headers, stop)
     }
 
-    /// Asks for what the server says unasked; or with the id of an event, for what it has said since in the stream of that event.
-    /// What is held of the client's is held for as long as the server is waited for: nobody can tell a thread that reads.
+    /// Opens a stream of messages that answer no request; or, with the id of an event, the rest of that event's
+    /// stream. The client's slot `held` stays taken until the reading thread ends, since a blocked read cannot be
+    /// interrupted.
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -158,7 +161,7 @@ impl Upstream {
             404 if has_session => Body::Unknown,
             300..=399 => return Err("the server sends us elsewhere"),
             401 | 403 => return Err("the server does not let the gateway in"),
-            // What a server says with an error may still be an answer.
+            // An HTTP error may still have an answer in its body.
             _ if kind.starts_with("application/json") && !listens => {
                 let mut whole = Vec::new();
                 while let Some(part) = next(&bytes, stop)? {
@@ -178,10 +181,10 @@ impl Upstream {
         Ok(Answer { session, body })
     }
 
-    /// Asks on a thread of its own.
+    /// Starts the request on a thread of its own.
     fn begin(&self, want: Want<'_>, headers: &[(String, String)]) -> Result<Receiver<Part>, &'static str> {
         let open = match want {
-            // Who listens for long takes no place of those who ask.
+            // Long-lived listening streams take no slot of ordinary requests.
             Want::Stream { since: None, .. } => &self.listened,
             _ => &self.open,
         };
@@ -211,7 +214,7 @@ impl Upstream {
         };
         let ask = move || {
             let _place = (place, held);
-            // Where nobody listens any more, the connection ends.
+            // A send fails once the receiver is dropped; the connection then ends.
             let _ = ask(asks, &sender);
         };
         let thread = std::thread::Builder::new().name("server".to_owned()).spawn(ask);
@@ -225,7 +228,7 @@ impl Upstream {
         accept: &str,
         headers: &[(String, String)],
     ) -> ureq::RequestBuilder<B> {
-        // What a server says of its answers can only make them carry more.
+        // The labels that a server adds to its answers can only raise them.
         let mut request = request.header("accept", accept).header("x-mcp-features", "ifc_labels");
         if let Some(key) = &self.key {
             request = request.header("authorization", format!("Bearer {key}"));
@@ -233,18 +236,18 @@ impl Upstream {
         headers.iter().fold(request, |request, (name, value)| request.header(name, value))
     }
 
-    /// Tells the server that a connection is over.
+    /// Ends an MCP session at the server.
     pub(super) fn end(&self, session: &str) {
         let mut request = self.agent.delete(&self.url).header(SESSION, session);
         if let Some(key) = &self.key {
             request = request.header("authorization", format!("Bearer {key}"));
         }
-        // Whether it wants to know is its own business.
+        // A failure is harmless.
         let _ = request.call();
     }
 }
 
-/// The next part of an answer; nothing when it is over.
+/// Returns the next part of an answer; `None` at its end.
 pub(super) fn next(bytes: &Receiver<Part>, stop: &dyn Fn() -> bool) -> Result<Option<Part>, &'static str> {
     loop {
         match bytes.recv_timeout(LOOK) {
@@ -259,14 +262,14 @@ pub(super) fn next(bytes: &Receiver<Part>, stop: &dyn Fn() -> bool) -> Result<Op
 
 type Asked = Result<ureq::http::Response<ureq::Body>, ureq::Error>;
 
-/// Asks, and hands on what comes for as long as somebody takes it.
+/// Performs a request, and sends the parts of its answer until the receiver is dropped.
 fn ask(asks: impl FnOnce() -> Asked, parts: &SyncSender<Part>) -> Result<(), SendError<Part>> {
     let response = match asks() {
         Ok(response) => response,
         Err(ureq::Error::Timeout(_)) => {
             return parts.send(Part::Failed("the server does not answer in time"));
         }
-        // In these words the TLS library says what it thinks of the other side.
+        // The TLS library reports a certificate that it does not trust as this kind of error.
         Err(ureq::Error::Io(error)) if error.kind() == std::io::ErrorKind::InvalidData => {
             return parts.send(Part::Failed("the server cannot be trusted: no authority vouches for it that is known here (see `ca-file`)"));
         }

@@ -1,4 +1,6 @@
-//! How a client is answered: in one message, or in a stream of them.
+//! The reply to a client of an MCP server: one message, or a stream of messages.
+//!
+//! `exchange` and `listening` write here.
 
 use axum::http::StatusCode;
 use flowgate_lm::sse::Event;
@@ -11,17 +13,17 @@ use crate::model_routes::stream::Part;
 use crate::model_routes::turn::Failure;
 use crate::reply::Reply;
 
-/// What JSON-RPC calls a request that is refused for what stands beside it.
+/// The JSON-RPC code of an invalid request, for errors that precede the state machine.
 const INVALID: i64 = -32600;
 
-/// The way back to the client: one message, or a stream of them.
+/// The reply to a client, until it is complete.
 pub(super) struct Way {
     pub(super) parts: Sender<Part>,
     pub(super) streams: bool,
     headers: Vec<(&'static str, String)>,
     pub(super) status: StatusCode,
     has_begun: bool,
-    /// Nobody reads any more.
+    /// Whether the client has gone.
     pub(super) is_lost: bool,
     answer: Option<String>,
 }
@@ -40,12 +42,12 @@ impl Way {
         }
     }
 
-    /// What the server calls the connection.
+    /// Sets the header with the server's id of the MCP session.
     pub(super) fn connection(&mut self, session: Option<String>) {
         self.headers.extend(session.map(|session| (SESSION, session)));
     }
 
-    /// Sends a message: the answer last. What is no answer can only be streamed.
+    /// Sends a message. The answer is kept for the end; other messages are dropped unless the reply is a stream.
     pub(super) fn send(&mut self, text: String, is_answer: bool) {
         if is_answer {
             self.answer = Some(text);
@@ -54,7 +56,7 @@ impl Way {
         }
     }
 
-    /// Begins a stream, in which nothing may come for long.
+    /// Begins a stream, whose first message may be long in coming.
     pub(super) fn begin(&mut self) {
         if !std::mem::replace(&mut self.has_begun, true) {
             let headers = std::mem::take(&mut self.headers);
@@ -79,7 +81,7 @@ impl Way {
                 None
             }
             Some(answer) => {
-                // What nobody has asked for can only be about what was sent.
+                // An error without an id refers to the message that was sent.
                 let message: Value = serde_json::from_str(&answer).unwrap_or_default();
                 if message.get("error").is_some() && message.get("id").is_none_or(Value::is_null) {
                     self.status = StatusCode::BAD_REQUEST;
@@ -111,7 +113,7 @@ impl Way {
     }
 }
 
-/// What ends a stream whose answer cannot go on.
+/// Builds the event that ends a broken stream.
 pub(crate) fn broken_off(why: &str) -> Event {
     Event::new("message", error(why).to_string())
 }
@@ -120,7 +122,7 @@ fn error(why: &str) -> Value {
     json!({"jsonrpc": "2.0", "id": null, "error": {"code": INVALID, "message": why}})
 }
 
-/// A refusal that says so to HTTP as well.
+/// Builds a JSON-RPC error with an HTTP status.
 pub(super) fn refusal(status: StatusCode, why: &str) -> Reply {
     let reply = Reply::json(status, &error(why));
     match status {

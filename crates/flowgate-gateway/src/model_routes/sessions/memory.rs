@@ -1,4 +1,6 @@
-//! The conversations that are in memory, and which of them go when there are too many.
+//! The conversations in memory, and their eviction.
+//!
+//! `Sessions` owns one; the least recently used conversations are evicted, except those in use.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -6,21 +8,21 @@ use std::sync::Arc;
 use super::{Key, Slot};
 use crate::freeing::free;
 
-/// Conversations in memory, however small they are.
+/// The limit on conversations in memory, however small they are.
 const MOST_SLOTS: usize = 4096;
 
-/// The conversations that are in memory.
+/// The conversations in memory.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     slots: HashMap<Key, (Slot, Used)>,
-    /// When each was used last.
+    /// The conversations by the time of their last use.
     by_use: BTreeMap<u64, Key>,
     clock: u64,
     bytes: usize,
     most: usize,
 }
 
-/// When a conversation was used, and how many bytes of memory it takes, roughly.
+/// The time of a conversation's last use, and its approximate memory in bytes.
 #[derive(Debug, Default, Clone, Copy)]
 struct Used {
     at: u64,
@@ -28,12 +30,12 @@ struct Used {
 }
 
 impl Memory {
-    /// Room for so many bytes.
+    /// Keeps about `most` bytes.
     pub(super) fn new(most: usize) -> Self {
         Self { most, ..Self::default() }
     }
 
-    /// The place of a conversation, which is used now.
+    /// Returns the slot of a conversation, and marks it as used now.
     pub(super) fn slot(&mut self, key: &Key) -> Slot {
         self.clock += 1;
         let (slot, used) = self.slots.entry(key.clone()).or_default();
@@ -45,7 +47,7 @@ impl Memory {
         slot
     }
 
-    /// A conversation takes so many bytes, roughly.
+    /// Sets the approximate memory of a conversation, in bytes.
     pub(super) fn note(&mut self, key: &Key, bytes: usize) {
         if let Some((_, used)) = self.slots.get_mut(key) {
             self.bytes = (self.bytes - used.bytes).saturating_add(bytes);
@@ -54,12 +56,12 @@ impl Memory {
         self.make_room();
     }
 
-    /// Whether a request has a conversation.
+    /// Returns whether a request uses a conversation.
     pub(super) fn is_used(&self, key: &Key) -> bool {
         self.slots.get(key).is_some_and(|(slot, _)| Arc::strong_count(slot) > 1)
     }
 
-    /// Lets a conversation go.
+    /// Drops a conversation from memory.
     pub(super) fn forget(&mut self, key: &Key) {
         if let Some((slot, used)) = self.slots.remove(key) {
             self.by_use.remove(&used.at);
@@ -68,7 +70,7 @@ impl Memory {
         }
     }
 
-    /// Lets those go that were used longest ago, but for those that are being used.
+    /// Evicts the least recently used conversations, except those in use, until the limits hold.
     fn make_room(&mut self) {
         while self.bytes > self.most || self.slots.len() > MOST_SLOTS {
             let Some(key) = self.by_use.values().find(|key| !self.is_used(key)).cloned() else { return };
@@ -100,7 +102,7 @@ mod tests {
         drop(held);
         memory.note(&key("a"), 200);
         assert_eq!(left(&memory), ("a c".to_owned(), 300, 2));
-        // Even the one that is noted, if it is too long.
+        // Even the conversation that is noted is evicted if it is too large.
         memory.note(&key("a"), 400);
         assert_eq!(left(&memory), ("c".to_owned(), 100, 1));
         memory.forget(&key("c"));

@@ -1,4 +1,4 @@
-//! Requests.
+//! Encodes and decodes requests.
 
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
@@ -11,16 +11,16 @@ use crate::chat::{
 };
 use crate::json::Json;
 
-/// The body of a request.
+/// Encodes the body of a request.
 #[must_use]
 pub fn encode_request(request: &Request, model: &str, stream: bool) -> Value {
-    // Our own types have text for keys, and say nothing that JSON does not.
+    // Serialisation cannot fail: all keys are strings, and all values are representable in JSON.
     serde_json::to_value(Sent { request, model, stream, limit: LIMIT }).unwrap_or_default()
 }
 
-/// What the most tokens to write are called.
+/// The name of the token limit.
 pub(crate) const LIMIT: &str = "max_completion_tokens";
-/// What they were called before.
+/// The older name of the token limit.
 pub(crate) const OLD_LIMIT: &str = "max_tokens";
 
 /// A request as it is sent.
@@ -29,13 +29,13 @@ pub(crate) struct Sent<'a> {
     pub(crate) request: &'a Request,
     pub(crate) model: &'a str,
     pub(crate) stream: bool,
-    /// What the most tokens to write are called.
+    /// The name of the token limit.
     pub(crate) limit: &'static str,
 }
 
 impl Sent<'_> {
-    /// The body in JSON, and where in it the messages end: chats are long, and are sent anew with each message, so that it
-    /// goes on from what was written of them last.
+    /// Returns the body in JSON, and the offset at which the messages end. A chat is long and is sent whole with each
+    /// request, so the serialised form of earlier messages is extended.
     pub(crate) fn body(&self) -> serde_json::Result<(Vec<u8>, usize)> {
         let head = format!(r#"{{"model":{},"messages":["#, serde_json::to_string(self.model)?);
         let messages = &self.request.messages;
@@ -45,7 +45,7 @@ impl Sent<'_> {
         let Written { text: mut body, messages: known } =
             written.unwrap_or(Written { text: head.into_bytes(), messages: 0 });
         let rest = messages.get(known..).unwrap_or_default();
-        // It should not be moved again and again while it is written.
+        // One allocation for the whole body.
         body.reserve(rest.iter().map(size).sum::<usize>() + 512 * self.request.tools.len() + 512);
         for (index, message) in rest.iter().enumerate() {
             if known + index > 0 {
@@ -55,7 +55,7 @@ impl Sent<'_> {
         }
         let end = body.len();
         body.push(b']');
-        // The rest is an object of its own, which goes on here.
+        // The rest is serialised as an object of its own, and merged here.
         serde_json::to_writer(&mut body, &Rest(self))?;
         match body.get_mut(end + 1..) {
             Some([bracket, b'"', ..]) => *bracket = b',',
@@ -65,7 +65,7 @@ impl Sent<'_> {
     }
 }
 
-/// Bytes that a message takes, roughly, if few of them are escaped.
+/// Estimates the serialised size of a message in bytes, assuming few escapes.
 fn size(message: &Message) -> usize {
     let part = |part: &Part| match part {
         Part::Text(text) | Part::ImageUrl(text) | Part::ImageData { data: text, .. } => text.len(),
@@ -90,7 +90,7 @@ impl Serialize for Sent<'_> {
     }
 }
 
-/// What a request says behind its messages.
+/// The fields of a request after its messages.
 struct Rest<'a>(&'a Sent<'a>);
 
 impl Serialize for Rest<'_> {
@@ -136,7 +136,7 @@ impl Sent<'_> {
     }
 }
 
-/// A list of which each item is written in one way.
+/// A list whose items are serialised by a function.
 struct Each<'a, T, W>(&'a [T], fn(&'a T) -> W);
 
 impl<T, W: Serialize> Serialize for Each<'_, T, W> {
@@ -253,10 +253,10 @@ const REQUEST: Known = Known {
 };
 const OPTIONS: Known = Known { read: &["include_usage"], dropped: &["include_obfuscation"], fixed: &[] };
 
-/// Reads the body of a request.
+/// Decodes the body of a request.
 ///
 /// # Errors
-/// If it asks for something that a [`Request`] cannot say.
+/// If it asks for something that a [`Request`] cannot express.
 pub fn decode_request(body: &Json<'_>) -> Result<Asked, WireError> {
     let body = Fields::of(body, "")?;
     body.only(&REQUEST)?;
@@ -291,10 +291,10 @@ pub fn decode_request(body: &Json<'_>) -> Result<Asked, WireError> {
     Ok(Asked { request, model, stream, usage, sources })
 }
 
-/// Reads the messages of a request: those of an object that has nothing else.
+/// Decodes the messages of a request, from an object without any other field.
 ///
 /// # Errors
-/// If one says something that a [`Message`] cannot say.
+/// If one contains something that a [`Message`] cannot express.
 pub fn decode_messages(body: &Json<'_>) -> Result<(Vec<Message>, Sources), WireError> {
     let body = Fields::of(body, "")?;
     body.only(&Known { read: &["messages"], dropped: &[], fixed: &[] })?;
@@ -313,7 +313,7 @@ fn read_messages(body: &Fields<'_>) -> Result<(Vec<Message>, Sources), WireError
     Ok((messages, sources))
 }
 
-/// Where the parts of a message come from: as each says, or else as the message says.
+/// Returns the sources of the parts of a message: the part's own, or else that of the message.
 fn sources_of(message: &Fields<'_>) -> Result<Vec<Option<Source>>, WireError> {
     let of_message = message.source()?;
     match message.get("content") {
@@ -330,7 +330,7 @@ const ASSISTANT: Known = Known {
     dropped: &[],
     fixed: &[("annotations", &["[]"])],
 };
-// The call says which tool it was.
+// `name` is redundant: the call identifies the tool.
 const TOOL: Known =
     Known { read: &["role", "content", "tool_call_id", own::OWN], dropped: &["name"], fixed: &[] };
 
@@ -429,7 +429,7 @@ fn read_parts(message: &Fields<'_>, [text, refusal, image]: &[Known; 3]) -> Resu
 }
 
 const SPEC: Known = Known { read: &["type", "function"], dropped: &[], fixed: &[] };
-// Whether the server holds the model to the schema does not bind us: whoever runs the call checks its arguments.
+// `strict` has no effect here: whatever the server enforces, the arguments are checked before the call runs.
 const FUNCTION: Known =
     Known { read: &["name", "description", "parameters"], dropped: &["strict"], fixed: &[] };
 

@@ -1,4 +1,4 @@
-//! Answers in one piece.
+//! Encodes and decodes answers that are not streamed.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use super::request::call;
 use crate::Error;
 use crate::chat::{Completion, Stop, ToolCall, Usage};
 
-/// The body of an answer.
+/// Encodes the body of an answer.
 #[must_use]
 pub fn encode_response(completion: &Completion, head: Head<'_>) -> Value {
     let refused = completion.stop == Stop::Refused;
@@ -35,7 +35,7 @@ pub(super) fn finish_reason(completion: &Completion) -> &'static str {
         Stop::End => "stop",
         Stop::Calls => "tool_calls",
         Stop::Length => "length",
-        // A model that refuses in words has come to its end; without words it was the filter.
+        // A refusal in words ends normally; one without words comes from the filter.
         Stop::Refused if completion.text.is_empty() => "content_filter",
         Stop::Refused => "stop",
     }
@@ -46,10 +46,10 @@ pub(super) fn usage(usage: Usage) -> Value {
     json!({"prompt_tokens": usage.input, "completion_tokens": usage.output, "total_tokens": total})
 }
 
-/// Reads the body of an answer.
+/// Decodes the body of an answer.
 ///
 /// # Errors
-/// If it is no answer, or not exactly one.
+/// If it does not contain exactly one answer.
 pub fn decode_response(body: &Value) -> Result<Completion, Error> {
     if let Some(error) = fields::said(body, "error") {
         return Err(reported(error));
@@ -101,7 +101,7 @@ fn read_call(call: &Value, index: usize) -> Result<ToolCall, Error> {
     })
 }
 
-/// Arguments are text; some servers send the object itself.
+/// Returns the arguments as text; some servers send the object itself.
 pub(super) fn arguments(value: Option<&Value>) -> String {
     match value {
         None | Some(Value::Null) => String::new(),

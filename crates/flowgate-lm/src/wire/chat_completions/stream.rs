@@ -1,4 +1,4 @@
-//! Answers in pieces.
+//! Encodes and decodes streamed answers.
 
 use serde_json::{Value, json};
 
@@ -12,10 +12,11 @@ use crate::json::Json;
 use crate::model::Listener;
 use crate::sse::Event;
 
-/// The answer as a stream of chunks, its text in the pieces `said`; the last but one says what it cost, if `with_usage`.
+/// Encodes an answer as a stream of chunks, its text in the pieces `said`; the last chunk reports the usage, if
+/// `with_usage`.
 #[must_use]
 pub fn encode_stream(completion: &Completion, said: &[&str], head: Head<'_>, with_usage: bool) -> Vec<Event> {
-    // An answer has many chunks, which are mostly the same.
+    // An answer has many chunks, which share most of their content.
     let (id, created, model) = (json!(head.id), head.created, json!(head.model));
     let begin = format!(
         r#"{{"id":{id},"object":"chat.completion.chunk","created":{created},"model":{model},"choices":["#
@@ -53,11 +54,11 @@ pub fn encode_stream(completion: &Completion, said: &[&str], head: Head<'_>, wit
     events
 }
 
-/// Reads a stream of chunks.
+/// Decodes a stream of chunks.
 #[derive(Debug, Default)]
 pub struct StreamDecoder {
     assembly: Assembly,
-    /// The ids that the server gave, which may be empty.
+    /// The ids that the server assigned, which may be empty.
     ids: Vec<String>,
     refused: bool,
     finish: Option<Stop>,
@@ -68,7 +69,7 @@ impl StreamDecoder {
     /// Takes the next event.
     ///
     /// # Errors
-    /// If the event is no chunk, the server reports an error, or the listener stops it.
+    /// If the event is not a chunk, the server reports an error, or the listener cancels.
     pub fn feed(&mut self, event: &Event, listener: &mut Listener<'_>) -> Result<(), Error> {
         if self.done {
             return Ok(());
@@ -77,7 +78,7 @@ impl StreamDecoder {
             self.done = self.finish.is_some();
             return if self.done { Ok(()) } else { Err(EARLY) };
         }
-        // An answer has many of them.
+        // An answer has many chunks, so they are parsed without copies.
         let chunk = Json::parse(&event.data).map_err(|_| Error::Malformed("an event is no strict JSON"))?;
         if let Some(error) = fields::said(&chunk, "error") {
             return Err(reported(&error.to_value()));
@@ -113,7 +114,8 @@ impl StreamDecoder {
         calls.iter().try_for_each(|call| self.call(call, listener))
     }
 
-    /// The next piece of a call. Which call it belongs to is never guessed: two calls in one would be a third.
+    /// Takes the next piece of a call. It never guesses which call a piece belongs to: merging two calls would create a
+    /// third.
     fn call(&mut self, piece: &Json<'_>, listener: &mut Listener<'_>) -> Result<(), Error> {
         if fields::said(piece, "type").is_some_and(|kind| kind.as_str() != Some("function")) {
             return Err(Error::Malformed("a call is not one of a function"));
@@ -122,7 +124,7 @@ impl StreamDecoder {
         let (id, name) = (fields::text(piece, "id"), fields::text(function, "name"));
         let index = match fields::said(piece, "index") {
             Some(index) => index.to_value().as_u64().and_then(|index| usize::try_from(index).ok()),
-            // Servers that send each call in one piece may leave the index out.
+            // Servers that send each call in one piece may omit the index.
             None if !name.is_empty() => Some(self.ids.len()),
             None => None,
         };
@@ -149,10 +151,10 @@ impl StreamDecoder {
         self.done
     }
 
-    /// The answer.
+    /// Returns the answer.
     ///
     /// # Errors
-    /// If the stream has ended early.
+    /// If the stream ended early.
     pub fn finish(mut self) -> Result<Completion, Error> {
         if !self.done {
             return Err(EARLY);

@@ -1,4 +1,4 @@
-//! Requests, as they are read.
+//! Decodes requests.
 
 use super::super::fields::{EXTENSION, Fields, Known, NOT_SUPPORTED};
 use super::super::{Asked, WireError, image_at, is_plain};
@@ -22,10 +22,10 @@ const REQUEST: Known = Known {
     fixed: &[("service_tier", &[r#""auto""#]), ("thinking", &[r#"{"type":"disabled"}"#])],
 };
 
-/// Reads the body of a request.
+/// Decodes the body of a request.
 ///
 /// # Errors
-/// If it asks for something that a [`Request`] cannot say.
+/// If it asks for something that a [`Request`] cannot express.
 pub fn decode_request(body: &Json<'_>) -> Result<Asked, WireError> {
     let body = Fields::of(body, "")?;
     body.only(&REQUEST)?;
@@ -61,7 +61,7 @@ pub fn decode_request(body: &Json<'_>) -> Result<Asked, WireError> {
     Ok(Asked { request, model, stream, usage: true, sources })
 }
 
-// `cache_control` says what may be kept, and costs only money.
+// `cache_control` affects only caching and cost.
 const TEXT: Known =
     Known { read: &["type", "text"], dropped: &["cache_control"], fixed: &[("citations", &["[]"])] };
 const IMAGE: Known = Known { read: &["type", "source"], dropped: &["cache_control"], fixed: &[] };
@@ -75,7 +75,7 @@ const USE: Known = Known {
 const RESULT: Known =
     Known { read: &["type", "tool_use_id", "content", "is_error"], dropped: &["cache_control"], fixed: &[] };
 const MESSAGE: Known = Known { read: &["role", "content"], dropped: &[], fixed: &[] };
-// What the user says may have a source, and the answers of tools among it have none.
+// Parts of the user may declare a source; tool outputs among them may not.
 const USER: Known = Known { read: &["role", "content", EXTENSION], dropped: &[], fixed: &[] };
 const TEXT_OF_USER: Known = Known {
     read: &["type", "text", EXTENSION],
@@ -85,7 +85,7 @@ const TEXT_OF_USER: Known = Known {
 const IMAGE_OF_USER: Known =
     Known { read: &["type", "source", EXTENSION], dropped: &["cache_control"], fixed: &[] };
 
-/// The blocks of a content, which may be a text alone.
+/// Returns the blocks of a content that is a list.
 fn blocks<'a>(of: &Fields<'a>, key: &str) -> Result<Vec<Fields<'a>>, WireError> {
     of.objects(key)?.collect()
 }
@@ -227,7 +227,7 @@ fn read_call(block: &Fields<'_>) -> Result<ToolCall, WireError> {
     })
 }
 
-// `eager_input_streaming` asks for arguments as they come; here they come when they have been judged.
+// `eager_input_streaming` asks for arguments while they are generated; here they are sent after the call was judged.
 const TOOL: Known = Known {
     read: &["type", "name", "description", "input_schema"],
     dropped: &["cache_control", "strict", "eager_input_streaming"],
@@ -235,7 +235,7 @@ const TOOL: Known = Known {
 };
 
 fn read_tool(tool: &Fields<'_>) -> Result<ToolSpec, WireError> {
-    // The provider's own tools have types with a date.
+    // The provider's own tools have a type with a date.
     if tool.optional_text("type")?.is_some_and(|kind| kind != "custom") {
         return tool.wrong("type", NOT_SUPPORTED);
     }
@@ -320,7 +320,7 @@ mod tests {
             r#"{"type":"image","source":{"type":"file","file_id":"f"}}"#,
             "`messages[0].content[0].source.type` is not supported",
         );
-        // It must also be an address, for other forms.
+        // It must also fit into a data URL, for the other formats.
         for media_type in ["", "image/png;x", "a,b"] {
             block(
                 "user",

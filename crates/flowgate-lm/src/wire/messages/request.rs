@@ -1,14 +1,14 @@
-//! Requests, as they are sent.
+//! Encodes requests.
 
 use serde_json::{Value, json};
 
 use super::super::{arguments_object, put};
 use crate::chat::{Message, Part, Request, ToolCall, ToolChoice, ToolSpec};
 
-/// The most tokens to write, if a request does not say.
+/// The token limit of a request that states none.
 pub const MAX_TOKENS: u32 = 4096;
 
-/// The body of a request.
+/// Encodes the body of a request.
 #[must_use]
 pub fn encode_request(request: &Request, model: &str, stream: bool) -> Value {
     let is_text = |part: &Part| matches!(part, Part::Text(_));
@@ -56,7 +56,7 @@ fn parts_of(message: &Message) -> &[Part] {
 
 fn messages(messages: &[Message]) -> Vec<Value> {
     let mut found: Vec<Value> = Vec::new();
-    // The answers of tools that are waiting for their message.
+    // Tool outputs that will form one message.
     let mut results: Vec<Value> = Vec::new();
     for message in messages {
         if !matches!(message, Message::Tool { .. }) && !results.is_empty() {

@@ -1,4 +1,4 @@
-//! Answers in one piece.
+//! Encodes and decodes answers that are not streamed.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use super::request::tool_use;
 use crate::Error;
 use crate::chat::{Completion, Stop, ToolCall, Usage};
 
-/// The body of an answer.
+/// Encodes the body of an answer.
 #[must_use]
 pub fn encode_response(completion: &Completion, head: Head<'_>) -> Value {
     let text = (!completion.text.is_empty()).then(|| json!({"type": "text", "text": completion.text}));
@@ -35,10 +35,10 @@ pub(super) fn stop_reason(stop: Stop) -> &'static str {
     }
 }
 
-/// Reads the body of an answer.
+/// Decodes the body of an answer.
 ///
 /// # Errors
-/// If it is no answer.
+/// If it is not an answer.
 pub fn decode_response(body: &Value) -> Result<Completion, Error> {
     if let Some(error) = fields::said(body, "error") {
         return Err(reported(error));
@@ -66,16 +66,16 @@ pub fn decode_response(body: &Value) -> Result<Completion, Error> {
     settled(completion)
 }
 
-/// What a block is.
+/// The kind of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Block {
     Text,
     Use,
-    /// What the model says to itself.
+    /// The model's reasoning.
     Thought,
 }
 
-/// Other kinds of blocks come from tools of the provider's, which nobody offered.
+/// Returns the kind of a block. Other kinds come from the provider's tools, which were not offered.
 pub(super) fn kind(block: &Value) -> Result<Block, Error> {
     match fields::text(block, "type") {
         "text" => Ok(Block::Text),
@@ -95,7 +95,7 @@ pub(super) fn stop(reason: Option<&Value>) -> Result<Stop, Error> {
     }
 }
 
-/// What is said of the cost, over what was said before. What was read from a cache was read.
+/// Returns the reported usage; counts that are absent keep their previous value. Cached input tokens count as input.
 pub(super) fn read_usage(usage: Option<&Value>, before: Usage) -> Usage {
     let count = |key: &str| usage.and_then(|usage| fields::count(usage, key));
     let cached = ["cache_creation_input_tokens", "cache_read_input_tokens"];

@@ -1,4 +1,4 @@
-//! Answers in pieces.
+//! Encodes and decodes streamed answers.
 
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ use crate::sse::Event;
 /// The most blocks of one answer.
 const MAX_BLOCKS: usize = 4096;
 
-/// The answer as a stream of events, its text in the pieces `said`.
+/// Encodes an answer as a stream of events, its text in the pieces `said`.
 #[must_use]
 pub fn encode_stream(completion: &Completion, said: &[&str], head: Head<'_>) -> Vec<Event> {
     let event = |name: &str, mut rest: Value| {
@@ -49,7 +49,7 @@ pub fn encode_stream(completion: &Completion, said: &[&str], head: Head<'_>) -> 
         block(json!({"type": "text", "text": ""}), said.iter().map(delta).collect());
     }
     for call in &completion.calls {
-        // The text of the arguments as the model wrote it, if it is an object at all.
+        // The arguments as the model wrote them, if they are an object.
         let object = arguments_object(&call.arguments);
         let is_own = serde_json::from_str::<Value>(&call.arguments).is_ok_and(|own| own == object);
         let json = if is_own { call.arguments.clone() } else { object.to_string() };
@@ -68,12 +68,12 @@ pub fn encode_stream(completion: &Completion, said: &[&str], head: Head<'_>) -> 
 #[derive(Debug)]
 struct Open {
     kind: Block,
-    /// Which call it is, if it is one.
+    /// The index of the call, if it is one.
     call: usize,
     ended: bool,
 }
 
-/// Reads a stream of events.
+/// Decodes a stream of events.
 #[derive(Debug, Default)]
 pub struct StreamDecoder {
     assembly: Assembly,
@@ -87,7 +87,7 @@ impl StreamDecoder {
     /// Takes the next event.
     ///
     /// # Errors
-    /// If the event is not in its place, the server reports an error, or the listener stops it.
+    /// If the event is out of place, the server reports an error, or the listener cancels.
     pub fn feed(&mut self, event: &Event, listener: &mut Listener<'_>) -> Result<(), Error> {
         if self.done {
             return Ok(());
@@ -134,7 +134,7 @@ impl StreamDecoder {
                 Ok(())
             }
             "error" => Err(reported(body.get("error").unwrap_or(&Value::Null))),
-            // Pings, and what may come.
+            // Pings, and events of future versions.
             _ => Ok(()),
         }
     }
@@ -178,7 +178,7 @@ impl StreamDecoder {
             ("text_delta" | "input_json_delta", _) => {
                 Err(Error::Malformed("a piece is not of its block's kind"))
             }
-            // Thoughts, citations, and what may come.
+            // Reasoning, citations, and kinds of future versions.
             _ => Ok(()),
         }
     }
@@ -189,7 +189,7 @@ impl StreamDecoder {
         block.ended = true;
         let (kind, call) = (block.kind, block.call);
         let calls = &self.assembly.completion.calls;
-        // A call without arguments may have no pieces: its input was `{}` from the beginning.
+        // A call without arguments may have no pieces: its input was `{}` from the start.
         if kind == Block::Use && calls.get(call).is_some_and(|call| call.arguments.is_empty()) {
             self.assembly.arguments(call, "{}", listener)?;
         }
@@ -202,10 +202,10 @@ impl StreamDecoder {
         self.done
     }
 
-    /// The answer.
+    /// Returns the answer.
     ///
     /// # Errors
-    /// If the stream has ended early.
+    /// If the stream ended early.
     pub fn finish(mut self) -> Result<Completion, Error> {
         if !self.done {
             return Err(EARLY);

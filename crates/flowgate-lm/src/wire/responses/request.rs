@@ -1,4 +1,4 @@
-//! Requests.
+//! Encodes and decodes requests.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use super::super::{Asked, WireError, add_call, image_at, image_url, only_text, o
 use crate::chat::{Message, Part, Request, Sampling, Source, Sources, ToolCall, ToolChoice, ToolSpec};
 use crate::json::Json;
 
-/// The body of a request.
+/// Encodes the body of a request.
 #[must_use]
 pub fn encode_request(request: &Request, model: &str, stream: bool) -> Value {
     let input: Vec<Value> = request.messages.iter().flat_map(items).collect();
@@ -68,7 +68,7 @@ fn tool(tool: &ToolSpec) -> Value {
         put(&mut body, "description", tool.description.as_str());
     }
     put(&mut body, "parameters", tool.parameters.clone());
-    // Without this the server takes schemas to be of its strict kind, and changes or refuses the others.
+    // By default the server treats schemas as strict, and changes or rejects those that are not.
     put(&mut body, "strict", false);
     body
 }
@@ -100,10 +100,10 @@ const REQUEST: Known = Known {
 };
 const OPTIONS: Known = Known { read: &[], dropped: &["include_obfuscation"], fixed: &[] };
 
-/// Reads the body of a request.
+/// Decodes the body of a request.
 ///
 /// # Errors
-/// If it asks for something that a [`Request`] cannot say.
+/// If it asks for something that a [`Request`] cannot express.
 pub fn decode_request(body: &Json<'_>) -> Result<Asked, WireError> {
     let body = Fields::of(body, "")?;
     body.only(&REQUEST)?;
@@ -140,7 +140,7 @@ pub fn decode_request(body: &Json<'_>) -> Result<Asked, WireError> {
     Ok(Asked { request, model, stream, usage: true, sources })
 }
 
-// Clients send back the items of earlier answers, with their ids.
+// Clients send the items of earlier answers back, with their ids.
 const MESSAGE: Known = Known {
     read: &["role", "content"],
     dropped: &["id", "status", "phase"],
@@ -224,7 +224,7 @@ const PARTS_OF_USER: [Known; 3] = [
     Known { read: &["type", "image_url", EXTENSION], dropped: &[], fixed: &[("detail", &[r#""auto""#])] },
 ];
 
-/// Where the parts of a message come from: as each says, or else as the message says.
+/// Returns the sources of the parts of a message: the part's own, or else that of the message.
 fn sources_of(item: &Fields<'_>) -> Result<Vec<Option<Source>>, WireError> {
     let of_message = item.source()?;
     match item.get("content") {
@@ -271,7 +271,7 @@ fn read_parts(
     item.objects(key)?.map(part).collect()
 }
 
-// Whether the server holds the model to the schema does not bind us: whoever runs the call checks its arguments.
+// `strict` has no effect here: whatever the server enforces, the arguments are checked before the call runs.
 const TOOL: Known =
     Known { read: &["type", "name", "description", "parameters"], dropped: &["strict"], fixed: &[] };
 

@@ -1,4 +1,4 @@
-//! Answers in one piece.
+//! Encodes and decodes answers that are not streamed.
 
 use serde_json::{Value, json};
 
@@ -8,14 +8,14 @@ use super::super::{Head, MAX_CALLS, reported, settled};
 use crate::Error;
 use crate::chat::{Completion, Stop, ToolCall, Usage};
 
-/// The body of an answer.
+/// Encodes the body of an answer.
 #[must_use]
 pub fn encode_response(completion: &Completion, head: Head<'_>) -> Value {
     let output = output(completion, head);
     response(completion, head, status(completion), &output)
 }
 
-/// The body of an answer of which there is as much as `status` and `output` say.
+/// Encodes an answer that has reached `status` and consists of `output`.
 pub(super) fn response(completion: &Completion, head: Head<'_>, status: &str, output: &[Value]) -> Value {
     let reason = match completion.stop {
         Stop::Length => "max_output_tokens",
@@ -46,7 +46,7 @@ pub(super) fn response(completion: &Completion, head: Head<'_>, status: &str, ou
     })
 }
 
-/// What became of the answer. A refusal in words is complete; without words it was the filter.
+/// Returns the status of an answer. A refusal in words is complete; one without words comes from the filter.
 pub(super) fn status(completion: &Completion) -> &'static str {
     match completion.stop {
         Stop::Length => "incomplete",
@@ -65,7 +65,7 @@ fn usage(usage: Usage) -> Value {
     })
 }
 
-/// The items of an answer: what is said, then the calls.
+/// Returns the items of an answer: the text, then the calls.
 pub(super) fn output(completion: &Completion, head: Head<'_>) -> Vec<Value> {
     let said = (!completion.text.is_empty()).then(|| {
         let part = part(completion, &completion.text);
@@ -76,7 +76,7 @@ pub(super) fn output(completion: &Completion, head: Head<'_>) -> Vec<Value> {
     said.into_iter().chain(calls).collect()
 }
 
-/// The one part of what is said.
+/// Returns the single part of the text.
 pub(super) fn part(completion: &Completion, text: &str) -> Value {
     match completion.stop {
         Stop::Refused => json!({"type": "refusal", "refusal": text}),
@@ -113,10 +113,10 @@ pub(super) fn call(head: Head<'_>, index: usize, call: &ToolCall, arguments: &st
     })
 }
 
-/// Reads the body of an answer.
+/// Decodes the body of an answer.
 ///
 /// # Errors
-/// If it is no answer, or not a finished one.
+/// If it is not an answer, or not a finished one.
 pub fn decode_response(body: &Value) -> Result<Completion, Error> {
     if let Some(error) = fields::said(body, "error") {
         return Err(reported(error));
@@ -159,16 +159,16 @@ fn stop(body: &Value, refused: bool, calls: bool) -> Result<Stop, Error> {
     }
 }
 
-/// What an item of an answer is.
+/// The kind of an item of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Item {
     Message,
     Call,
-    /// What the model says to itself.
+    /// The model's reasoning.
     Thought,
 }
 
-/// Other kinds of items come from tools that nobody offered.
+/// Returns the kind of an item. Other kinds come from tools that were not offered.
 pub(super) fn kind(item: &Value) -> Result<Item, Error> {
     match fields::text(item, "type") {
         "message" => Ok(Item::Message),
@@ -178,7 +178,7 @@ pub(super) fn kind(item: &Value) -> Result<Item, Error> {
     }
 }
 
-/// Reads what is said, and whether it is a refusal.
+/// Appends the text of a message to `text`, and returns whether it is a refusal.
 fn read_message(item: &Value, text: &mut String) -> Result<bool, Error> {
     let mut refused = false;
     for part in fields::list(item, "content").unwrap_or_default() {

@@ -1,4 +1,4 @@
-//! Answers in pieces.
+//! Encodes and decodes streamed answers.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ use crate::chat::{Completion, Stop};
 use crate::model::Listener;
 use crate::sse::Event;
 
-/// The answer as a stream of events, its text in the pieces `said`.
+/// Encodes an answer as a stream of events, its text in the pieces `said`.
 #[must_use]
 pub fn encode_stream(completion: &Completion, said: &[&str], head: Head<'_>) -> Vec<Event> {
     let mut events = Vec::new();
@@ -78,7 +78,7 @@ pub fn encode_stream(completion: &Completion, said: &[&str], head: Head<'_>) -> 
     events
 }
 
-/// A call that has begun, by all that later events may call it.
+/// A call that has begun, with every identifier by which later events may refer to it.
 #[derive(Debug)]
 struct Begun {
     output_index: Option<u64>,
@@ -87,7 +87,7 @@ struct Begun {
     call: usize,
 }
 
-/// Reads a stream of events.
+/// Decodes a stream of events.
 #[derive(Debug, Default)]
 pub struct StreamDecoder {
     assembly: Assembly,
@@ -99,7 +99,7 @@ impl StreamDecoder {
     /// Takes the next event.
     ///
     /// # Errors
-    /// If the event is not in its place, the server reports an error, or the listener stops it.
+    /// If the event is out of place, the server reports an error, or the listener cancels.
     pub fn feed(&mut self, event: &Event, listener: &mut Listener<'_>) -> Result<(), Error> {
         // Some servers end all their streams in the same way.
         if self.done.is_some() || event.data.trim() == "[DONE]" {
@@ -127,9 +127,9 @@ impl StreamDecoder {
                 let error = body.get("response").and_then(|response| response.get("error"));
                 Err(reported(error.unwrap_or(&Value::Null)))
             }
-            // The error stands in the event itself; some servers wrap it, as in an answer.
+            // The event itself describes the error; some servers wrap it, as in an answer.
             "error" => Err(reported(body.get("error").filter(|error| error.is_object()).unwrap_or(&body))),
-            // What only says once more what other events say, and what may come.
+            // Events that only repeat others, and events of future versions.
             _ => Ok(()),
         }
     }
@@ -160,7 +160,7 @@ impl StreamDecoder {
         self.assembly.arguments(call, said("arguments"), listener)
     }
 
-    /// A finished item, which says once more what it holds.
+    /// Takes a finished item, which repeats its content.
     fn end(&mut self, body: &Value, listener: &mut Listener<'_>) -> Result<(), Error> {
         let item = body.get("item").ok_or(Error::Malformed("an item has no content"))?;
         if kind(item)? != Item::Call {
@@ -175,7 +175,7 @@ impl StreamDecoder {
         self.assembly.whole_arguments(call, said("arguments"), listener)
     }
 
-    /// The end, with the whole answer once more: what was heard must be what it says.
+    /// Takes the final event, which repeats the whole answer: it must equal what the listener received.
     fn complete(&mut self, body: &Value) -> Result<(), Error> {
         let response = body.get("response").ok_or(Error::Malformed("the end has no answer"))?;
         let end = decode_response(response)?;
@@ -193,10 +193,10 @@ impl StreamDecoder {
         self.done.is_some()
     }
 
-    /// The answer.
+    /// Returns the answer.
     ///
     /// # Errors
-    /// If the stream has ended early.
+    /// If the stream ended early.
     pub fn finish(self) -> Result<Completion, Error> {
         self.done.ok_or(EARLY)
     }

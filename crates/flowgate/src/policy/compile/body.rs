@@ -1,18 +1,18 @@
-//! Bodies: variables, conditions and definitions.
+//! Compiles bodies: variables, conditions and definitions.
 
 use std::sync::Arc;
 
-use super::super::Dialect;
 use super::super::diagnostic::{Diagnostic, Span, nearest};
+use super::super::dialect::Dialect;
 use super::super::plan::{Ex, How, Item, MAX_SLOTS, Op, Quantified, Query, Slot, Type, Variable, order};
 use super::super::syntax::{Body, BodyLine, Comparison, Expr, ExprKind, Name, Quantifier};
 use super::{Compiled, Compiler};
-use crate::eval::Value;
+use crate::value::Value;
 
-/// How many conditions a statement may have: they are evaluated one inside the other.
+/// Maximum number of conditions of a statement; they are evaluated recursively.
 const MAX_LINES: usize = 200;
 
-/// Where a body begins.
+/// Returns the location where a body begins.
 fn scope_span(body: &Body) -> Span {
     body.lines.first().map_or(0..0, |line| match line {
         BodyLine::Condition(expr) => expr.span.clone(),
@@ -20,7 +20,7 @@ fn scope_span(body: &Body) -> Span {
     })
 }
 
-/// The names that are known in a body, and what is known of them.
+/// The names in scope in a body, and their properties.
 #[derive(Debug, Default)]
 pub(super) struct Scope {
     names: Vec<(String, Slot)>,
@@ -36,25 +36,25 @@ impl Scope {
         self.names.iter().map(|(name, _)| name.as_str())
     }
 
-    /// The names with their slots.
+    /// Returns the names with their slots.
     pub(super) fn named(&self) -> impl Iterator<Item = (&str, Slot)> {
         self.names.iter().map(|(name, slot)| (name.as_str(), *slot))
     }
 
-    /// The scope of a block: it sees the names outside, and has a query of its own.
+    /// Creates the scope of a block: it sees the outer names and has a query of its own.
     fn block(&self) -> Self {
         let query = Query { slots: self.query.slots, ..Query::default() };
         Self { names: self.names.clone(), query }
     }
 
-    /// Takes the last name out of scope again.
+    /// Removes the last name from the scope.
     pub(super) fn forget_last(&mut self) {
         self.names.pop();
     }
 }
 
 impl Compiler<'_> {
-    /// Gives a name the next slot.
+    /// Binds a name to the next slot.
     pub(super) fn bind(&mut self, scope: &mut Scope, name: &Name) -> Compiled<Slot> {
         if scope.slot(&name.text).is_some() {
             let message = format!("`{}` is declared twice", name.text);
@@ -65,7 +65,7 @@ impl Compiler<'_> {
         Ok(slot)
     }
 
-    /// The next slot.
+    /// Allocates the next slot.
     fn unnamed(&mut self, scope: &mut Scope, span: &Span) -> Compiled<Slot> {
         if scope.query.slots >= MAX_SLOTS {
             let message = format!("the statement has more than {MAX_SLOTS} variables");
@@ -75,7 +75,7 @@ impl Compiler<'_> {
         Ok(scope.query.slots - 1)
     }
 
-    /// A variable that ranges over the events, or over what stands in them: blocks, images, functions, texts.
+    /// Declares a variable that ranges over the events, or over their parts: blocks, images, functions, texts.
     fn declare_free(&mut self, name: &Name, ty: Type, scope: &mut Scope) -> Compiled<()> {
         if ty.is_event() {
             let slot = self.bind(scope, name)?;
@@ -90,7 +90,7 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    /// `forall:` or `count(...):` with its block.
+    /// Compiles `forall:` or `count(...):` with its block.
     pub(super) fn quantified(
         &mut self,
         quantifier: &Quantifier,
@@ -135,7 +135,8 @@ impl Compiler<'_> {
             _ => 0,
         };
         let needs = (used & !bound_here) | bounds;
-        // What must hold of all is found by what does not: the conditions are one, tested when everything is bound.
+        // `forall` is tested by a search for a counterexample: the conditions form one test, evaluated when all
+        // variables are bound.
         let ops = match how {
             How::Count { .. } => order(&variables, &items, needs),
             How::ForAll { .. } | How::NotForAll => {
@@ -150,11 +151,11 @@ impl Compiler<'_> {
         Ok(Ex::Quantified(Arc::new(Quantified { how, variables, items, ops, needs })))
     }
 
-    /// A body that speaks of exactly one event, of one of the given types, which gets slot 0.
+    /// Compiles a body about exactly one event of one of the given types, which gets slot 0.
     pub(super) fn one_event(&mut self, body: &Body, types: &[Type], what: &str) -> Compiled<Scope> {
         let mut scope = Scope::default();
         self.body(body, &mut scope)?;
-        // What is granted must not depend on how many other events there are: that is content, too.
+        // A grant must not depend on the number of other events, since that number is content too.
         let is_block = |line: &&BodyLine| {
             let mut found = false;
             line.expr().walk(&mut |expr| {
@@ -248,7 +249,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// The type of a variable.
+    /// Returns the type of a variable.
     pub(super) fn ty(&mut self, variable: &Name, name: &Name) -> Compiled<Type> {
         if let Some(ty) = self.named_type(&name.text) {
             return Ok(ty);
@@ -262,7 +263,7 @@ impl Compiler<'_> {
         self.fail("unknown-type", &span, format!("unknown type `{}`", name.text), help)
     }
 
-    /// The type with this name: one of the language, or one that is imported.
+    /// Returns the type with this name: built in or imported.
     pub(super) fn named_type(&self, name: &str) -> Option<Type> {
         let known = Type::NAMES.iter().find(|(known, _)| *known == name).map(|(_, ty)| *ty);
         known.or_else(|| self.imports.types.get(name).copied())
@@ -284,7 +285,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// `(x: T) in list`; what must be tested besides, if anything.
+    /// Compiles `(x: T) in list`; returns the remaining test, if any.
     pub(super) fn ranged(
         &mut self,
         typed: &Expr,
@@ -311,7 +312,7 @@ impl Compiler<'_> {
             let message = format!("the statement has more than {MAX_LINES} conditions");
             return self.fail("too-many", &expr.span, message, "move conditions into predicates");
         }
-        // A chain of comparisons is a conjunction; each part is tested as soon as it can be.
+        // A chain of comparisons is a conjunction; each part is tested as early as possible.
         match test {
             Ex::And(parts) => scope.query.items.extend(parts.into_iter().map(Item::Test)),
             test => scope.query.items.push(Item::Test(test)),
@@ -323,7 +324,7 @@ impl Compiler<'_> {
         scope.query.variables.iter().find(|variable| variable.slot == slot)
     }
 
-    /// The query of a scope, with the tools that its first event must match.
+    /// Returns the query of a scope, with the tool patterns that its first event must match.
     pub(super) fn finish(&self, scope: Scope) -> Query {
         let mut query = scope.query;
         let tools = query.items.iter().filter_map(|item| match item {
@@ -334,15 +335,15 @@ impl Compiler<'_> {
         query
     }
 
-    /// The query of a statement that grants something to the event in slot 0.
+    /// Returns the query of a statement that grants something to the event in slot 0.
     pub(super) fn granting(&self, scope: Scope) -> Query {
         let mut query = self.finish(scope);
         query.ops = query.order(1);
         query
     }
 
-    /// Going through the rows of which one is labelled does not count as looking at the structure around
-    /// them: that a labelled row exists is known to whoever sees it.
+    /// Marks a query as quiet if it only iterates over the rows that lead to its region. Such an iteration does not
+    /// count as a read of the structure around the rows: an observer of a labelled row already knows that it exists.
     pub(super) fn quiet_iteration(&self, scope: &mut Scope, root: Slot) {
         let mut needed = Ex::Slot(root).needs();
         for variable in scope.query.variables.iter().rev() {
@@ -360,7 +361,7 @@ impl Compiler<'_> {
         scope.query.is_quiet = !outside;
     }
 
-    /// A statement that labels may look at its own event only.
+    /// Checks that a label statement reads only its own event.
     pub(super) fn stays_in_event(&mut self, body: &Body, span: &Span) -> Compiled<()> {
         if has_flow(body) || self.calls_looking_around(body) {
             let help =
@@ -370,13 +371,13 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    /// Whether a body calls a predicate that looks at the trace and not only at its arguments.
+    /// Returns whether a body calls a predicate that reads the trace in addition to its arguments.
     pub(super) fn calls_looking_around(&self, body: &Body) -> bool {
         let looks = |index: &usize| self.predicate_looks_around.get(*index).copied().unwrap_or(true);
         self.called(body).iter().any(looks)
     }
 
-    /// The predicates that a body calls.
+    /// Returns the predicates that a body calls.
     pub(super) fn called(&self, body: &Body) -> Vec<usize> {
         let mut called = Vec::new();
         for line in lines(body) {
@@ -392,7 +393,7 @@ impl Compiler<'_> {
     }
 }
 
-/// Whether any condition looks at the content of events, and not only at their kind and tool.
+/// Returns whether any condition reads the content of events, and not only their kind and tool.
 pub(super) fn reads_content(items: &[Item]) -> bool {
     items.iter().any(|item| match item {
         Item::Test(Ex::IsTool(_, _, shape)) => shape.is_some(),
@@ -401,7 +402,7 @@ pub(super) fn reads_content(items: &[Item]) -> bool {
     })
 }
 
-/// Whether a field of this name is asked for anywhere.
+/// Returns whether any expression accesses a field of this name.
 pub(super) fn mentions(body: &Body, field: &str) -> bool {
     lines(body).any(|expr| {
         let mut found = false;
@@ -412,7 +413,7 @@ pub(super) fn mentions(body: &Body, field: &str) -> bool {
     })
 }
 
-/// `(call: ToolCall) in message.tool_calls`
+/// Returns whether the expression is `(call: ToolCall) in message.tool_calls`.
 fn is_call_of_message(typed: &Expr, list: &Expr) -> bool {
     matches!((&*typed.kind, &*list.kind), (ExprKind::Typed(_, ty), ExprKind::Member(_, name))
         if ty.text == "ToolCall" && name.text == "tool_calls")
@@ -423,14 +424,14 @@ fn lines(body: &Body) -> impl Iterator<Item = &Expr> {
 }
 
 impl Compiler<'_> {
-    /// Whether an expression may ask a message for the calls that it proposes.
+    /// Returns whether an expression may read the calls that a message proposes.
     fn may_ask_for_calls(&self, expr: &Expr) -> bool {
         match &*expr.kind {
             ExprKind::Member(_, name) => name.text == "tool_calls",
             ExprKind::Index(object, key) => match (&*object.kind, &*key.kind) {
                 (_, ExprKind::Str(key)) => key == "tool_calls",
                 (_, ExprKind::Int(_) | ExprKind::Negate(_)) => false,
-                // A variable may be a message; a constant, a parameter or a list is none.
+                // A variable may be a message; a constant, a parameter or a list is not.
                 (ExprKind::Name(name), _) => !self.constants.contains_key(name.as_str()) && name != "input",
                 _ => false,
             },
@@ -438,7 +439,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// Whether a body has event variables of its own, counts events or compares their order.
+    /// Returns whether a body has event variables of its own, counts events or compares their order.
     pub(super) fn looks_around(&self, body: &Body) -> bool {
         lines(body).any(|expr| {
         let mut found = false;
@@ -458,7 +459,7 @@ impl Compiler<'_> {
     }
 }
 
-/// Whether a variable over parts of events has nothing to range over but the trace.
+/// Returns whether a variable over parts of events ranges over the whole trace.
 fn has_free_part(body: &Body) -> bool {
     lines(body).any(|expr| {
         let (mut typed, mut ranged) = (0, 0);

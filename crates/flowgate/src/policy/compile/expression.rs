@@ -1,18 +1,21 @@
-//! Expressions: names become slots, functions rows of the table, patterns compiled.
+//! Compiles expressions: resolves names to slots and functions to rows of the table, and compiles patterns.
 
 use std::sync::Arc;
 
-use super::super::Dialect;
 use super::super::diagnostic::{Diagnostic, Span, nearest};
-use super::super::plan::{Ex, How, RegexUse, Shape, Type};
+use super::super::dialect::Dialect;
+use super::super::plan::{Ex, FunctionId, How, RegexUse, Shape, Type};
 use super::super::regex::{Extent, Pattern, is_pattern};
 use super::super::syntax::{Comparison, Expr, ExprKind, FormatPart, Name, ToolRef};
 use super::body::Scope;
+use super::imports::parses_python;
 use super::{Compiled, Compiler};
-use crate::builtin::{self, Builtin};
-use crate::eval::Value;
+use crate::builtin::{self, FUNCTIONS};
+use crate::detect::python;
+use crate::eval::Function;
+use crate::value::Value;
 
-/// How many constants may be put into each other.
+/// Maximum nesting depth of constants.
 const MAX_OPEN: usize = 64;
 
 impl Compiler<'_> {
@@ -90,7 +93,7 @@ impl Compiler<'_> {
             }
             ExprKind::Not(inner) => match self.expression(inner, scope)? {
                 Ex::Quantified(mut block) if matches!(block.how, How::ForAll { or_none: false }) => {
-                    // Of no events, neither all nor not all satisfy a condition.
+                    // Over no events, neither `forall` nor its negation holds.
                     Arc::make_mut(&mut block).how = How::NotForAll;
                     Ex::Quantified(block)
                 }
@@ -132,7 +135,7 @@ impl Compiler<'_> {
         })
     }
 
-    /// Counts parts of expressions, so that a short policy cannot become a long one.
+    /// Charges for parts of expressions, which bounds the expansion of a short policy.
     fn charge(&mut self, parts: usize, span: &Span) -> Compiled<()> {
         match self.budget.checked_sub(parts) {
             Some(left) => {
@@ -184,7 +187,7 @@ impl Compiler<'_> {
     fn comparison(&mut self, first: &Expr, rest: &[(Comparison, Expr)], scope: &mut Scope) -> Compiled<Ex> {
         let mut parts = Vec::new();
         if let (ExprKind::Typed(name, ty), [(Comparison::In, list)]) = (&*first.kind, rest) {
-            // A declaration within an expression holds by itself; what it declares is tested elsewhere.
+            // A declaration within an expression holds by itself; its domain or test is compiled separately.
             let test = self.ranged(first, name, ty, list, scope)?;
             return Ok(test.unwrap_or(Ex::Constant(Value::Bool(true))));
         }
@@ -209,7 +212,7 @@ impl Compiler<'_> {
             }
             let right = self.expression(right_expr, scope)?;
             if rest.len() > 1 {
-                // The middle of a chain stands in two comparisons.
+                // The middle operand of a chain is part of two comparisons.
                 let mut size = 0;
                 right.walk(&mut |_| size += 1);
                 self.charge(size, &right_expr.span)?;
@@ -229,7 +232,7 @@ impl Compiler<'_> {
 
     fn is_tool(&mut self, event: Ex, tool: &ToolRef, expr: &Expr, scope: &mut Scope) -> Compiled<Ex> {
         let pattern = self.pattern(&tool.name, &expr.span)?;
-        // `out.tool is tool:NAME` asks the same as `out is tool:NAME`.
+        // `out.tool is tool:NAME` is equivalent to `out is tool:NAME`.
         let event = match event {
             Ex::Member(event, name) if *name == *"tool" => *event,
             event => event,
@@ -258,7 +261,7 @@ impl Compiler<'_> {
                     Dialect::Flowgate => Extent::Whole,
                     Dialect::Compat => Extent::CompatWhole,
                 };
-                // What is no pattern is compared as it stands; what is too large a pattern is neither.
+                // A text that is not a valid pattern is compared literally; a pattern that is too large is an error.
                 let is_plain = !text.contains(['\\', '.', '[', '(', '*', '+', '?', '{', '|', '^', '$']);
                 let pattern = if is_plain {
                     None
@@ -280,8 +283,8 @@ impl Compiler<'_> {
                 Shape::Text(text.as_str().into(), pattern.map(Box::new))
             }
             ExprKind::Matcher(name) if name == "EMAIL_ADDRESS" && self.plan.dialect == Dialect::Flowgate => {
-                match Builtin::find("is_email") {
-                    Some(builtin) => Shape::Kind(builtin),
+                match FUNCTIONS.find("is_email") {
+                    Some((id, _)) => Shape::Kind(id),
                     None => Shape::Finds(name.as_str().into()),
                 }
             }
@@ -325,17 +328,17 @@ impl Compiler<'_> {
                     let arguments = self.expressions(arguments, scope)?;
                     return Ok(Ex::CompatMethod(object, name.text.as_str().into(), arguments));
                 }
-                let Some(builtin) = Builtin::find(&name.text).filter(|builtin| builtin.0.is_method) else {
-                    let known: Vec<&str> = builtin::names()
-                        .filter(|n| Builtin::find(n).is_some_and(|b| b.0.is_method))
-                        .collect();
+                let Some(found) = FUNCTIONS.find(&name.text).filter(|(_, function)| function.is_method)
+                else {
+                    let methods = FUNCTIONS.all().filter(|function| function.is_method);
+                    let known: Vec<&str> = methods.map(|method| method.name).collect();
                     return self.unknown("method", &name.text, &name.span, &known);
                 };
                 let object = self.expression(object, scope)?;
                 let arguments = self.expressions(arguments, scope)?;
-                // `", ".join(list)` and `"{}".format(x)` have the text first, as functions have.
+                // `", ".join(list)` and `"{}".format(x)` have the text first, as the functions do.
                 let compiled = std::iter::once(object).chain(arguments).collect();
-                self.builtin(expr, builtin, compiled, named, scope)
+                self.builtin(expr, found, compiled, named, scope)
             }
             _ => self.fail("call", &function.span, "this is no function", "call a function by its name"),
         }
@@ -373,8 +376,8 @@ impl Compiler<'_> {
             self.arity(expr, name, (parameters.len(), parameters.len()), compiled.len())?;
             return Ok(Ex::Extern(index, compiled));
         }
-        let Some(builtin) = Builtin::find(name) else {
-            // The arguments may have mistakes of their own.
+        let Some(found) = FUNCTIONS.find(name) else {
+            // The arguments may contain errors of their own.
             let _ = self.expressions(arguments, scope);
             self.unavailable(name, span)?;
             let mut known: Vec<&str> = builtin::names().chain(["match", "find", "isinstance"]).collect();
@@ -385,23 +388,32 @@ impl Compiler<'_> {
             return self.unknown("function", name, span, &known);
         };
         let compiled = self.expressions(arguments, scope)?;
-        self.builtin(expr, builtin, compiled, named, scope)
+        self.builtin(expr, found, compiled, named, scope)
     }
 
     fn builtin(
         &mut self,
         expr: &Expr,
-        builtin: Builtin,
+        (id, function): (FunctionId, &Function),
         arguments: Vec<Ex>,
         named: &[(Name, Expr)],
         scope: &mut Scope,
     ) -> Compiled<Ex> {
-        let arguments = self.named(builtin.0.name, builtin.0.parameters, arguments, named, scope)?;
-        self.arity(expr, builtin.0.name, builtin.0.arguments, arguments.len())?;
-        Ok(Ex::Call(builtin, arguments))
+        let arguments = self.named(function.name, function.parameters, arguments, named, scope)?;
+        self.arity(expr, function.name, function.arguments, arguments.len())?;
+        if !python::AVAILABLE && parses_python(function.name, &arguments) {
+            let message = format!("`{}` is not available: this build has no Python parser", function.name);
+            return self.fail(
+                "unavailable",
+                &expr.span,
+                message,
+                "build `flowgate` with the feature `python`",
+            );
+        }
+        Ok(Ex::Call(id, arguments))
     }
 
-    /// Puts named arguments in their places behind the others.
+    /// Appends named arguments in the order of the parameters.
     fn named(
         &mut self,
         function: &str,
@@ -456,7 +468,7 @@ impl Compiler<'_> {
         self.fail("arguments", &expr.span, message, "add or remove arguments")
     }
 
-    /// `match(r"...", text)` and `find(r"...", text)`.
+    /// Compiles `match(r"...", text)` and `find(r"...", text)`.
     fn regex(
         &mut self,
         expr: &Expr,
@@ -484,7 +496,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// `isinstance(x, str)` or `isinstance(x, (str, int))`.
+    /// Compiles `isinstance(x, str)` or `isinstance(x, (str, int))`.
     fn is_instance(&mut self, expr: &Expr, arguments: &[Expr], scope: &mut Scope) -> Compiled<Ex> {
         self.arity(expr, "isinstance", (2, 2), arguments.len())?;
         let [value, types] = arguments else { return Err(super::Broken) };
@@ -542,12 +554,12 @@ impl Compiler<'_> {
     }
 }
 
-/// Whether it is the name that stands for the policy's parameters.
+/// Returns whether an expression is the name of the policy's parameters.
 fn is_input(expr: &Expr) -> bool {
     matches!(&*expr.kind, ExprKind::Name(name) if name == "input")
 }
 
-/// The name of a module: `json`, `invariant.detectors`.
+/// Returns the name of a module: `json`, `invariant.detectors`.
 fn dotted(expr: &Expr) -> Option<String> {
     match &*expr.kind {
         ExprKind::Name(name) => Some(name.clone()),

@@ -1,27 +1,28 @@
-//! Imports: the modules of the paper's analyzer, whose functions are built in here.
+//! Imports: the modules of the paper's analyzer, whose functions are built in.
 //!
-//! Everything is there without an import as well; what an import adds is another name. A policy cannot import
-//! code: there, any Python module could be.
+//! All functions are available without an import; an import adds another name. A policy cannot import code, whereas
+//! in the analyzer any Python module could be imported.
 
 use std::collections::HashMap;
 
 use super::super::diagnostic::Span;
-use super::super::plan::Type;
+use super::super::plan::{Ex, Type};
 use super::super::syntax::Name;
 use super::{Compiled, Compiler};
-use crate::builtin::Builtin;
+use crate::builtin::FUNCTIONS;
+use crate::value::Value;
 
-/// What a policy has imported.
+/// The imports of a policy.
 #[derive(Debug, Default)]
 pub(super) struct Imports {
-    /// Other names of functions.
+    /// Aliases of functions.
     pub(super) functions: HashMap<String, &'static str>,
     pub(super) types: HashMap<String, Type>,
-    /// Other names of modules.
+    /// Aliases of modules.
     modules: HashMap<String, &'static str>,
 }
 
-/// The modules, and the functions and types in each.
+/// The modules with their functions and types.
 const MODULES: &[(&str, &[&str])] = &[
     ("invariant", LANGUAGE),
     ("invariant.builtins", LANGUAGE),
@@ -44,7 +45,7 @@ const MODULES: &[(&str, &[&str])] = &[
     ("json", &["loads"]),
 ];
 
-/// Words of the language itself.
+/// Keywords and types of the language.
 const LANGUAGE: &[&str] = &[
     "Message",
     "ToolCall",
@@ -93,7 +94,7 @@ const DETECTORS: &[&str] = &[
     "fuzzy_contains",
 ];
 
-/// What the analyzer had and a policy here has not, with the reason.
+/// Functions of the analyzer that are not available here, with the reason.
 const UNAVAILABLE: &[(&str, &str)] = &[
     ("llm", "it asks a model, and a policy has none"),
     ("llm_confirm", "it asks a model, and a policy has none"),
@@ -157,7 +158,7 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    /// The function that `module.name` means, if the module is imported.
+    /// Returns the function that `module.name` refers to, if the module is imported.
     pub(super) fn in_module(&mut self, module: &str, name: &Name) -> Compiled<Option<&'static str>> {
         let Some(path) = self.imports.modules.get(module).copied() else { return Ok(None) };
         let known =
@@ -168,7 +169,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// Says that a function which the analyzer had is not there.
+    /// Reports the use of a function that the analyzer had and that is not available.
     pub(super) fn unavailable(&mut self, name: &str, span: &Span) -> Compiled<()> {
         match UNAVAILABLE.iter().find(|(known, _)| *known == name) {
             Some((_, why)) => {
@@ -180,11 +181,21 @@ impl Compiler<'_> {
     }
 }
 
-/// The name under which a function is built in.
+/// Returns whether a call of a built-in function parses Python. If that depends on a computed value, it is decided at
+/// evaluation.
+pub(super) fn parses_python(function: &str, arguments: &[Ex]) -> bool {
+    match function {
+        "python_code" | "ipython_code" => true,
+        "semgrep" => matches!(arguments.get(1), Some(Ex::Constant(Value::Str(lang))) if &**lang == "python"),
+        _ => false,
+    }
+}
+
+/// Returns the name of the built-in function.
 fn function(name: &str) -> Option<&'static str> {
     let name = if name == "loads" { "json_loads" } else { name };
     ["match", "find"]
         .into_iter()
         .find(|known| *known == name)
-        .or_else(|| Builtin::find(name).map(|b| b.0.name))
+        .or_else(|| FUNCTIONS.find(name).map(|(_, function)| function.name))
 }

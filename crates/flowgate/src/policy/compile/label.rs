@@ -1,11 +1,11 @@
-//! Dimensions, and the labels that statements name.
+//! Compiles dimensions and the labels that statements name.
 
 use super::super::plan::{Ex, LabelPlan};
 use super::super::syntax::{Expr, ExprKind, File, Name, Order, StatementKind};
 use super::body::Scope;
 use super::{Compiled, Compiler};
-use crate::eval::Value;
 use crate::label::{Bound, Dimension, Dims, Kind, Lattice, Partial, Purpose, Roster, Space};
+use crate::value::Value;
 
 /// Names that no element may have, since labels and statements use them.
 const RESERVED: [&str; 5] = ["top", "bottom", "as", "if", "for"];
@@ -91,7 +91,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// The label that a list of elements names.
+    /// Compiles the label that a list of elements names.
     pub(super) fn label(&mut self, parts: &[Expr], scope: &mut Scope) -> Compiled<LabelPlan> {
         let is_top = |part: &Expr| matches!(&*part.kind, ExprKind::Name(name) if name == "top");
         let mut label = LabelPlan { is_top: parts.iter().all(is_top), ..LabelPlan::default() };
@@ -158,7 +158,7 @@ impl Compiler<'_> {
                 });
                 let mut known: Vec<String> =
                     elements.chain(["top".to_owned(), "bottom".to_owned()]).collect();
-                // Two dimensions may have elements of the same names.
+                // Two dimensions may have elements of the same name.
                 let mut seen = std::collections::HashSet::new();
                 known.retain(|name| seen.insert(name.clone()));
                 let known: Vec<&str> = known.iter().map(String::as_str).collect();
@@ -201,7 +201,7 @@ impl Compiler<'_> {
         self.unknown("dimension", name, &part.span, &known)
     }
 
-    /// `readers(x, "bob")`: an element computed from values, or, if all names are known, a fixed one.
+    /// Compiles `readers(x, "bob")`: an element computed from values or, if all names are known, a fixed one.
     fn computed(
         &mut self,
         dimension: &str,

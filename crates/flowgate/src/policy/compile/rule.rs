@@ -1,4 +1,4 @@
-//! Rules: what they say, and how their matches are found as the trace grows.
+//! Compiles rules: their messages, and how their matches are found as the trace grows.
 
 use std::sync::Arc;
 
@@ -9,16 +9,16 @@ use super::super::plan::{
 use super::super::syntax::{Action, Body, Comparison, Expr, ExprKind, Name};
 use super::body::Scope;
 use super::{Compiled, Compiler};
-use crate::eval::Value;
+use crate::value::Value;
 
-/// Arguments by place and by name.
+/// Arguments by position and by name.
 type Arguments = (Vec<Ex>, Vec<(Arc<str>, Ex)>);
 
 impl Compiler<'_> {
     pub(super) fn rule(&mut self, span: Span, action: Action, message: &Expr, body: &Body) -> Compiled<()> {
         let mut scope = Scope::default();
         let body = self.body(body, &mut scope);
-        // What it says is looked at even if a condition is wrong.
+        // The message is checked even if a condition is invalid.
         let message = self.message(message, &mut scope);
         body?;
         let (args, kwargs) = message?;
@@ -58,7 +58,7 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    /// What a rule says: a text, or the arguments of `Violation(...)`.
+    /// Compiles the message of a rule: a text, or the arguments of `Violation(...)`.
     fn message(&mut self, message: &Expr, scope: &mut Scope) -> Compiled<Arguments> {
         let is_violation = |expr: &Expr| matches!(&*expr.kind, ExprKind::Name(name) if matches!(name.as_str(), "Violation" | "PolicyViolation"));
         match &*message.kind {
@@ -122,7 +122,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// The kinds of events that matter to a rule besides its variables.
+    /// Returns the kinds of events that matter to a rule in addition to its variables.
     fn looks_at(&self, query: &Query) -> Vec<Type> {
         let mut kinds = Vec::new();
         let mut ranges = ranges_over_calls(&query.variables);
@@ -141,7 +141,7 @@ impl Compiler<'_> {
         kinds
     }
 
-    /// The name that conditions ask a call's or an answer's tool, or a message's role, to have.
+    /// Returns the tool name of a call or an output, or the role of a message, that the conditions require.
     fn named_by(&self, alone: &[Op], slot: Slot, ty: Type) -> Option<Arc<str>> {
         alone.iter().find_map(|op| match op {
             Op::Test(Ex::IsTool(event, pattern, _)) if matches!(**event, Ex::Slot(s) if s == slot) => {
@@ -158,7 +158,7 @@ impl Compiler<'_> {
         })
     }
 
-    /// Names rules whose cost for one event can grow with the trace.
+    /// Warns of rules whose cost for one event can grow with the trace.
     fn warn_of_cost(&mut self, span: &Span, events: &[EventVariable], query: &Query) {
         let outer = events.iter().filter(|event| event.is_outer).count();
         let inner = events.len() - outer;
@@ -193,7 +193,7 @@ impl Compiler<'_> {
     }
 }
 
-/// Whether a variable may range over the calls of a message: `(call: ToolCall) in message`.
+/// Returns whether a variable may range over the calls of a message: `(call: ToolCall) in message`.
 fn ranges_over_calls(variables: &[Variable]) -> bool {
     variables.iter().any(|variable| {
         matches!(variable.ty, Type::ToolCall | Type::Function)
@@ -201,14 +201,14 @@ fn ranges_over_calls(variables: &[Variable]) -> bool {
     })
 }
 
-/// Whether a block counts something.
+/// Returns whether a query contains a block.
 fn counts(query: &Query) -> bool {
     let mut found = false;
     query.expressions().for_each(|ex| ex.walk(&mut |ex| found |= matches!(ex, Ex::Quantified(_))));
     found
 }
 
-/// Whether a condition asks that another event comes after the variable's.
+/// Returns whether a condition requires another event after the variable's.
 fn comes_before_another(items: &[Item], slot: Slot, variables: &[Variable]) -> bool {
     let is_event = |other: Slot| variables.iter().any(|v| v.slot == other && v.domain.is_none());
     items.iter().any(|item| match item {
@@ -223,7 +223,7 @@ fn comes_before_another(items: &[Item], slot: Slot, variables: &[Variable]) -> b
     })
 }
 
-/// The variable whose event must come right after the variable's.
+/// Returns the variable whose event must come immediately after the variable's.
 fn right_before(items: &[Item], slot: Slot) -> Option<Slot> {
     items.iter().find_map(|item| match item {
         Item::Test(Ex::Compare(Comparison::RightBefore, a, b)) => match (&**a, &**b) {

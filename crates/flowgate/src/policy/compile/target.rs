@@ -1,13 +1,13 @@
-//! Regions: what a statement labels, requires or lets pass.
+//! Compiles regions: the targets of labels, requirements, payloads, consents and endorsements.
 
-use super::super::plan::{Ex, Item, Query, Target, TargetStep};
+use super::super::plan::{Canonical, Ex, Item, Query, Target, TargetStep};
 use super::super::syntax::{Comparison, Expr, ExprKind};
 use super::body::Scope;
 use super::{Compiled, Compiler};
-use crate::builtin::Builtin;
+use crate::builtin::FUNCTIONS;
 use crate::policy::pattern::whole;
 
-/// Words in the names of arguments that decide where something goes or what runs.
+/// Words in argument names that determine a destination or the code that runs.
 const SENSITIVE: &[&str] = &[
     "recipient",
     "to",
@@ -50,7 +50,7 @@ const SENSITIVE: &[&str] = &[
 ];
 
 impl Compiler<'_> {
-    /// A region: a path from a variable, or the part of one that a group of a pattern matches.
+    /// Compiles a region: a path from a variable, or the part of its text that a pattern group matches.
     pub(super) fn target(&mut self, expr: &Expr, scope: &Scope) -> Compiled<Target> {
         let ExprKind::Call(function, arguments, _) = &*expr.kind else { return self.path(expr, scope) };
         let is_capture = matches!(&*function.kind, ExprKind::Name(name) if name == "capture");
@@ -139,7 +139,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// An argument of the call in slot 0: `call.arguments.NAME`, or a part of it.
+    /// Compiles an argument of the call in slot 0: `call.arguments.NAME`, or a part of it.
     pub(super) fn argument(&mut self, expr: &Expr, scope: &Scope) -> Compiled<Target> {
         let target = self.path(expr, scope)?;
         let named = matches!(target.steps.as_slice(), [TargetStep::Key(key), TargetStep::Key(_), ..] if **key == *"arguments");
@@ -149,16 +149,16 @@ impl Compiler<'_> {
         self.fail("region", &expr.span, "this is no argument of the call", "write `call.arguments.NAME`")
     }
 
-    /// Checks that an endorsement pins the value down to something harmless, and how it is printed.
+    /// Checks that an endorsement restricts the value to a harmless set, and returns how it is normalised.
     ///
-    /// Endorsement is no laundry: any address satisfies `is_email`, the attacker's too.
+    /// A form check alone is not enough: any address satisfies `is_email`, including an attacker's.
     pub(super) fn pinned(
         &mut self,
         target: &Target,
         expr: &Expr,
         query: &Query,
         is_unsafe: bool,
-    ) -> Compiled<Option<Builtin>> {
+    ) -> Compiled<Option<Canonical>> {
         let is_target = |ex: &Ex| {
             path_of(ex).is_some_and(|(root, keys)| {
                 root == target.root
@@ -173,10 +173,8 @@ impl Compiler<'_> {
         let mut is_choice = false;
         for item in &query.items {
             match item {
-                Item::Test(Ex::Call(builtin, arguments))
-                    if builtin.0.canonical.is_some() && arguments.first().is_some_and(is_target) =>
-                {
-                    canonical = Some(*builtin);
+                Item::Test(Ex::Call(function, arguments)) if arguments.first().is_some_and(is_target) => {
+                    canonical = FUNCTIONS.get(*function).and_then(|found| found.canonical).or(canonical);
                 }
                 Item::Test(Ex::Compare(Comparison::In, value, list)) if is_target(value) => {
                     is_choice |= matches!(&**list, Ex::List(items) if items.iter().all(|i| matches!(i, Ex::Constant(_))));
@@ -198,7 +196,7 @@ impl Compiler<'_> {
         let words = words(&name);
         let sensitive = words.iter().find(|word| {
             let singular = word.trim_end_matches('s');
-            // `userid` and `filename` are two words without a seam.
+            // `userid` and `filename` are two words without a separator.
             let glued = |known: &str| known.len() > 3 && (word.starts_with(known) || word.ends_with(known));
             SENSITIVE.iter().any(|known| *known == word.as_str() || *known == singular || glued(known))
         });
@@ -221,7 +219,7 @@ impl Compiler<'_> {
     }
 }
 
-/// The words of a name in snake, kebab or camel case, in lower case.
+/// Returns the words of a name in snake, kebab or camel case, in lower case.
 fn words(name: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     for c in name.chars() {
@@ -235,7 +233,7 @@ fn words(name: &str) -> Vec<String> {
     words
 }
 
-/// The slot and the keys of a plain path.
+/// Returns the slot and the keys of a plain path.
 fn path_of(ex: &Ex) -> Option<(usize, Vec<&str>)> {
     match ex {
         Ex::Slot(slot) => Some((*slot, Vec::new())),
@@ -248,7 +246,7 @@ fn path_of(ex: &Ex) -> Option<(usize, Vec<&str>)> {
     }
 }
 
-/// Whether nobody but the author of the pattern chooses where the group begins, and how long it may be.
+/// Returns whether only the author of the pattern determines where the group begins and its maximum length.
 fn is_determined(pattern: &str, group: &str) -> bool {
     use regex_syntax::hir::{Capture, HirKind};
     let mut parser = regex_syntax::ParserBuilder::new().dot_matches_new_line(true).build();

@@ -8,16 +8,16 @@ use super::super::lexer::Token;
 use super::super::syntax::{Arithmetic, Comparison, Expr, ExprKind, Name, ToolName, ToolRef};
 use super::{MAX_HEIGHT, Parsed, Parser, text};
 
-/// Arguments by place, and by name.
+/// Arguments by position and by name.
 type Arguments = (Vec<Expr>, Vec<(Name, Expr)>);
 
 impl Parser<'_> {
-    /// `value if condition else other`, or less.
+    /// Parses `value if condition else other`, or an expression of higher precedence.
     pub(super) fn expression(&mut self) -> Parsed<Expr> {
         self.deeper(|parser| {
             let start = parser.here().start;
             let value = parser.disjunction()?;
-            // At the end of a line, `if:` would be a statement's, not a choice.
+            // `if:` at the end of a line starts a body, not a choice.
             if parser.word() != "if" || parser.peek_at(1) == Token::Colon {
                 return Ok(value);
             }
@@ -179,7 +179,7 @@ impl Parser<'_> {
         self.node(start, ExprKind::Arithmetic(Arithmetic::Power, base, exponent))
     }
 
-    /// A value with members, indices and calls behind it.
+    /// Parses a value with members, indices and calls.
     pub(super) fn postfix(&mut self) -> Parsed<Expr> {
         let start = self.here().start;
         let mut value = self.atom()?;
@@ -265,7 +265,7 @@ impl Parser<'_> {
                 let span = self.advance();
                 self.literal(&span)?
             }
-            // A variable called `tool`: the lexer has taken its colon for a pattern.
+            // A variable called `tool`: the lexer has read its colon as the start of a pattern.
             Token::ToolPrefix if self.peek_at(1) == Token::Name => {
                 let span = self.advance();
                 let name = Name { text: "tool".to_owned(), span };
@@ -304,7 +304,7 @@ impl Parser<'_> {
         self.node(start, kind)
     }
 
-    /// What stands in parentheses: an expression, or a tuple, which is a list.
+    /// Parses the content of parentheses: an expression, or a tuple, which is a list.
     fn group(&mut self, start: usize) -> Parsed<Expr> {
         if self.eat(Token::ParenClose) {
             return self.node(start, ExprKind::List(Vec::new()));
@@ -387,7 +387,7 @@ impl Parser<'_> {
         Ok(ExprKind::Dict(entries))
     }
 
-    /// `tool:name`, `tool:"name"` or `tool:r"pattern"`, with a pattern for the arguments.
+    /// Parses `tool:name`, `tool:"name"` or `tool:r"pattern"`, with an optional pattern for the arguments.
     pub(super) fn tool_reference(&mut self) -> Parsed<Expr> {
         let start = self.here().start;
         let span = self.advance();
@@ -413,7 +413,7 @@ mod tests {
     use super::super::super::syntax::{FormatPart, StatementKind};
     use super::*;
 
-    /// The tree in brackets.
+    /// Renders the tree with brackets.
     fn show(expr: &Expr) -> String {
         let list = |items: &[Expr]| items.iter().map(show).collect::<Vec<_>>().join(" ");
         match &*expr.kind {

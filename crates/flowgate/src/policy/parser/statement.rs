@@ -1,4 +1,4 @@
-//! Statements: declarations, labels, requirements and rules.
+//! Parses statements: declarations, labels, requirements and rules.
 
 use super::super::diagnostic::Diagnostic;
 use super::super::lexer::{STATEMENTS, Token};
@@ -8,7 +8,7 @@ use super::super::syntax::{
 use super::{Broken, Parsed, Parser};
 
 impl Parser<'_> {
-    /// A policy is a list of statements.
+    /// Parses a policy, which is a list of statements.
     pub(super) fn file(&mut self) -> File {
         let mut file = File::default();
         while self.peek() != Token::End {
@@ -118,7 +118,7 @@ impl Parser<'_> {
         }
     }
 
-    /// `extern NAME(PARAMETERS) -> TYPE`
+    /// Parses `extern NAME(PARAMETERS) -> TYPE`.
     fn external(&mut self) -> Parsed<StatementKind> {
         self.advance();
         let help = "write `extern NAME(PARAMETER: TYPE) -> bool`";
@@ -144,7 +144,7 @@ impl Parser<'_> {
         Ok(StatementKind::Extern { name, parameters, result })
     }
 
-    /// What stands behind the module in `import a.b as c` and `from a.b import c as d, e`.
+    /// Parses what follows the module in `import a.b as c` and `from a.b import c as d, e`.
     fn import(&mut self, has_names: bool, module: Name) -> Parsed<StatementKind> {
         let alias = |parser: &mut Self| {
             if parser.eat_word("as") { parser.name("a name").map(Some) } else { Ok(None) }
@@ -170,7 +170,7 @@ impl Parser<'_> {
         Ok(StatementKind::Import { module, alias: None, names: Some(names) })
     }
 
-    /// Whether the line defines a constant or a predicate, whose name may be any word.
+    /// Returns whether the line defines a constant or a predicate, whose name may be any word.
     fn is_definition(&self) -> bool {
         if self.peek() != Token::Name {
             return false;
@@ -203,7 +203,7 @@ impl Parser<'_> {
         let mut parameters = Vec::new();
         while self.peek() != Token::ParenClose {
             let parameter = if self.peek() == Token::ToolPrefix {
-                // A parameter called `tool`: the lexer has taken its colon for a pattern.
+                // A parameter called `tool`: the lexer has read its colon as the start of a pattern.
                 let span = self.advance();
                 let name = Name { text: "tool".to_owned(), span };
                 (name, Some(self.name("a type")?))
@@ -311,14 +311,14 @@ impl Parser<'_> {
         Ok(StatementKind::Store { name, written, read })
     }
 
-    /// A tool pattern, with or without `tool:` before it.
+    /// Parses a tool pattern, with or without the prefix `tool:`.
     fn store_tool(&mut self) -> Parsed<Expr> {
         if matches!(self.peek(), Token::Tool | Token::ToolQuoted) {
             return self.tool_reference();
         }
         let start = self.here().start;
         let mut end = start;
-        // `bank/get_*` is several tokens here, which must stand together.
+        // `bank/get_*` is several tokens here, which must be adjacent.
         while matches!(
             self.peek(),
             Token::Name | Token::Star | Token::Slash | Token::Minus | Token::Dot | Token::Int
@@ -336,12 +336,12 @@ impl Parser<'_> {
 
     fn rule(&mut self, action: Action) -> Parsed<StatementKind> {
         self.advance();
-        // `if` begins the conditions here, not a choice between two messages.
+        // `if` starts the conditions here, not a choice between two messages.
         let message = self.disjunction()?;
         Ok(StatementKind::Rule { action, message, body: self.body()? })
     }
 
-    /// A region: a postfix expression.
+    /// Parses a region: a postfix expression.
     fn target(&mut self, what: &str) -> Parsed<Expr> {
         if self.peek() != Token::Name || matches!(self.word(), "as" | "if" | "for") {
             let help = "a region is a path from a variable, such as `out.content[*].subject`";
@@ -350,7 +350,7 @@ impl Parser<'_> {
         self.postfix()
     }
 
-    /// Elements of dimensions, separated by commas.
+    /// Parses elements of dimensions, separated by commas.
     fn label_expression(&mut self) -> Parsed<Vec<Expr>> {
         let mut parts = vec![self.postfix()?];
         while self.eat(Token::Comma) {
@@ -359,7 +359,7 @@ impl Parser<'_> {
         Ok(parts)
     }
 
-    /// `if:` and the conditions.
+    /// Parses `if:` and the conditions.
     fn body(&mut self) -> Parsed<Body> {
         self.expect_word("if", "a statement ends with `if:` and its conditions")?;
         if !self.eat(Token::Colon) {
@@ -435,7 +435,7 @@ impl Parser<'_> {
             return Ok(BodyLine::Let(name, value));
         }
         if self.word() == "not" && self.peek_at(1) == Token::Colon {
-            // `not:` and a block: nothing satisfies the block.
+            // `not:` with a block: no assignment satisfies the block.
             let start = self.advance().start;
             self.advance();
             let body = self.deeper(Self::block_or_line)?;
@@ -451,7 +451,7 @@ impl Parser<'_> {
         Ok(BodyLine::Condition(condition))
     }
 
-    /// The block behind `forall:`, `count(min=1):` or one of them with `not`.
+    /// Parses the block of `forall:`, `count(min=1):` or one of them with `not`.
     fn quantified(&mut self, head: Expr) -> Parsed<Expr> {
         let start = head.span.start;
         let named = |expr: &Expr| match &*expr.kind {

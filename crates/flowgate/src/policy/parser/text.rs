@@ -1,13 +1,13 @@
-//! Text literals: quotes, escapes, and f-strings with expressions in them.
+//! Parses text literals: quotes, escapes, and f-strings with embedded expressions.
 
-use super::super::Dialect;
 use super::super::diagnostic::{Diagnostic, Span};
+use super::super::dialect::Dialect;
 use super::super::lexer::{self, Token};
 use super::super::syntax::{ExprKind, FormatPart};
 use super::{Parsed, Parser};
 
 impl Parser<'_> {
-    /// The literal at `span`.
+    /// Parses the literal at `span`.
     pub(super) fn literal(&mut self, span: &Span) -> Parsed<ExprKind> {
         let literal = self.text(span);
         // The analyzer of the paper accepts the prefix and ignores it.
@@ -52,7 +52,7 @@ impl Parser<'_> {
         Ok(ExprKind::Format(parts))
     }
 
-    /// The expression that a part of the source is, with its place.
+    /// Parses an expression embedded in a part of the source, with its location.
     fn embedded(&mut self, span: Span) -> Parsed<super::Expr> {
         let inner = lexer::lex(self.text(&span));
         let moved = inner
@@ -70,22 +70,23 @@ impl Parser<'_> {
     }
 }
 
-/// How many quotation marks begin and end a literal without its prefix.
+/// Returns the number of quotation marks at each end of a literal without its prefix.
 fn quotes(literal: &str) -> usize {
     let body = literal.trim_start_matches(['r', 'R', 'f', 'F']);
     if body.starts_with("\"\"\"") || body.starts_with("'''") { 3 } else { 1 }
 }
 
-/// What stands between the quotation marks.
+/// Returns the text between the quotation marks.
 fn body(literal: &str) -> &str {
     let quotes = quotes(literal);
     let body = literal.trim_start_matches(['r', 'R', 'f', 'F']);
     body.get(quotes..body.len().saturating_sub(quotes)).unwrap_or("")
 }
 
-/// The value of a text literal. An unknown escape stays as it stands, so that `"\d"` is what it looks like.
+/// Returns the value of a text literal. An unknown escape is kept unchanged, so that `"\d"` has its literal meaning.
 ///
-/// In the dialect of the paper's analyzer only quotation marks are unescaped, and texts over several lines not at all.
+/// In the dialect of the paper's analyzer only quotation marks are unescaped, and multi-line texts are not unescaped
+/// at all.
 pub(super) fn unquote(literal: &str, dialect: Dialect) -> String {
     let body = body(literal);
     match dialect {
@@ -117,7 +118,7 @@ fn unescape(body: &str) -> String {
     value
 }
 
-/// The text without the white space that all its lines begin with.
+/// Removes the white space that all lines of a text begin with.
 fn dedent(text: &str) -> String {
     let indent = |line: &str| line.len() - line.trim_start().len();
     let common = text.lines().filter(|line| !line.trim().is_empty()).map(indent).min().unwrap_or(0);

@@ -1,11 +1,13 @@
-//! Which tools a rule may spare by their names.
+//! Determines which tools a rule may exempt by their names.
 //!
-//! A name that two servers offer must not spare the tool of the wrong one, however the rule puts it (invariant 5).
+//! A name that two servers offer must not exempt the tool of the wrong server, however the rule is written (invariant
+//! 5).
 
 use super::{Ex, How, Item, PatternId, Plan, Query};
 
 impl Plan {
-    /// The patterns by which a rule may exempt a tool: all but those that can only help its conditions to hold.
+    /// Returns the patterns by which a rule may exempt a tool: all except those that can only help its conditions to
+    /// hold.
     pub(crate) fn exempting(&self, query: &Query) -> Vec<PatternId> {
         let mut exempting = Vec::new();
         let mut seen = vec![false; self.predicates.len()];
@@ -18,12 +20,12 @@ impl Plan {
     fn exempted_by(&self, item: &Item, seen: &mut [bool], exempting: &mut Vec<PatternId>) {
         match item {
             Item::Test(ex) => self.exempted_if(ex, seen, exempting),
-            // What has a name may be used in any way.
+            // A named value may be used in any way.
             Item::Let(_, ex) => exempting.extend(self.patterns_of([ex])),
         }
     }
 
-    /// The patterns that, by matching more tools, may keep a condition from holding.
+    /// Collects the patterns that, by matching more tools, may keep a condition from holding.
     fn exempted_if(&self, ex: &Ex, seen: &mut [bool], exempting: &mut Vec<PatternId>) {
         match ex {
             Ex::IsTool(event, _, shape) => {
@@ -48,7 +50,7 @@ impl Plan {
                     predicate.query.items.iter().for_each(|item| self.exempted_by(item, seen, exempting));
                 }
             }
-            // More matches of such a block cannot spare the call.
+            // Further matches of such a block cannot exempt the call.
             Ex::Quantified(block) if matches!(block.how, How::Count { max: None, .. }) => {
                 let How::Count { min, .. } = &block.how else { return };
                 let domains = block.variables.iter().filter_map(|variable| variable.domain.as_ref());
@@ -59,7 +61,7 @@ impl Plan {
         }
     }
 
-    /// Every pattern that expressions ask about, by way of predicates as well.
+    /// Returns every pattern that expressions test, including those in predicates.
     pub(crate) fn patterns_of<'e>(&self, expressions: impl IntoIterator<Item = &'e Ex>) -> Vec<PatternId> {
         let (mut patterns, mut pending) = (Vec::new(), Vec::new());
         let mut collect = |ex: &Ex, pending: &mut Vec<usize>| {

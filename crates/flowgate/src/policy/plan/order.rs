@@ -1,11 +1,11 @@
-//! In which order the variables and conditions of a query are evaluated.
+//! Determines the evaluation order of the variables and conditions of a query.
 
 use super::{Ex, Item, Op, Slot, Variable};
-use crate::eval::Value;
+use crate::value::Value;
 
-/// Orders conditions: bind what is missing in order of declaration, and test as early as possible.
+/// Orders conditions: binds missing variables in order of declaration, and tests as early as possible.
 ///
-/// `bound` are the slots that have a value already.
+/// `bound` are the slots that already have a value.
 pub(crate) fn order(variables: &[Variable], items: &[Item], bound: u64) -> Vec<Op> {
     let mut bound = bound;
     let bit = |slot: Slot| Ex::Slot(slot).needs();
@@ -28,7 +28,7 @@ pub(crate) fn order(variables: &[Variable], items: &[Item], bound: u64) -> Vec<O
             variables.iter().position(|v| v.domain.as_ref().is_none_or(|domain| ready(domain.needs())));
         let Some(index) = next else {
             if !items.is_empty() || !variables.is_empty() {
-                // Names are resolved in order, so this cannot be; a lost condition must not hold.
+                // Unreachable, since names are resolved in order; a lost condition must not hold.
                 ops.push(Op::Test(Ex::Constant(Value::Bool(false))));
             }
             return ops;
@@ -42,9 +42,9 @@ pub(crate) fn order(variables: &[Variable], items: &[Item], bound: u64) -> Vec<O
     }
 }
 
-/// The conditions that speak of one variable alone, and so hold or not once and for all.
+/// Returns the conditions on one variable alone, whose result never changes.
 ///
-/// A predicate that looks around in the trace may come to hold later; `looks_around` says which do.
+/// A predicate that reads the trace may come to hold later; `looks_around` lists such predicates.
 pub(crate) fn alone(items: &[Item], slot: Slot, looks_around: &[bool]) -> Vec<Op> {
     let only = Ex::Slot(slot).needs();
     let is_settled = |ex: &Ex| {

@@ -1,5 +1,5 @@
-//! From an event as it is reported to its tree: answers that are really data are taken apart, with the place of
-//! each field; what is too large or can be read in two ways stays whole.
+//! Builds the tree of a reported event. Outputs that encode data are decomposed, with the span of each field; values
+//! that are too large or ambiguous stay whole.
 
 use serde_json::Value;
 
@@ -10,13 +10,13 @@ use crate::trace::located::{self, Unlocated};
 use crate::trace::path::Step;
 
 impl Document {
-    /// The tree of an event, every node labelled `label`.
+    /// Builds the tree of an event with every node labelled `label`.
     pub fn new(body: &Body, label: Label) -> Self {
         let mut document = Self { nodes: Vec::new(), defect: None, twins_differ: false, is_oversize: false };
         let root = document.add(0, Step::Key("".into()), Content::Map, label);
         match body {
             Body::Message(message) => {
-                // Who speaks is what the client's protocol says, not part of what is said.
+                // The role is set by the client's protocol and is not part of the content.
                 document.scalar(root, "role", Value::String(message.role.clone()), Label::BOTTOM);
                 document.field(root, "content", &message.content, label);
             }
@@ -30,7 +30,7 @@ impl Document {
             }
             Body::Output(output) => {
                 document.output(root, output, label);
-                // What the tool says of its own answer may be asked for; it is labelled like the answer in the end.
+                // Rules may read the error flag; `frame_by_content` finally labels it like the output.
                 if let Some(is_error) = output.is_error {
                     document.scalar(root, "is_error", Value::Bool(is_error), Label::BOTTOM);
                 }
@@ -48,7 +48,7 @@ impl Document {
         document
     }
 
-    /// Keeps what is too large as one text: nothing in it can be told apart, and nothing of it is lost.
+    /// Keeps a value that is too large as one text: it has one label, and no content is lost.
     fn shrink(&mut self, body: &Body, label: Label) {
         self.is_oversize = true;
         self.nodes.clear();
@@ -118,7 +118,7 @@ impl Document {
         self.spell_blocks(id, value);
     }
 
-    /// Several blocks of text are one text to whoever asks for text.
+    /// Presents several text blocks as one text where text is asked for.
     fn spell_blocks(&mut self, id: NodeId, value: &Value) {
         let Some(blocks) = value.as_array().filter(|blocks| blocks.len() > 1) else { return };
         let texts: Option<Vec<&str>> =
@@ -158,7 +158,7 @@ impl Document {
         }
     }
 
-    /// A tool's answer: text that spells a list or a map is taken apart, with the place of each field.
+    /// Adds a tool output: text that encodes a list or a map is decomposed, with the span of each field.
     fn output(&mut self, root: NodeId, output: &Output, label: Label) {
         let content = sole_text(&output.content).unwrap_or(&output.content);
         let Value::String(text) = content else {
@@ -167,7 +167,8 @@ impl Document {
             return;
         };
         match located::locate(text, None) {
-            // Two spellings of one answer must agree, or a field of one would vouch for the other.
+            // The two encodings of one output must agree; otherwise the label of a field in one would apply to the
+            // other.
             Ok(located)
                 if output.structured.as_ref().is_none_or(|value| *value == located.root.to_value()) =>
             {
@@ -187,7 +188,7 @@ impl Document {
         }
     }
 
-    /// An answer that is not taken apart. Whoever searches its text finds what its structured twin says as well.
+    /// Adds an output without decomposing it. A search of its text also covers the structured twin.
     fn whole(&mut self, root: NodeId, output: &Output, text: &str, label: Label) {
         let text = match output.structured.as_ref().filter(|twin| !is_spelled(text, twin)) {
             Some(structured) => format!("{text}\n{structured}"),
@@ -197,7 +198,7 @@ impl Document {
         self.twin(root, output, label);
     }
 
-    /// A structured twin that the text does not spell is content of its own.
+    /// Adds a structured twin as content of its own if the text does not spell it.
     fn twin(&mut self, root: NodeId, output: &Output, label: Label) {
         let text = output.content.as_str().or_else(|| sole_text(&output.content)?.as_str());
         let spelled = |twin: &&Value| text.is_some_and(|text| is_spelled(text, twin));
@@ -235,13 +236,13 @@ impl Document {
     }
 }
 
-/// Whether a text spells a single value: there is nothing in it to take apart.
+/// Returns whether a text spells a single value, so that there is nothing to decompose.
 fn is_spelled(text: &str, value: &Value) -> bool {
     let is_single = !value.is_array() && !value.is_object();
     is_single && (value.as_str() == Some(text) || serde_json::from_str(text).ok().as_ref() == Some(value))
 }
 
-/// The text of content that is one text block and nothing else.
+/// Returns the text of content that consists of exactly one text block.
 pub(crate) fn sole_text(content: &Value) -> Option<&Value> {
     match content.as_array()?.as_slice() {
         [Value::Object(block)] if block.get("type").and_then(Value::as_str) == Some("text") => {

@@ -2,42 +2,42 @@
 
 use super::Unlocated;
 
-/// Reads a text byte by byte. Every byte a reader tests for is ASCII, so
-/// wherever a test succeeds the position is a character boundary.
+/// Reads a text byte by byte. Every byte that a parser tests for is ASCII, so after a successful test the position is
+/// a character boundary.
 pub(super) struct Cursor<'t> {
     text: &'t str,
     at: usize,
 }
 
 impl<'t> Cursor<'t> {
-    /// Starts at the first byte of a text.
+    /// Creates a cursor at the first byte of a text.
     pub(super) fn new(text: &'t str) -> Self {
         Self { text, at: 0 }
     }
 
-    /// The byte offset of the next byte.
+    /// Returns the byte offset of the next byte.
     pub(super) fn at(&self) -> usize {
         self.at
     }
 
-    /// Goes back to an offset that [`at`](Self::at) gave before.
+    /// Goes back to an offset that [`at`](Self::at) returned before.
     pub(super) fn rewind(&mut self, at: usize) {
         self.at = at.min(self.at);
     }
 
-    /// The next byte.
+    /// Returns the next byte without consuming it.
     pub(super) fn peek(&self) -> Option<u8> {
         self.text.as_bytes().get(self.at).copied()
     }
 
-    /// Takes the next byte.
+    /// Consumes and returns the next byte.
     pub(super) fn next(&mut self) -> Option<u8> {
         let byte = self.peek()?;
         self.at += 1;
         Some(byte)
     }
 
-    /// Takes the next byte if it is this one.
+    /// Consumes the next byte if it is `byte`.
     pub(super) fn eat(&mut self, byte: u8) -> bool {
         let found = self.peek() == Some(byte);
         if found {
@@ -46,12 +46,12 @@ impl<'t> Cursor<'t> {
         found
     }
 
-    /// Takes the next byte, which must be this one.
+    /// Consumes the next byte, which must be `byte`.
     pub(super) fn expect(&mut self, byte: u8) -> Result<(), Unlocated> {
         if self.eat(byte) { Ok(()) } else { self.fail() }
     }
 
-    /// Takes bytes for as long as they pass a test; says whether any did.
+    /// Consumes bytes while they pass a test; returns whether any did.
     pub(super) fn skip(&mut self, test: impl Fn(u8) -> bool) -> bool {
         let rest = self.text.as_bytes().get(self.at..).unwrap_or_default();
         let count = rest.iter().position(|&b| !test(b)).unwrap_or(rest.len());
@@ -59,12 +59,12 @@ impl<'t> Cursor<'t> {
         count > 0
     }
 
-    /// The text from an offset up to here.
+    /// Returns the text from an offset to the current position.
     pub(super) fn since(&self, start: usize) -> &'t str {
         self.text.get(start..self.at).unwrap_or_default()
     }
 
-    /// Takes exactly this many hexadecimal digits (at most eight).
+    /// Consumes exactly this many hexadecimal digits (at most eight) and returns their value.
     pub(super) fn hex(&mut self, digits: usize) -> Result<u32, Unlocated> {
         let start = self.at;
         let stop = start + digits;
@@ -83,7 +83,7 @@ impl<'t> Cursor<'t> {
         if self.at == self.text.len() { Ok(()) } else { self.fail() }
     }
 
-    /// A syntax error here.
+    /// Returns a syntax error at the current position.
     pub(super) fn fail<T>(&self) -> Result<T, Unlocated> {
         Err(Unlocated::Syntax { offset: self.at })
     }

@@ -4,7 +4,7 @@ use super::cursor::Cursor;
 use super::tree::{Place, Tree};
 use super::{Kind, Node, Unlocated};
 
-/// Reads a text that is one JSON array or object.
+/// Parses a text that is one JSON array or object.
 pub(super) fn read(text: &str) -> Result<Node, Unlocated> {
     let mut c = Cursor::new(text);
     let mut tree = Tree::default();
@@ -43,7 +43,7 @@ fn space(c: &mut Cursor<'_>) {
     c.skip(|b| matches!(b, b' ' | b'\t' | b'\n' | b'\r'));
 }
 
-/// Reads a scalar, or the opening bracket of an array or object.
+/// Parses a scalar, or the opening bracket of an array or object.
 fn value(c: &mut Cursor<'_>, tree: &mut Tree) -> Result<(), Unlocated> {
     let start = c.at();
     let kind = match c.peek() {
@@ -92,7 +92,7 @@ fn digits(c: &mut Cursor<'_>) -> Result<(), Unlocated> {
     if c.skip(|b| b.is_ascii_digit()) { Ok(()) } else { c.fail() }
 }
 
-/// Reads a string and decodes it.
+/// Parses a string and decodes it.
 fn string(c: &mut Cursor<'_>) -> Result<String, Unlocated> {
     c.expect(b'"')?;
     let mut decoded = String::new();
@@ -108,7 +108,7 @@ fn string(c: &mut Cursor<'_>) -> Result<String, Unlocated> {
     }
 }
 
-/// Reads what follows a backslash.
+/// Parses the characters after a backslash.
 fn escape(c: &mut Cursor<'_>) -> Result<char, Unlocated> {
     let at = c.at();
     let decoded = match c.next() {

@@ -1,17 +1,16 @@
-//! What was found in a text, and where.
+//! Located nodes: the values in a text, with their spans.
 
 use std::ops::Range;
 
 use serde_json::{Number, Value};
 
-/// One list, map or scalar, and where the text spells it.
+/// One list, map or scalar, with the bytes that spell it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
-    /// The bytes that spell the node. Quotes, brackets and the header of a
-    /// YAML block scalar (`|-`) are included; space around the node is not.
-    /// Empty, right behind the `:` or `-`, where YAML leaves a value out.
+    /// The bytes that spell the node. Quotes, brackets and the header of a YAML block scalar (`|-`) are included;
+    /// space around the node is not. Empty, directly behind the `:` or `-`, where YAML leaves a value out.
     pub span: Range<usize>,
-    /// What is spelled there.
+    /// The content of the node.
     pub kind: Kind,
 }
 
@@ -24,8 +23,7 @@ pub enum Kind {
     Bool(bool),
     /// A number, as spelled.
     Number(String),
-    /// A text, decoded; also whatever a notation can only spell, such as a
-    /// date in YAML or a constructor call in Python.
+    /// A text, decoded; also values without a JSON type, such as a date in YAML or a constructor call in Python.
     Text(String),
     /// A list, tuple or set.
     List(Vec<Node>),
@@ -36,16 +34,16 @@ pub enum Kind {
 /// One key and its value in a [`Kind::Map`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
-    /// The key, decoded; as spelled where it is not a text.
+    /// The key, decoded; if it is not a text, its spelling.
     pub key: String,
     /// The bytes that spell the key.
     pub key_span: Range<usize>,
-    /// What the key maps to.
+    /// The value of the key.
     pub value: Node,
 }
 
 impl Node {
-    /// The value of one key, if this is a map that has it.
+    /// Returns the value of one key, if this is a map that has it.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&Self> {
         let Kind::Map(entries) = &self.kind else {
@@ -54,8 +52,8 @@ impl Node {
         entries.iter().find(|e| e.key == key).map(|e| &e.value)
     }
 
-    /// The node as a JSON value. Numbers that JSON cannot hold (infinities,
-    /// not-a-number) become strings, as spelled.
+    /// Returns the node as a JSON value. Numbers that JSON cannot represent (infinities, not-a-number) become strings
+    /// with their spelling.
     #[must_use]
     pub fn to_value(&self) -> Value {
         match &self.kind {
@@ -71,8 +69,8 @@ impl Node {
     }
 }
 
-/// The JSON number that a spelling in any of the notations stands for: an
-/// integer where 64 bits hold it, the nearest double otherwise.
+/// Returns the JSON number that a spelling in any of the notations represents: an integer if it fits in 64 bits, else
+/// the nearest double.
 fn number(spelled: &str) -> Option<Number> {
     if let Some(digits) = spelled.strip_prefix("0x") {
         return u64::from_str_radix(digits, 16).ok().map(Number::from);
@@ -81,7 +79,7 @@ fn number(spelled: &str) -> Option<Number> {
         return u64::from_str_radix(digits, 8).ok().map(Number::from);
     }
     match spelled.parse::<i64>() {
-        // JSON keeps the sign of zero, which only a double can.
+        // JSON keeps the sign of zero, which only a double can represent.
         Ok(0) if spelled.starts_with('-') => Number::from_f64(-0.0),
         Ok(whole) => Some(whole.into()),
         Err(_) => match spelled.parse::<u64>() {

@@ -1,15 +1,13 @@
-//! Python literals: what `repr` prints for lists, dicts, tuples and sets.
+//! Python literals: the output of `repr` for lists, dicts, tuples and sets.
 //!
-//! Values that have no literal of their own are printed by `repr` as a call
-//! (`datetime.datetime(2024, 5, 15)`), in angle brackets (`<Color.RED: 'r'>`)
-//! or with a prefix (`b'..'`). They are read as one scalar whose text is its
-//! own spelling.
+//! `repr` prints values without a literal as a call (`datetime.datetime(2024, 5, 15)`), in angle brackets
+//! (`<Color.RED: 'r'>`) or with a prefix (`b'..'`). They are parsed as one scalar whose text is its spelling.
 
 use super::cursor::Cursor;
 use super::tree::{Place, Tree};
 use super::{DEPTH_LIMIT, Kind, Node, Unlocated};
 
-/// Reads a text that is one list, dict, tuple or set.
+/// Parses a text that is one list, dict, tuple or set.
 pub(super) fn read(text: &str) -> Result<Node, Unlocated> {
     let mut c = Cursor::new(text);
     let mut tree = Tree::default();
@@ -51,7 +49,7 @@ fn space(c: &mut Cursor<'_>) {
     c.skip(|b| matches!(b, b' ' | b'\t' | b'\n' | b'\r' | b'\x0c'));
 }
 
-/// Reads a scalar, or the opening bracket of a list or map.
+/// Parses a scalar, or the opening bracket of a list or map.
 fn value(c: &mut Cursor<'_>, tree: &mut Tree, closers: &mut Vec<u8>) -> Result<(), Unlocated> {
     let start = c.at();
     let kind = match c.peek() {
@@ -74,15 +72,14 @@ fn closer(open: u8) -> u8 {
     }
 }
 
-/// Looks behind a `{`: a dict, unless its first item has no `:` after it.
-/// Text is looked at again only where such braces nest, so at most
-/// [`DEPTH_LIMIT`] times.
+/// Looks ahead behind a `{`: a dict, unless its first item has no `:` after it. Text is scanned again only where such
+/// braces nest, so at most [`DEPTH_LIMIT`] times.
 fn is_dict(c: &mut Cursor<'_>) -> Result<bool, Unlocated> {
     let start = c.at();
     space(c);
     let dict = c.peek() == Some(b'}') || {
         match c.peek() {
-            // As a key, one of these would be refused.
+            // A list or a map as a key is rejected.
             Some(b'[' | b'{') => return Ok(false),
             Some(b'(') => brackets(c)?,
             Some(b'\'' | b'"') => quoted(c)?,
@@ -97,7 +94,7 @@ fn is_dict(c: &mut Cursor<'_>) -> Result<bool, Unlocated> {
     Ok(dict)
 }
 
-/// Reads a key: a string decoded, anything else that hashes as spelled.
+/// Parses a key: a string is decoded, any other hashable value is kept as spelled.
 fn key(c: &mut Cursor<'_>) -> Result<String, Unlocated> {
     let start = c.at();
     match c.peek() {
@@ -110,7 +107,7 @@ fn key(c: &mut Cursor<'_>) -> Result<String, Unlocated> {
     Ok(c.since(start).to_owned())
 }
 
-/// Reads a scalar that is not a plain string.
+/// Parses a scalar that is not a plain string.
 fn word(c: &mut Cursor<'_>) -> Result<Kind, Unlocated> {
     let start = c.at();
     match c.peek() {
@@ -176,7 +173,7 @@ fn number(c: &mut Cursor<'_>) -> Result<Kind, Unlocated> {
     Ok(Kind::Number(c.since(start).to_owned()))
 }
 
-/// Takes everything up to the bracket that matches the next one.
+/// Consumes everything up to the bracket that matches the next one.
 fn brackets(c: &mut Cursor<'_>) -> Result<(), Unlocated> {
     let mut closers = Vec::new();
     loop {
@@ -202,7 +199,7 @@ fn brackets(c: &mut Cursor<'_>) -> Result<(), Unlocated> {
     }
 }
 
-/// Takes everything up to the `>` that matches the next `<`.
+/// Consumes everything up to the `>` that matches the next `<`.
 fn angles(c: &mut Cursor<'_>) -> Result<(), Unlocated> {
     let mut depth = 0_usize;
     loop {
@@ -223,7 +220,7 @@ fn angles(c: &mut Cursor<'_>) -> Result<(), Unlocated> {
     }
 }
 
-/// Takes a quoted string without decoding it.
+/// Consumes a quoted string without decoding it.
 fn quoted(c: &mut Cursor<'_>) -> Result<(), Unlocated> {
     let Some(quote) = c.next() else {
         return c.fail();
@@ -240,7 +237,7 @@ fn quoted(c: &mut Cursor<'_>) -> Result<(), Unlocated> {
     }
 }
 
-/// Reads a string and decodes it.
+/// Parses a string and decodes it.
 fn string(c: &mut Cursor<'_>) -> Result<String, Unlocated> {
     let Some(quote @ (b'\'' | b'"')) = c.next() else {
         return c.fail();
@@ -258,8 +255,7 @@ fn string(c: &mut Cursor<'_>) -> Result<String, Unlocated> {
     }
 }
 
-/// Reads what follows a backslash. As in Python, a backslash that starts no
-/// known escape stands for itself.
+/// Parses the characters after a backslash. As in Python, a backslash that starts no known escape represents itself.
 fn escape(c: &mut Cursor<'_>, decoded: &mut String) -> Result<(), Unlocated> {
     let at = c.at();
     let simple = match c.peek() {
@@ -285,7 +281,7 @@ fn escape(c: &mut Cursor<'_>, decoded: &mut String) -> Result<(), Unlocated> {
             decoded.push(char::from_u32(code).ok_or(Unlocated::Syntax { offset: at })?);
             return Ok(());
         }
-        // Named characters and joined lines: `repr` prints neither.
+        // Named characters and joined lines, which `repr` does not print.
         Some(b'N' | b'\n' | b'\r') | None => return c.fail(),
         Some(_) => {
             decoded.push('\\');
@@ -297,7 +293,7 @@ fn escape(c: &mut Cursor<'_>, decoded: &mut String) -> Result<(), Unlocated> {
     Ok(())
 }
 
-/// Takes up to three octal digits.
+/// Consumes up to three octal digits.
 fn octal(c: &mut Cursor<'_>) -> u32 {
     let mut code = 0;
     for _ in 0..3 {

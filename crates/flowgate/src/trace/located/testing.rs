@@ -13,7 +13,7 @@ use super::{Form, Kind, Located, Node, Unlocated, locate};
 /// A leaf: the path to it, the text that spells it, and its value.
 pub(super) type Leaf<'t> = (String, &'t str, Value);
 
-/// Asserts that a text is read in a form, and that these are its leaves.
+/// Asserts that a text is parsed in a notation and has these leaves.
 pub(super) fn check(form: Form, text: &str, expected: &[(&str, &str, Value)]) {
     let located = locate(text, Some(form)).unwrap_or_else(|why| panic!("{text}: {why}"));
     let leaves = sound(&located, text);
@@ -21,12 +21,12 @@ pub(super) fn check(form: Form, text: &str, expected: &[(&str, &str, Value)]) {
     assert_eq!(leaves, expected, "{text}");
 }
 
-/// Asserts that a text is refused in a form.
+/// Asserts that a text is rejected in a notation.
 pub(super) fn refuse(form: Form, text: &str, why: &Unlocated) {
     assert_eq!(locate(text, Some(form)).as_ref(), Err(why), "{text}");
 }
 
-/// The leaves of a text, after asserting that its spans are valid and nest.
+/// Returns the leaves of a text, after asserting that its spans are valid and nest.
 pub(super) fn sound<'t>(located: &Located, text: &'t str) -> Vec<Leaf<'t>> {
     assert!(matches!(located.root.kind, Kind::List(_) | Kind::Map(_)));
     let mut leaves = Vec::new();
@@ -34,7 +34,7 @@ pub(super) fn sound<'t>(located: &Located, text: &'t str) -> Vec<Leaf<'t>> {
     leaves
 }
 
-/// Asserts that a text stays what it is, but for one leaf that is replaced.
+/// Asserts that replacing one leaf leaves the rest of the text unchanged.
 pub(super) fn replaced(form: Form, text: &str, pick: &Index) {
     let located = locate(text, Some(form)).unwrap();
     let mut leaves = sound(&located, text);
@@ -81,7 +81,7 @@ fn spelled<'t>(text: &'t str, span: &Range<usize>, within: &Range<usize>) -> &'t
     &text[span.clone()]
 }
 
-/// Any value whose root is a list or a map.
+/// Generates any value whose root is a list or a map.
 pub(super) fn values() -> impl Strategy<Value = Value> {
     let tree = scalars().prop_recursive(4, 40, 6, |inner| {
         prop_oneof![
@@ -106,7 +106,7 @@ fn scalars() -> impl Strategy<Value = Value> {
     ]
 }
 
-/// Strings with a bias to what the notations treat specially.
+/// Strings with a bias to characters that the notations treat specially.
 pub(super) fn strings() -> impl Strategy<Value = String> {
     prop_oneof![
         any::<String>(),
@@ -115,7 +115,7 @@ pub(super) fn strings() -> impl Strategy<Value = String> {
     ]
 }
 
-/// Texts with a bias to almost being structured.
+/// Texts with a bias to being almost structured.
 pub(super) fn garbage() -> impl Strategy<Value = String> {
     let pieces = [
         "a",

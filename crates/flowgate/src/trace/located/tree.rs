@@ -1,11 +1,11 @@
-//! Nodes under construction: the limits, and one key once per map.
+//! Nodes under construction: enforces the limits and the uniqueness of keys.
 
 use std::collections::HashSet;
 use std::ops::Range;
 
 use super::{DEPTH_LIMIT, Entry, Kind, NODE_LIMIT, Node, Unlocated};
 
-/// Builds one node out of the events of a reader, without recursion.
+/// Builds one node from the events of a parser, without recursion.
 #[derive(Default)]
 pub(super) struct Tree {
     open: Vec<Open>,
@@ -13,31 +13,31 @@ pub(super) struct Tree {
     root: Option<Node>,
 }
 
-/// A list or map whose end has not been read.
+/// A list or map whose end has not been parsed.
 struct Open {
     start: usize,
     body: Body,
 }
 
-/// What has been read of an open list or map.
+/// The parsed content of an open list or map.
 enum Body {
     List(Vec<Node>),
     Map { entries: Vec<Entry>, seen: HashSet<String>, key: Option<(String, Range<usize>)> },
 }
 
-/// What the innermost open list or map can take next.
+/// The kind of node that the innermost open list or map expects next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// An item of a list.
     Item,
     /// A key of a map.
     Key,
-    /// The value of the key that was read last.
+    /// The value of the key that was parsed last.
     Value,
 }
 
 impl Tree {
-    /// The place of the next node; `None` outside of every list and map.
+    /// Returns the role of the next node; `None` outside of every list and map.
     pub(super) fn place(&self) -> Option<Place> {
         self.open.last().map(|open| match open.body {
             Body::List(_) => Place::Item,
@@ -46,7 +46,7 @@ impl Tree {
         })
     }
 
-    /// How many nodes the innermost open list or map holds.
+    /// Returns the number of nodes in the innermost open list or map.
     pub(super) fn len(&self) -> usize {
         self.open.last().map_or(0, |open| match &open.body {
             Body::List(items) => items.len(),
@@ -109,7 +109,7 @@ impl Tree {
         self.place_node(Node { span, kind })
     }
 
-    /// The root, once everything is closed and if it is a list or a map.
+    /// Returns the root, if everything is closed and the root is a list or a map.
     pub(super) fn finish(self) -> Result<Node, Unlocated> {
         match self.root {
             Some(root) if matches!(root.kind, Kind::List(_) | Kind::Map(_)) => Ok(root),

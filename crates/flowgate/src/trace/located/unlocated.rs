@@ -1,16 +1,16 @@
-//! Why nothing was found in a text.
+//! Errors of locating structure in a text.
 
 use std::fmt;
 use std::ops::Range;
 
-/// Why a text has no located structure. Never carries content of the text.
+/// The reason why a text has no located structure. Never carries content of the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unlocated {
     /// The text is a scalar or prose, not a list or a map.
     NotStructured,
-    /// The text breaks the rules of the notation.
+    /// The text violates the syntax of the notation.
     Syntax {
-        /// The byte at or near which reading stopped.
+        /// The byte at or near which parsing stopped.
         offset: usize,
     },
     /// A map has the same key twice.
@@ -34,7 +34,7 @@ pub enum Unlocated {
 }
 
 impl Unlocated {
-    /// Whether the text might still be good in another notation.
+    /// Returns whether the text may still be valid in another notation.
     pub(super) fn leaves_open(&self) -> bool {
         matches!(self, Self::NotStructured | Self::Syntax { .. })
     }

@@ -1,12 +1,10 @@
 //! YAML texts: one document, in block style for the most part.
 //!
-//! The events come from `saphyr-parser`, the spans from the text. The marks
-//! of a library are made for error messages: they may end behind the comment
-//! after a quoted scalar, or start behind the dash of an item. So a mark is
-//! taken as a claim: the indicators between the nodes (`-`, `:`, quotes,
-//! brackets, `|`) are found again in the text, and where a node is not where
-//! the library says, the text is refused. Explicit keys (`? key`), keys that
-//! are lists or maps, tags and directives fail this way or by name.
+//! The events come from `saphyr-parser`, the spans from the text. The library's marks are intended for error
+//! messages: they may end behind the comment after a quoted scalar, or start behind the dash of an item. So a mark is
+//! not trusted: the indicators between the nodes (`-`, `:`, quotes, brackets, `|`) are located again in the text, and
+//! a text is rejected where a node is not at its mark. Explicit keys (`? key`), keys that are lists or maps, tags and
+//! directives are rejected this way or by name.
 
 mod layout;
 mod schema;
@@ -19,16 +17,15 @@ use super::tree::{Place, Tree};
 use super::{Kind, Node, Unlocated};
 use layout::Layout;
 
-/// The longest YAML text that is read, in bytes (1 MiB). The scanner may queue
-/// a whole flow collection before its first event, at a hundred times the size
-/// of the text, so this limit is the one that bounds memory.
+/// Maximum length of a YAML text that is parsed, in bytes (1 MiB). The scanner may queue a whole flow collection
+/// before its first event, at a hundred times the size of the text, so this limit is the one that bounds memory.
 const YAML_LIMIT: usize = 1 << 20;
 
-/// Line breaks to YAML 1.1 (and so to `PyYAML`), ordinary characters to YAML 1.2.
-/// Printers that follow either write them as escapes unless told not to.
+/// Line breaks in YAML 1.1 (and so in `PyYAML`), ordinary characters in YAML 1.2. Printers of either version escape
+/// them by default.
 const BREAKS: [char; 3] = ['\u{85}', '\u{2028}', '\u{2029}'];
 
-/// Reads a text that is one block or flow collection.
+/// Parses a text that is one block or flow collection.
 pub(super) fn read(text: &str) -> Result<Node, Unlocated> {
     if text.len() > YAML_LIMIT {
         return Err(Unlocated::TooLarge);
@@ -47,20 +44,20 @@ pub(super) fn read(text: &str) -> Result<Node, Unlocated> {
     reader.tree.finish()
 }
 
-/// Follows the events of the parser through the text.
+/// Tracks the events of the parser through the text.
 struct Reader<'t> {
     layout: Layout<'t>,
     tree: Tree,
-    /// For each open list or map, whether brackets enclose it.
+    /// For each open list or map, whether it is enclosed in brackets.
     flows: Vec<bool>,
-    /// The end of what has been accounted for.
+    /// The end of the consumed text.
     at: usize,
     started: bool,
 }
 
-/// Where the next node is.
+/// The location of the next node.
 struct Arrival {
-    /// Right behind the indicator that announces the node.
+    /// The offset directly behind the indicator that announces the node.
     gap: usize,
     /// The first byte that is neither space nor comment.
     start: usize,
@@ -76,7 +73,7 @@ impl Reader<'_> {
                 self.started = true;
                 self.at = self.layout.byte_order_mark();
                 if explicit {
-                    // Nothing but the `---`: a directive is refused.
+                    // Only `---` may precede the root; a directive is rejected.
                     let start = self.layout.skip(self.at, false);
                     if start != self.byte(span.start) {
                         return broken(start);
@@ -114,7 +111,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Goes on to the next node, over the indicator that announces it.
+    /// Advances to the next node, over the indicator that announces it.
     fn arrive(&mut self, anchor: usize, tagged: bool) -> Result<Arrival, Unlocated> {
         let flow = self.flows.last() == Some(&true);
         let mut start = self.layout.skip(self.at, flow);
@@ -139,7 +136,7 @@ impl Reader<'_> {
         Ok(Arrival { gap, start })
     }
 
-    /// The bytes that spell a scalar.
+    /// Returns the bytes that spell a scalar.
     fn spelled(
         &self,
         to: &Arrival,
@@ -151,7 +148,7 @@ impl Reader<'_> {
         let (first, last) = (self.byte(span.start), self.byte(span.end));
         let end = match style {
             ScalarStyle::Plain if text.is_empty() => return Ok(to.gap..to.gap),
-            // To `PyYAML`, a `?` inside brackets is an indicator wherever it is.
+            // `PyYAML` treats a `?` inside brackets as an indicator at any position.
             ScalarStyle::Plain if text.starts_with('?') && self.flows.contains(&true) => None,
             ScalarStyle::Plain if first == start => Some(last),
             ScalarStyle::SingleQuoted if first == start => self.layout.quoted(start, b'\''),
@@ -183,7 +180,7 @@ impl Reader<'_> {
         self.tree.leaf(span, kind)
     }
 
-    /// Notes that a list or map starts here.
+    /// Opens a list or map at this offset.
     fn open(&mut self, start: usize, flow: bool) -> Result<(), Unlocated> {
         if self.tree.place() == Some(Place::Key) {
             return broken(start);
@@ -196,7 +193,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Ends a list or map: behind its bracket, or behind its last node.
+    /// Closes a list or map: behind its bracket, or behind its last node.
     fn close(&mut self, bracket: u8) -> Result<(), Unlocated> {
         if self.flows.pop() == Some(true) {
             let end = self.layout.skip(self.at, true);
@@ -208,8 +205,8 @@ impl Reader<'_> {
         self.tree.close(self.at)
     }
 
-    /// What an error of the parser means. An alias without its anchor is an
-    /// error to the parser; at the root, a `*` is rather prose.
+    /// Converts an error of the parser. The parser reports an alias without an anchor as an error; at the root, a `*`
+    /// is more likely prose.
     fn refusal(&self, why: &ScanError) -> Unlocated {
         let offset = self.byte(*why.marker());
         let name = self.layout.peek(offset + 1);

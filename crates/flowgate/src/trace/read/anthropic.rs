@@ -1,4 +1,4 @@
-//! Anthropic messages: text, `tool_use` and `tool_result` are blocks of one content.
+//! Anthropic messages: text, `tool_use` and `tool_result` are blocks of one content list.
 
 use serde_json::{Map, Value};
 
@@ -11,7 +11,7 @@ fn kind(block: &Value) -> Option<&str> {
     block.get("type").and_then(Value::as_str)
 }
 
-/// Whether a message can only be Anthropic's; all others are read as OpenAI's, which have the same shape.
+/// Returns whether a message can only be Anthropic's; all others are read as OpenAI's, which have the same shape.
 pub(super) fn is_anthropic(object: &Map<String, Value>) -> bool {
     let blocks = object.get("content").and_then(Value::as_array);
     blocks.is_some_and(|blocks| {
@@ -19,7 +19,7 @@ pub(super) fn is_anthropic(object: &Map<String, Value>) -> bool {
     })
 }
 
-/// One event for each call and each result, and one message for each run of other blocks between them.
+/// Returns one event for each call and each result, and one message for each run of other blocks between them.
 pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<Entry>, String> {
     let role = object.get("role").and_then(Value::as_str).ok_or("the message has no `role`")?;
     let extra = unknown(object, &["role", "content", "metadata"]);

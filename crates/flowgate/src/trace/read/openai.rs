@@ -1,4 +1,4 @@
-//! OpenAI chat messages, and the bare tool calls that some logs hold.
+//! OpenAI chat messages, and the bare tool calls that some logs contain.
 
 use serde_json::{Map, Value};
 
@@ -6,13 +6,13 @@ use super::super::event::{Body, Call, Entry, Message, Output, Tool, ToolDescript
 use super::super::origin::{Described, Origin, Part};
 use super::{server, unknown};
 
-/// A message of the given role.
+/// Creates a message of the given role.
 pub(super) fn message(role: &str, content: Value) -> Entry {
     let origin = Some(Origin::whole(0));
     Entry { origin, ..Entry::from(Body::Message(Message { role: role.to_owned(), content })) }
 }
 
-/// The message itself, then the calls that it proposes.
+/// Returns the event of the message itself, then those of the calls that it proposes.
 pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<Entry>, String> {
     if object.contains_key("function") && !object.contains_key("role") {
         return Ok(vec![call(object, Map::new(), Part::Bare)?]);
@@ -33,7 +33,7 @@ pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<Entry>, String> {
         };
         let tool = name.map(|name| tool(server(object), name));
         let says_error = |value: &Value| !matches!(value, Value::Null | Value::Bool(false));
-        // The form itself has no word for it.
+        // OpenAI's format has no field for it.
         let own = object.get("flowgate").and_then(|own| own.get("is_error"));
         let said = object.get("is_error").into_iter().chain(own).filter(|said| !said.is_null());
         let is_error = said.chain(object.get("error")).map(says_error).reduce(|one, other| one || other);
@@ -66,13 +66,13 @@ pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<Entry>, String> {
     Ok(entries)
 }
 
-/// What the agent is told of its tools, one event each.
+/// Returns the tool descriptions that the agent receives, one event each.
 fn tools(object: &Map<String, Value>) -> Result<Vec<Entry>, String> {
     let list = object.get("tools").and_then(Value::as_array).ok_or("`tools` is a list")?;
     list.iter().enumerate().map(|(index, item)| described(object, index, item)).collect()
 }
 
-/// A tool as MCP, Anthropic or OpenAI describe it.
+/// Reads a tool in the format of MCP, Anthropic or OpenAI.
 fn described(message: &Map<String, Value>, index: usize, item: &Value) -> Result<Entry, String> {
     let object = item.as_object().ok_or("a tool is a JSON object")?;
     let function = object.get("function").and_then(Value::as_object);
@@ -107,12 +107,12 @@ fn tool(server: Option<&str>, name: &str) -> Tool {
     Tool { server: server.map(Into::into), name: name.into() }
 }
 
-/// Arguments stand as JSON text in OpenAI's format and as an object in many logs.
+/// Reads arguments, which are JSON text in OpenAI's format and an object in many logs.
 pub(super) fn to_call(id: String, tool: Tool, arguments: &Value) -> Call {
     match arguments {
         Value::String(text) => Call::from_json(id, tool, text),
         Value::Null => Call::from_json(id, tool, ""),
-        // Printed and read again, so that inexact numbers are found here as well.
+        // Printed and parsed again, so that inexact numbers are detected here as well.
         value => Call::from_json(id, tool, &value.to_string()),
     }
 }

@@ -2,14 +2,13 @@
 
 use super::super::Unlocated;
 
-/// How many characters lie between two known offsets.
+/// Number of characters between two known offsets.
 const STRIDE: usize = 64;
 
 /// A YAML text, with the byte offset of each of its characters.
 pub(super) struct Layout<'t> {
     text: &'t str,
-    /// The byte offset of every [`STRIDE`]th character; none in a text that
-    /// is all ASCII.
+    /// The byte offset of every [`STRIDE`]th character; empty for an ASCII text.
     known: Vec<usize>,
 }
 
@@ -23,7 +22,7 @@ impl<'t> Layout<'t> {
         Self { text, known }
     }
 
-    /// The byte offset of a character, or of the end if there are not as many.
+    /// Returns the byte offset of a character, or the end of the text if it has fewer characters.
     pub(super) fn byte(&self, index: usize) -> usize {
         let end = self.text.len();
         if self.known.is_empty() {
@@ -34,24 +33,23 @@ impl<'t> Layout<'t> {
         rest.char_indices().nth(index % STRIDE).map_or(end, |(at, _)| known + at)
     }
 
-    /// The byte at an offset.
+    /// Returns the byte at an offset.
     pub(super) fn peek(&self, at: usize) -> Option<u8> {
         self.text.as_bytes().get(at).copied()
     }
 
-    /// The offset behind a byte order mark that starts the text.
+    /// Returns the offset behind a byte order mark at the start of the text.
     pub(super) fn byte_order_mark(&self) -> usize {
         let mark = '\u{feff}';
         if self.text.starts_with(mark) { mark.len_utf8() } else { 0 }
     }
 
-    /// The first offset from `at` that is no space or tab.
+    /// Returns the first offset from `at` that is not a space or tab.
     pub(super) fn skip_blanks(&self, at: usize) -> usize {
         self.skip_while(at, |b| matches!(b, b' ' | b'\t'))
     }
 
-    /// The first offset from `at` that is neither space nor comment nor, in a
-    /// flow collection, a comma.
+    /// Returns the first offset from `at` that is neither space nor comment nor, in a flow collection, a comma.
     pub(super) fn skip(&self, mut at: usize, flow: bool) -> usize {
         loop {
             let space = |b| matches!(b, b' ' | b'\t' | b'\n' | b'\r') || flow && b == b',';
@@ -64,7 +62,7 @@ impl<'t> Layout<'t> {
         }
     }
 
-    /// Refuses a tab among the blanks before an offset, where it would indent.
+    /// Rejects a tab among the blanks before an offset, where it would indent.
     pub(super) fn untabbed(&self, at: usize) -> Result<(), Unlocated> {
         let before = self.text.get(..at).unwrap_or_default();
         let blanks = before.bytes().rev().take_while(|b| matches!(b, b' ' | b'\t'));
@@ -74,7 +72,7 @@ impl<'t> Layout<'t> {
         }
     }
 
-    /// The end of the quoted scalar that starts at an offset.
+    /// Returns the end of the quoted scalar that starts at an offset.
     pub(super) fn quoted(&self, start: usize, quote: u8) -> Option<usize> {
         let mut at = start + 1;
         loop {
@@ -88,9 +86,8 @@ impl<'t> Layout<'t> {
         }
     }
 
-    /// The end of the block scalar whose header starts at an offset, given
-    /// where the library stopped reading it: lines that are blank are left
-    /// out at the end, the last break too.
+    /// Returns the end of the block scalar whose header starts at an offset, given the offset where the library
+    /// stopped reading it. Trailing blank lines and the last line break are left out.
     pub(super) fn block(&self, start: usize, indicator: u8, last: usize) -> Option<usize> {
         if self.peek(start) != Some(indicator) {
             return None;

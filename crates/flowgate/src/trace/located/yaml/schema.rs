@@ -1,11 +1,10 @@
-//! What plain YAML scalars stand for: the core schema of YAML 1.2.
+//! The values of plain YAML scalars: the core schema of YAML 1.2.
 
 use super::super::Kind;
 
-/// The value of a plain scalar. Whatever the core schema has no other type
-/// for is text, dates included. Printers that follow YAML 1.1 leave a few texts
-/// unquoted that are numbers here, such as `08` and `1e3`; a number keeps its
-/// spelling, so nothing of them is lost.
+/// Returns the value of a plain scalar. A scalar without another type in the core schema is text, dates included.
+/// Printers that follow YAML 1.1 leave a few texts unquoted that are numbers here, such as `08` and `1e3`; a number
+/// keeps its spelling, so no content is lost.
 pub(super) fn resolve(text: String) -> Kind {
     match text.as_str() {
         "" | "~" | "null" | "Null" | "NULL" => Kind::Null,
@@ -42,7 +41,7 @@ fn is_number(spelled: &str) -> bool {
         }
 }
 
-/// Whether there are bytes and all of them pass a test.
+/// Returns whether the text is not empty and all its bytes pass a test.
 fn every(text: &str, pass: impl Fn(u8) -> bool) -> bool {
     !text.is_empty() && text.bytes().all(pass)
 }

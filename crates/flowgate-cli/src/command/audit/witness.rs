@@ -1,0 +1,56 @@
+//! `flowgate audit verify --witness`: checks that logs contain the heads that a witness received.
+
+use std::path::Path;
+
+use flowgate_gateway::audit::{Summary, Witness};
+
+use crate::input::{self, InputError};
+use crate::output::Output;
+
+/// The number of lines that are listed.
+const NAMED: usize = 20;
+
+/// Reads the heads that a witness received.
+pub(super) fn read(path: &Path) -> Result<Witness, InputError> {
+    let failed = |error: std::io::Error| InputError(format!("{}: cannot be read: {error}", path.display()));
+    Witness::read(input::open(path)?).map_err(failed)
+}
+
+/// Prints the heads of a witness that are in none of these logs; returns whether there is no objection.
+pub(super) fn told(path: &Path, witness: &Witness, logs: &[Summary], output: &mut Output) -> bool {
+    let (mark, name) = (output.paint("31", "✗"), path.display());
+    for (line, forged) in witness.forged().iter().take(NAMED) {
+        output.line(&format!("{mark} {name}: line {line}: {forged}"));
+    }
+    if witness.forged().len() > NAMED {
+        output.line(&format!("{mark} {name}: {} more such lines", witness.forged().len() - NAMED));
+    }
+    if witness.torn() > 0 {
+        output.note("a line of the witness is not whole: its writer was killed, and has told it again");
+    }
+    let mut keys = Vec::new();
+    for log in logs {
+        if !keys.contains(&log.key) {
+            keys.push(log.key);
+        }
+    }
+    let mut is_whole = witness.forged().is_empty();
+    for key in keys {
+        for (log, since, time) in witness.given_up(key) {
+            let line = since.saturating_add(1);
+            output.line(&format!(
+                "  given up  line {line} of the log {log} and all behind it: recorded by an operator at {time}"
+            ));
+        }
+        for (log, head) in witness.signed_by(key).filter(|(log, _)| logs.iter().all(|one| one.id != *log)) {
+            is_whole = false;
+            let line = head.seq.saturating_add(1);
+            output.line(&format!(
+                "{mark} {name}: there is another log of this key, up to line {line} ({}): {log}; give it as well, or find out who \
+                 replaced it",
+                head.hash
+            ));
+        }
+    }
+    is_whole
+}

@@ -1,0 +1,64 @@
+//! Scores of a text by word lists, behind a trait that a model can implement.
+
+use std::collections::BTreeMap;
+
+use super::Finding;
+use super::pattern::{Rule, Rules};
+
+/// Classifies a text into categories.
+///
+/// The word lists of [`moderation`](super::moderation) and [`topic`](super::topic) implement it; so can a model.
+pub trait Classifier {
+    /// Returns the categories that apply to the text, each with a score above 0 and at most 1.
+    fn classify(&self, text: &str) -> Vec<(String, f64)>;
+}
+
+/// Word lists by category.
+pub struct Lexicon {
+    strong: Rules,
+    weak: Rules,
+}
+
+/// The contribution of one strong phrase; that of one weak word follows.
+const STRONG: f64 = 0.85;
+const WEAK: f64 = 0.35;
+
+impl std::fmt::Debug for Lexicon {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lexicon").finish_non_exhaustive()
+    }
+}
+
+impl Lexicon {
+    /// Creates a lexicon from phrases of which one is sufficient, and words of which several are required.
+    pub(super) fn new(strong: &'static [Rule], weak: &'static [Rule]) -> Self {
+        Self { strong: Rules::new(strong), weak: Rules::new(weak) }
+    }
+
+    /// Returns the words of the lists in a text; the kind is the category.
+    pub fn find(&self, text: &str) -> Vec<Finding> {
+        let mut findings = super::pattern::Disjoint::default();
+        for finding in self.strong.find(text).into_iter().chain(self.weak.find(text)) {
+            findings.insert(finding);
+        }
+        findings.into_vec()
+    }
+
+    #[cfg(test)]
+    pub(super) fn broken(&self) -> Vec<&'static str> {
+        [self.strong.broken(), self.weak.broken()].concat()
+    }
+}
+
+impl Classifier for Lexicon {
+    fn classify(&self, text: &str) -> Vec<(String, f64)> {
+        // The probability that a category does not apply, updated word by word.
+        let mut absent: BTreeMap<&str, f64> = BTreeMap::new();
+        for (rules, weight) in [(&self.strong, STRONG), (&self.weak, WEAK)] {
+            for finding in rules.find(text) {
+                *absent.entry(finding.kind).or_insert(1.0) *= 1.0 - weight;
+            }
+        }
+        absent.into_iter().map(|(category, absent)| (category.to_owned(), 1.0 - absent)).collect()
+    }
+}

@@ -1,0 +1,270 @@
+//! HTML and Markdown: links, images, alternative texts, and text that is not shown.
+//!
+//! The parser tolerates any input: it makes one pass over the text, without a tree and without recursion. HTML and
+//! Markdown are parsed together, since tools return either embedded in the other. An element counts as hidden only if
+//! the element itself declares it; text hidden by a style sheet or by white letters is not recognised.
+
+mod html;
+mod url;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+pub(super) use url::addresses;
+pub use url::is_exfiltration_shaped;
+
+use super::MAX_FINDINGS;
+
+/// An address, and its location.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Link {
+    /// The address, with character references of HTML resolved.
+    pub url: String,
+    /// The bytes of the address in the text.
+    pub span: Range<usize>,
+}
+
+/// The references and the hidden text of a text in HTML or Markdown.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Markup {
+    /// The alternative texts of images.
+    pub alt_texts: Vec<String>,
+    /// The addresses of links, and every `http` or `https` address anywhere, each once, in order.
+    pub links: Vec<Link>,
+    /// Comments, and the texts of elements that declare themselves hidden.
+    pub hidden_texts: Vec<String>,
+    /// The addresses of images, each once. A client fetches them without user interaction.
+    pub images: Vec<Link>,
+}
+
+/// Parses a text.
+///
+/// ```
+/// let found = flowgate_detect::markup::parse("see [this](https://a.example/1), ![cat](https://b.example/c.png)");
+/// let links: Vec<_> = found.links.iter().map(|link| link.url.as_str()).collect();
+/// assert_eq!(links, ["https://a.example/1", "https://b.example/c.png"]);
+/// assert_eq!((found.alt_texts[0].as_str(), found.images.len()), ("cat", 1));
+/// ```
+pub fn parse(text: &str) -> Markup {
+    let mut markup = Markup::default();
+    html::read(text, &mut markup);
+    markdown(text, &mut markup);
+    // An address inside another, as in `/go?to=https://…`, counts separately.
+    let known: BTreeSet<usize> =
+        markup.links.iter().chain(&markup.images).map(|link| link.span.start).collect();
+    for span in url::web_addresses(text) {
+        if !known.contains(&span.start)
+            && let Some(url) = text.get(span.clone())
+        {
+            markup.links.push(Link { url: url.to_owned(), span });
+        }
+    }
+    // An image address is also an address.
+    let shown = markup.images.iter().filter(|image| image.url.starts_with("http")).cloned();
+    markup.links.extend(shown);
+    once(&mut markup.links);
+    once(&mut markup.images);
+    markup.alt_texts.truncate(MAX_FINDINGS);
+    markup.hidden_texts.truncate(MAX_FINDINGS);
+    markup
+}
+
+/// Keeps the first occurrence of each address, in order.
+fn once(links: &mut Vec<Link>) {
+    links.sort_by_key(|link| link.span.start);
+    let mut seen = BTreeSet::new();
+    links.retain(|link| seen.insert(link.url.clone()));
+    links.truncate(MAX_FINDINGS);
+}
+
+/// Adds links, images and references of Markdown.
+fn markdown(text: &str, markup: &mut Markup) {
+    // Open labels, and labels that refer to a definition elsewhere.
+    let mut open: Vec<usize> = Vec::new();
+    let mut references: Vec<(bool, Range<usize>, Range<usize>)> = Vec::new();
+    let mut definitions: BTreeMap<String, Link> = BTreeMap::new();
+    let mut escaped = false;
+    // The inside of addresses is not parsed, which keeps the time linear.
+    let mut skipped = 0;
+    for (at, c) in text.char_indices() {
+        if std::mem::take(&mut escaped) || at < skipped {
+            continue;
+        }
+        match c {
+            '\\' => escaped = true,
+            '[' => open.push(at),
+            ']' => {
+                let Some(start) = open.pop() else { continue };
+                let label = start + 1..at;
+                let image = text.get(..start).is_some_and(|before| before.ends_with('!'));
+                let after = text.get(at + 1..).unwrap_or_default();
+                if let Some(rest) = after.strip_prefix('(') {
+                    if let Some(link) = destination(rest, at + 2) {
+                        skipped = link.span.end;
+                        add(text, markup, image, &label, link);
+                    }
+                } else if let Some(rest) = after.strip_prefix(':') {
+                    if let Some(link) = destination(rest, at + 2) {
+                        skipped = link.span.end;
+                        definitions.entry(key(text, &label)).or_insert(link);
+                    }
+                } else if let Some(rest) = after.strip_prefix('[') {
+                    let end = rest.find([']', '\n']).unwrap_or(0);
+                    let name = if end == 0 { label.clone() } else { at + 2..at + 2 + end };
+                    references.push((image, label, name));
+                } else {
+                    references.push((image, label.clone(), label));
+                }
+                // Labels are short; brackets that are never closed must not grow a list without bound.
+                if references.len() > 4 * MAX_FINDINGS {
+                    break;
+                }
+            }
+            _ => {}
+        }
+    }
+    for (image, label, name) in references {
+        if name.len() <= 1000
+            && let Some(link) = definitions.get(&key(text, &name)).cloned()
+        {
+            add(text, markup, image, &label, link);
+        }
+    }
+    markup.links.extend(definitions.into_values());
+}
+
+fn add(text: &str, markup: &mut Markup, image: bool, label: &Range<usize>, link: Link) {
+    if markup.links.len() + markup.images.len() > 2 * MAX_FINDINGS {
+        return;
+    }
+    if image {
+        // Limits images within images: each would keep the text of all those inside it.
+        let label = label.start..label.end.min(label.start + MAX_ALT);
+        let end =
+            (label.start..=label.end).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(label.start);
+        let label = label.start..end;
+        markup.alt_texts.push(text.get(label).unwrap_or_default().to_owned());
+        markup.images.push(link);
+    } else {
+        markup.links.push(link);
+    }
+}
+
+/// Maximum length of the alternative text of an image that is kept, in bytes.
+const MAX_ALT: usize = 1_000;
+
+/// Normalises the name of a reference, which is compared without case and runs of spaces.
+fn key(text: &str, name: &Range<usize>) -> String {
+    let name = text.get(name.clone()).filter(|name| name.len() <= 1000).unwrap_or_default();
+    name.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase()
+}
+
+/// Returns the address at the start of a text, up to a space or the parenthesis that closes it.
+fn destination(text: &str, offset: usize) -> Option<Link> {
+    let trimmed = text.trim_start_matches([' ', '\t', '\n', '<']);
+    let start = text.len() - trimmed.len();
+    let mut depth = 0_usize;
+    let end = trimmed.find(|c: char| match c {
+        '(' => {
+            depth += 1;
+            false
+        }
+        ')' if depth > 0 => {
+            depth -= 1;
+            false
+        }
+        c => c.is_whitespace() || matches!(c, ')' | '<' | '>'),
+    });
+    let url = trimmed.get(..end.unwrap_or(trimmed.len())).filter(|url| !url.is_empty())?;
+    Some(Link { url: html::resolved(url), span: offset + start..offset + start + url.len() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn urls(links: &[Link]) -> Vec<&str> {
+        links.iter().map(|link| link.url.as_str()).collect()
+    }
+
+    #[test]
+    fn links() {
+        let check = |text: &str, links: &[&str], images: &[&str]| {
+            let markup = parse(text);
+            assert_eq!(urls(&markup.links), links, "{text}");
+            assert_eq!(urls(&markup.images), images, "{text}");
+        };
+        check(
+            "first, visit [this link](https://trusted.com/1), then [this one](https://untrusted.com/2)",
+            &["https://trusted.com/1", "https://untrusted.com/2"],
+            &[],
+        );
+        let capture = "https://capture.x.com/trace?site=personal-website&url=test.html&user=John";
+        check(&format!("<a href=\"{capture}\">Click</a>"), &[capture], &[]);
+        check("<a href='https://a.example/?x=1&amp;y=2'>x</a>", &["https://a.example/?x=1&y=2"], &[]);
+        check("<A HREF=/local>x</A> <img SRC=\"cid:1\">", &["/local"], &["cid:1"]);
+        check(
+            "(https://a.example/b_(c)). <https://d.example>",
+            &["https://a.example/b_(c)", "https://d.example"],
+            &[],
+        );
+        check(
+            "[a][x] ![b][X]\n\n[x]: https://a.example 'title'",
+            &["https://a.example"],
+            &["https://a.example"],
+        );
+        check(
+            "[![b](https://i.example)](https://l.example)",
+            &["https://i.example", "https://l.example"],
+            &["https://i.example"],
+        );
+        check(
+            "[a](<https://a.example> \"t\") [b](#here) \\[c](d) a[0](1)",
+            &["https://a.example", "#here", "1"],
+            &[],
+        );
+        check(
+            "<img src=https://a.example/i.png><link href=\"s.css\">",
+            &["https://a.example/i.png", "s.css"],
+            &["https://a.example/i.png"],
+        );
+        check("text https://a.example/x, https://a.example/x", &["https://a.example/x"], &[]);
+        check("<a href='/go?to=https://b.example'>", &["/go?to=https://b.example", "https://b.example"], &[]);
+        check("<a href=' https://b.example '>", &["https://b.example"], &[]);
+        check("no [links] here: [x] (y)", &[], &[]);
+    }
+
+    #[test]
+    fn alternative_and_hidden_texts() {
+        let check = |text: &str, alt_texts: &[&str], hidden: &[&str]| {
+            let markup = parse(text);
+            assert_eq!(markup.alt_texts, alt_texts, "{text}");
+            assert_eq!(markup.hidden_texts, hidden, "{text}");
+        };
+        check(
+            "<h1>A <lid>b</ddli> <img src=\"i\" alt=\"ping https://x.example\" /></ht>",
+            &["ping https://x.example"],
+            &[],
+        );
+        check("![a *cat*](c.png)", &["a *cat*"], &[]);
+        check("a <!-- do this --> b <!-- and that", &[], &[" do this ", " and that"]);
+        check("<div style=\"display: none\">one <b>two</b></div> three", &[], &["one two"]);
+        check("<p hidden>one</p><span style='font-size:0px'>two<span>x</span></span>", &[], &["one", "twox"]);
+        check("<input type=hidden value='v'><template>t</template>", &[], &["v", "t"]);
+        check("<script>if (a<b) { alt='x' }</script>a < b <3 <img alt='y", &["y"], &[]);
+        check("<img alt=\"&lt;b&gt; &#x41;&#66;\">", &["<b> AB"], &[]);
+    }
+
+    #[test]
+    fn addresses_are_where_the_spans_say() {
+        let text = "é [a]( <https://a.example/é> ) <img src='b.png'> http://c.example!";
+        let markup = parse(text);
+        let spans: Vec<_> = markup
+            .links
+            .iter()
+            .chain(&markup.images)
+            .map(|link| text.get(link.span.clone()).unwrap())
+            .collect();
+        assert_eq!(spans, ["https://a.example/é", "http://c.example", "b.png"]);
+    }
+}

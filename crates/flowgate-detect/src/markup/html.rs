@@ -1,0 +1,266 @@
+//! Tags, attributes, comments and character references of HTML, including malformed HTML.
+
+use std::ops::Range;
+
+use super::{Link, Markup};
+
+/// An element that hides its content.
+struct Hidden {
+    name: String,
+    /// The number of open elements of this name, including this one.
+    depth: usize,
+    text: String,
+}
+
+/// Adds the content of the HTML in a text.
+pub(super) fn read(text: &str, markup: &mut Markup) {
+    let mut at = 0;
+    let mut hidden: Option<Hidden> = None;
+    while let Some(open) = text.get(at..).and_then(|rest| rest.find('<')) {
+        let (plain, rest) = text.get(at..).unwrap_or_default().split_at(open);
+        if let Some(hidden) = &mut hidden {
+            hidden.text.push_str(plain);
+        }
+        let start = at + open;
+        if let Some(comment) = rest.strip_prefix("<!--") {
+            let end = comment.find("-->").unwrap_or(comment.len());
+            markup.hidden_texts.push(resolved(comment.get(..end).unwrap_or_default()));
+            at = (start + 4 + end + 3).min(text.len());
+            continue;
+        }
+        let closing = rest.starts_with("</");
+        let name_at = start + 1 + usize::from(closing);
+        let name = text.get(name_at..).unwrap_or_default();
+        let name = name
+            .get(..name.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(name.len()))
+            .unwrap_or_default();
+        if !name.starts_with(|c: char| c.is_ascii_alphabetic()) {
+            // `a < b`
+            at = start + 1;
+            continue;
+        }
+        let name = name.to_ascii_lowercase();
+        let tag = Tag::read(text, name_at + name.len());
+        at = tag.end;
+        if closing {
+            let ends = hidden.as_mut().is_some_and(|hidden| {
+                hidden.depth -= usize::from(hidden.name == name);
+                hidden.depth == 0
+            });
+            if ends && let Some(hidden) = hidden.take() {
+                markup.hidden_texts.push(resolved(&hidden.text));
+            }
+            continue;
+        }
+        collect(&name, &tag, markup);
+        let void = matches!(
+            name.as_str(),
+            "area"
+                | "base"
+                | "br"
+                | "col"
+                | "embed"
+                | "hr"
+                | "img"
+                | "input"
+                | "link"
+                | "meta"
+                | "source"
+                | "track"
+                | "wbr"
+        );
+        if matches!(name.as_str(), "script" | "style" | "textarea" | "title" | "xmp") {
+            at = end_of_raw_text(text, at, &name);
+        } else if let Some(hidden) = &mut hidden {
+            hidden.depth += usize::from(hidden.name == name);
+        } else if !void && (name == "template" || tag.hides()) {
+            hidden = Some(Hidden { name, depth: 1, text: String::new() });
+        }
+    }
+    if let Some(mut hidden) = hidden {
+        hidden.text.push_str(text.get(at..).unwrap_or_default());
+        markup.hidden_texts.push(resolved(&hidden.text));
+    }
+}
+
+/// Collects the references of an element, and the alternative text of an image.
+fn collect(name: &str, tag: &Tag, markup: &mut Markup) {
+    let link = |attribute: &Attribute| {
+        let value = attribute.value.trim();
+        let leading = attribute.value.len() - attribute.value.trim_start().len();
+        // Character references make the value shorter than its source; then the span is that of the whole attribute
+        // value.
+        let span = match attribute.value.len() == attribute.span.len() {
+            true => attribute.span.start + leading..attribute.span.start + leading + value.len(),
+            false => attribute.span.clone(),
+        };
+        Link { url: value.to_owned(), span }
+    };
+    for attribute in &tag.attributes {
+        match attribute.name.as_str() {
+            "alt" if !attribute.value.is_empty() => markup.alt_texts.push(attribute.value.clone()),
+            "src" | "background" | "poster"
+                if matches!(name, "img" | "body" | "table" | "td" | "video" | "input" | "image") =>
+            {
+                markup.images.push(link(attribute));
+            }
+            "srcset" => {
+                let first = attribute.value.split([' ', ',']).find(|part| !part.is_empty());
+                markup
+                    .images
+                    .extend(first.map(|url| Link { url: url.to_owned(), span: attribute.span.clone() }));
+            }
+            "href" | "src" | "action" | "formaction" | "data" | "cite" => markup.links.push(link(attribute)),
+            "value" if name == "input" && tag.is("type", "hidden") => {
+                markup.hidden_texts.push(attribute.value.clone())
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Returns the end of a script or style, which only its own closing tag ends.
+fn end_of_raw_text(text: &str, from: usize, name: &str) -> usize {
+    let rest = text.get(from..).unwrap_or_default();
+    let end = rest.match_indices("</").map(|(at, _)| at).find(|at| {
+        let tag = rest.get(at + 2..at + 2 + name.len());
+        tag.is_some_and(|tag| tag.eq_ignore_ascii_case(name))
+    });
+    from + end.unwrap_or(rest.len())
+}
+
+struct Attribute {
+    name: String,
+    value: String,
+    span: Range<usize>,
+}
+
+struct Tag {
+    attributes: Vec<Attribute>,
+    /// The offset behind the `>`.
+    end: usize,
+}
+
+impl Tag {
+    /// Parses the attributes from behind the name of a tag.
+    fn read(text: &str, mut at: usize) -> Self {
+        let mut attributes = Vec::new();
+        let rest = |at: usize| text.get(at..).unwrap_or_default();
+        let until =
+            |at: usize, ends: &dyn Fn(char) -> bool| at + rest(at).find(ends).unwrap_or(rest(at).len());
+        loop {
+            at = until(at, &|c| !c.is_whitespace() && c != '/');
+            match rest(at).chars().next() {
+                None => return Self { attributes, end: at },
+                Some('>') => return Self { attributes, end: at + 1 },
+                // The tag was never closed, and the next one begins.
+                Some('<') => return Self { attributes, end: at },
+                Some(_) => {}
+            }
+            let mut end = until(at, &|c| c.is_whitespace() || matches!(c, '=' | '>' | '/' | '<'));
+            if end == at {
+                // A stray `=` is treated as a name.
+                end = at + rest(at).chars().next().map_or(1, char::len_utf8);
+            }
+            let name = text.get(at..end).unwrap_or_default().to_ascii_lowercase();
+            let equals = until(end, &|c| !c.is_whitespace());
+            let mut span = end..end;
+            at = end;
+            if rest(equals).starts_with('=') {
+                let start = until(equals + 1, &|c| !c.is_whitespace());
+                let quote = rest(start).chars().next().filter(|c| matches!(c, '"' | '\''));
+                span = match quote {
+                    Some(quote) => start + 1..until(start + 1, &|c| c == quote),
+                    None => start..until(start, &|c| c.is_whitespace() || c == '>'),
+                };
+                at = (span.end + usize::from(quote.is_some())).min(text.len());
+            }
+            let value = resolved(text.get(span.clone()).unwrap_or_default());
+            // A limit on the attributes of one tag: thousands of them carry no further information.
+            if attributes.len() < 1000 {
+                attributes.push(Attribute { name, value, span });
+            }
+        }
+    }
+
+    fn is(&self, name: &str, value: &str) -> bool {
+        self.attributes.iter().any(|a| a.name == name && a.value.eq_ignore_ascii_case(value))
+    }
+
+    /// Returns whether the element declares its content hidden.
+    fn hides(&self) -> bool {
+        const STYLES: &[&str] = &[
+            "display:none",
+            "visibility:hidden",
+            "font-size:0;",
+            "font-size:0px",
+            "font-size:1px",
+            "opacity:0;",
+            "color:transparent",
+            "color:white",
+            "color:#fff;",
+            "color:#ffffff",
+            "height:0;",
+            "width:0;",
+            "left:-999",
+            "text-indent:-999",
+            "clip:rect(0",
+        ];
+        self.attributes.iter().any(|attribute| match attribute.name.as_str() {
+            "hidden" => !attribute.value.eq_ignore_ascii_case("until-found"),
+            "aria-hidden" => attribute.value == "true",
+            "style" => {
+                let style: String = attribute.value.chars().filter(|c| !c.is_whitespace()).collect();
+                let style = style.to_ascii_lowercase() + ";";
+                STYLES.iter().any(|hiding| {
+                    // `background-color:white` hides nothing.
+                    style
+                        .match_indices(hiding)
+                        .any(|(at, _)| !style.get(..at).is_some_and(|before| before.ends_with('-')))
+                })
+            }
+            _ => false,
+        })
+    }
+}
+
+/// Returns a text with its character references resolved: numeric ones, and the few relevant named ones.
+pub(super) fn resolved(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('&') {
+        plain.push_str(before);
+        let end = after.find(|c: char| !c.is_ascii_alphanumeric() && c != '#').unwrap_or(after.len());
+        let name = after.get(..end.min(10)).unwrap_or_default();
+        let number = match name.strip_prefix("#x").or_else(|| name.strip_prefix("#X")) {
+            Some(hexadecimal) => u32::from_str_radix(hexadecimal, 16).ok(),
+            None => name.strip_prefix('#').and_then(|decimal| decimal.parse().ok()),
+        };
+        let c = number.and_then(char::from_u32).or(match name {
+            "amp" => Some('&'),
+            "lt" => Some('<'),
+            "gt" => Some('>'),
+            "quot" => Some('"'),
+            "apos" => Some('\''),
+            "nbsp" => Some('\u{a0}'),
+            "colon" => Some(':'),
+            "sol" => Some('/'),
+            "period" => Some('.'),
+            "Tab" => Some('\t'),
+            "NewLine" => Some('\n'),
+            _ => None,
+        });
+        // Without the semicolon `&copy=1` is part of an address.
+        match (c, after.get(name.len()..).and_then(|rest| rest.strip_prefix(';'))) {
+            (Some(c), Some(behind)) => {
+                plain.push(c);
+                rest = behind;
+            }
+            _ => {
+                plain.push('&');
+                rest = after;
+            }
+        }
+    }
+    plain + rest
+}

@@ -1,0 +1,148 @@
+//! Addresses in a text, and the detection of addresses that carry data away.
+
+use std::ops::Range;
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+use crate::MAX_FINDINGS;
+
+static WEB: LazyLock<Option<Regex>> =
+    LazyLock::new(|| Regex::new(r#"(?i)https?://[^\s<>"`{}|\\^\[\]]+"#).ok());
+
+static ANY: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    Regex::new(r#"(?i)(?-u:\b)(?:(?:https?|ftps?)://|www\.[a-z0-9-]+\.)[^\s<>"`{}|\\^\[\]]+"#).ok()
+});
+
+/// Returns the `http` and `https` addresses in a text.
+pub(super) fn web_addresses(text: &str) -> Vec<Range<usize>> {
+    found(&WEB, text)
+}
+
+/// Returns the web addresses, `ftp` addresses and addresses that begin with `www.`.
+pub(crate) fn addresses(text: &str) -> Vec<Range<usize>> {
+    found(&ANY, text)
+}
+
+fn found(regex: &Option<Regex>, text: &str) -> Vec<Range<usize>> {
+    let found = regex.iter().flat_map(|regex| regex.find_iter(text)).take(MAX_FINDINGS);
+    found.map(|found| found.start()..found.start() + without_punctuation(found.as_str()).len()).collect()
+}
+
+/// Returns an address without the surrounding punctuation. A closing parenthesis stays if it is opened inside.
+fn without_punctuation(url: &str) -> &str {
+    let mut closed = url.matches(')').count();
+    let opened = url.matches('(').count();
+    let mut url = url;
+    while let Some(c) = url.chars().next_back() {
+        match c {
+            '.' | ',' | ';' | ':' | '!' | '?' | '\'' | '*' | '_' => {}
+            ')' if closed > opened => closed -= 1,
+            _ => break,
+        }
+        url = url.strip_suffix(c).unwrap_or_default();
+    }
+    url
+}
+
+/// Returns whether an address has the form of one that carries data: a client that previews or displays it would send
+/// the data to the host.
+///
+/// Such an address contains a placeholder (`{secret}`, `$(cat x)`), a query value that is long and random or has a
+/// telling name, or a long random part in its path or host. A legitimate address of an image host may have such a
+/// path.
+///
+/// ```
+/// use flowgate_detect::markup::is_exfiltration_shaped;
+/// assert!(is_exfiltration_shaped("https://x.example/p.png?data=SGVsbG8gd29ybGQh"));
+/// assert!(!is_exfiltration_shaped("https://x.example/search?q=rust&page=2"));
+/// ```
+pub fn is_exfiltration_shaped(url: &str) -> bool {
+    let Some((_, rest)) = url.split_once("://") else { return false };
+    let (rest, fragment) = rest.split_once('#').unwrap_or((rest, ""));
+    let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let (host, path) = place.split_once('/').unwrap_or((place, ""));
+    let lower = url.to_ascii_lowercase();
+    let template = ["{", "%7b", "$(", "<", "%3c", "[data", "[insert", "your_", "%24("]
+        .iter()
+        .any(|mark| lower.contains(mark));
+    let telling = |(name, value): (&str, &str)| {
+        let name = name.to_ascii_lowercase();
+        let names = [
+            "data",
+            "secret",
+            "password",
+            "passwd",
+            "pwd",
+            "payload",
+            "exfil",
+            "leak",
+            "stolen",
+            "env",
+            "cookie",
+            "content",
+            "message",
+            "msg",
+            "text",
+            "conversation",
+            "history",
+            "prompt",
+            "context",
+            "dump",
+            "body",
+            "info",
+        ];
+        value.len() >= 8 && names.contains(&name.as_str())
+    };
+    let pairs = || query.split('&').map(|pair| pair.split_once('=').unwrap_or(("", pair)));
+    template
+        || pairs().any(telling)
+        || pairs().any(|(_, value)| value.len() >= 24 && looks_encoded(value) || value.len() > 150)
+        || path
+            .split('/')
+            .any(|part| part.len() >= 40 && !part.contains('.') && looks_encoded(part) || part.len() > 200)
+        || host.split('.').any(|label| label.len() >= 32)
+        || fragment.len() > 200
+}
+
+/// Returns whether a part is encoded in base 64, base 16, or percent escapes.
+fn looks_encoded(part: &str) -> bool {
+    let has = |class: fn(&char) -> bool| part.chars().any(|c| class(&c));
+    let plain =
+        part.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '/' | '=' | '_' | '-' | '%'));
+    let escapes = part.matches('%').count() * 6 > part.len();
+    let mixed = has(char::is_ascii_digit) && has(char::is_ascii_uppercase) && has(char::is_ascii_lowercase);
+    let hexadecimal =
+        part.len() >= 32 && has(char::is_ascii_digit) && part.chars().all(|c| c.is_ascii_hexdigit());
+    plain && (escapes || mixed || hexadecimal)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_end_before_punctuation() {
+        let check = |text: &str, expected: &[&str]| {
+            let found: Vec<_> = addresses(text).into_iter().map(|span| text.get(span).unwrap()).collect();
+            assert_eq!(found, expected, "{text}");
+        };
+        check("see (https://a.example/b), or www.c.example/d.", &["https://a.example/b", "www.c.example/d"]);
+        check("ftp://a.example/x; HTTPS://B.example?!", &["ftp://a.example/x", "HTTPS://B.example"]);
+        check("awww.nice https:// http", &[]);
+    }
+
+    #[test]
+    fn shapes() {
+        let check = |url: &str, expected: bool| assert_eq!(is_exfiltration_shaped(url), expected, "{url}");
+        check("https://x.example/log.png?q={conversation}", true);
+        check("https://x.example/?d=aGVsbG8gMTIzNCB3b3JsZCBoZWxsbw==", true);
+        check("https://x.example/aGVsbG8gMTIzNCB3b3JsZCBoZWxsbyAxMjM0IHdvcmxk", true);
+        check("https://x.example/?password=hunter2hunter2", true);
+        check("https://6d792073656372657420697320343220.x.example/", true);
+        check("https://x.example/?q=rust+regex&page=2", false);
+        check("https://en.wikipedia.org/wiki/Rust_(programming_language)#History", false);
+        check("https://x.example/static/main.3f2a1b4c.css", false);
+        check("not an address", false);
+    }
+}

@@ -1,0 +1,194 @@
+//! Tables of regular expressions, and their matches in a text.
+//!
+//! The expressions have no look-around, which keeps them linear; a Rust function checks the text around a match. If
+//! an expression has a group, the finding is the group.
+
+use std::ops::Range;
+
+use regex::Regex;
+
+use super::{Finding, MAX_FINDINGS};
+
+/// One row: an expression, and the conditions on its matches.
+pub(super) struct Rule {
+    kind: &'static str,
+    regex: &'static str,
+    check: fn(Match<'_>) -> bool,
+    near: &'static [&'static str],
+    cut: fn(&str) -> usize,
+}
+
+/// Creates a rule without further conditions.
+pub(super) const fn rule(kind: &'static str, regex: &'static str) -> Rule {
+    Rule { kind, regex, check: |_| true, near: &[], cut: str::len }
+}
+
+impl Rule {
+    /// Counts only matches that satisfy `check`.
+    pub(super) const fn check(self, check: fn(Match<'_>) -> bool) -> Self {
+        Self { check, ..self }
+    }
+
+    /// Keeps only the returned number of bytes of a match, where its end depends on its beginning; 0 for none.
+    pub(super) const fn cut(self, cut: fn(&str) -> usize) -> Self {
+        Self { cut, ..self }
+    }
+
+    /// Counts only matches shortly after one of these words or phrases, given in lower case.
+    pub(super) const fn near(self, near: &'static [&'static str]) -> Self {
+        Self { near, ..self }
+    }
+}
+
+/// A match in its text.
+#[derive(Clone, Copy)]
+pub(super) struct Match<'t> {
+    whole: &'t str,
+    /// The matched text.
+    pub(super) text: &'t str,
+    start: usize,
+}
+
+impl<'t> Match<'t> {
+    fn span(&self) -> Range<usize> {
+        self.start..self.start + self.text.len()
+    }
+
+    /// Returns the text before.
+    pub(super) fn before(&self) -> &'t str {
+        self.whole.get(..self.start).unwrap_or_default()
+    }
+
+    /// Returns the text after.
+    pub(super) fn after(&self) -> &'t str {
+        self.whole.get(self.start + self.text.len()..).unwrap_or_default()
+    }
+
+    /// Returns whether one of the phrases occurs, as whole words, in the few words before.
+    pub(super) fn near(&self, phrases: &[&str]) -> bool {
+        let before = self.before();
+        let window = before.get(before.floor_char_boundary(before.len().saturating_sub(48))..);
+        let mut words = String::from(" ");
+        for word in window.unwrap_or_default().split(|c: char| !c.is_alphanumeric()) {
+            if !word.is_empty() {
+                words.push_str(&word.to_lowercase());
+                words.push(' ');
+            }
+        }
+        phrases.iter().any(|phrase| words.contains(&format!(" {phrase} ")))
+    }
+}
+
+/// Compiled rules.
+pub(super) struct Rules(Vec<(&'static Rule, Option<Regex>)>);
+
+/// After a failed check, a match of at most this length is searched for another match; longer ones are skipped, so
+/// that time stays linear.
+const LOOK_INTO: usize = 64;
+
+impl Rules {
+    /// Compiles a table. Word boundaries are ASCII boundaries, which keeps the fast automaton.
+    pub(super) fn new(rules: &'static [Rule]) -> Self {
+        let compile = |rule: &Rule| Regex::new(&rule.regex.replace(r"\b", r"(?-u:\b)")).ok();
+        Self(rules.iter().map(|rule| (rule, compile(rule))).collect())
+    }
+
+    /// Returns the findings of the rules in order. Where two overlap, the earlier rule takes precedence.
+    pub(super) fn find(&self, text: &str) -> Vec<Finding> {
+        let mut findings = Disjoint::default();
+        for (rule, regex) in &self.0 {
+            let Some(regex) = regex else { continue };
+            let has_group = regex.captures_len() > 1;
+            let mut at = 0;
+            while let Some(found) = regex.find_at(text, at) {
+                let group = if has_group {
+                    regex.captures_at(text, found.start()).and_then(|groups| groups.get(1))
+                } else {
+                    Some(found)
+                };
+                let matched = group.and_then(|group| {
+                    let length = (rule.cut)(group.as_str());
+                    let span = group.start()..group.start() + length;
+                    Some(Match { whole: text, text: text.get(span)?, start: group.start() })
+                });
+                let kept = matched.filter(|matched| {
+                    (rule.check)(*matched)
+                        && (rule.near.is_empty() || matched.near(rule.near))
+                        && findings.insert(Finding { kind: rule.kind, span: matched.span() })
+                });
+                at = match kept {
+                    Some(matched) => matched.span().end.max(found.start() + 1),
+                    None if found.len() > LOOK_INTO => found.end(),
+                    None => found.start() + 1,
+                };
+                at = text.ceil_char_boundary(at);
+                if findings.is_full() || at >= text.len() {
+                    break;
+                }
+            }
+        }
+        findings.into_vec()
+    }
+
+    /// Returns the kinds whose expression does not compile; the list must be empty.
+    #[cfg(test)]
+    pub(super) fn broken(&self) -> Vec<&'static str> {
+        self.0.iter().filter(|(_, regex)| regex.is_none()).map(|(rule, _)| rule.kind).collect()
+    }
+}
+
+/// Findings that do not overlap, in order.
+#[derive(Default)]
+pub(super) struct Disjoint(std::collections::BTreeMap<usize, Finding>);
+
+impl Disjoint {
+    /// Adds a finding unless it overlaps another one.
+    pub(super) fn insert(&mut self, finding: Finding) -> bool {
+        let Range { start, end } = finding.span;
+        let taken = self.0.range(..end).next_back().is_some_and(|(_, other)| other.span.end > start);
+        if taken || start >= end || self.is_full() {
+            return false;
+        }
+        self.0.insert(start, finding);
+        true
+    }
+
+    fn is_full(&self) -> bool {
+        self.0.len() >= MAX_FINDINGS
+    }
+
+    /// Returns the findings.
+    pub(super) fn into_vec(self) -> Vec<Finding> {
+        self.0.into_values().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn earlier_rules_win_and_failed_matches_are_looked_into() {
+        static RULES: &[Rule] = &[
+            rule("PAIR", r"\b[0-9]+ [0-9]+\b").check(|m| m.text.ends_with("22")),
+            rule("NUMBER", r"\b[0-9]+\b"),
+            rule("AFTER", r"x=([a-z]+)").near(&["set of"]),
+        ];
+        let check = |text: &str, expected: &[(&str, &str)]| {
+            let found = Rules::new(RULES).find(text);
+            let found: Vec<_> = found.iter().map(|f| (f.kind, text.get(f.span.clone()).unwrap())).collect();
+            assert_eq!(found, expected, "{text}");
+        };
+        check("11 22", &[("PAIR", "11 22")]);
+        check("11 33", &[("NUMBER", "11"), ("NUMBER", "33")]);
+        check("33 11 22", &[("NUMBER", "33"), ("PAIR", "11 22")]);
+        check("a Set  of: x=ab", &[("AFTER", "ab")]);
+        check("reset of x=ab", &[]);
+    }
+
+    #[test]
+    fn findings_are_bounded() {
+        static RULES: &[Rule] = &[rule("A", "a")];
+        assert_eq!(Rules::new(RULES).find(&"a".repeat(MAX_FINDINGS + 5)).len(), MAX_FINDINGS);
+    }
+}

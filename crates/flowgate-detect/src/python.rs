@@ -1,0 +1,300 @@
+//! Python code: its imports, names and calls, and which of its calls are unsafe.
+//!
+//! The code is parsed, not run. Names are followed through imports, plain assignments, `getattr` with a literal and
+//! tables such as `__builtins__`. A name that the program computes is unknown, and deliberately obfuscated calls can
+//! go undetected. A policy that must hold lists the allowed imports and calls.
+
+#[cfg(feature = "python")]
+mod calls;
+#[cfg(feature = "python")]
+mod guard;
+
+use super::Finding;
+
+/// Whether the parser is compiled in, by the feature `python`. Without it every text is a syntax error.
+pub const AVAILABLE: bool = cfg!(feature = "python");
+
+/// Maximum length of a text that is parsed, in bytes.
+pub const MAX_BYTES: usize = 1 << 20;
+
+/// The content of a piece of Python code.
+///
+/// With a syntax error everything else is empty: a policy that trusts code because of imports that it lacks must also
+/// check [`syntax_error`](Self::syntax_error).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PythonCode {
+    /// The imported modules as written, and for `import a.b` also `a`; in order, with repetitions.
+    pub imports: Vec<String>,
+    /// The built-in functions and names that are used, in order, with repetitions.
+    pub builtins: Vec<String>,
+    /// The called functions as written: `os.path.join`, `f(1)`; in order, without repetitions.
+    pub function_calls: Vec<String>,
+    /// The reason why the code cannot be parsed.
+    pub syntax_error: Option<String>,
+    /// Calls that run code or commands, load objects, open connections or remove files. Shell commands in a notebook
+    /// have the kinds of [`shell`](super::shell).
+    pub unsafe_calls: Vec<Finding>,
+}
+
+/// Parses code; with `ipython`, a notebook cell with its `!commands` and `%magics`.
+///
+/// ```
+/// # #[cfg(feature = "python")] {
+/// let code = flowgate_detect::python::python_code("import os as o\no.system('id')", false);
+/// assert_eq!(code.imports, ["os"]);
+/// assert_eq!(code.unsafe_calls[0].kind, "COMMAND");
+/// # }
+/// ```
+pub fn python_code(text: &str, ipython: bool) -> PythonCode {
+    let refused = |why: &str| PythonCode { syntax_error: Some(why.to_owned()), ..PythonCode::default() };
+    if text.len() > MAX_BYTES {
+        return refused("the code is longer than one mebibyte");
+    }
+    #[cfg(feature = "python")]
+    {
+        // A cell magic: its text is Python for the few magics that measure, else another language.
+        if let Some(cell) = text.trim_start().strip_prefix("%%").filter(|_| ipython) {
+            let (first, body) = cell.split_once('\n').unwrap_or((cell, ""));
+            let magic = first.split_whitespace().next().unwrap_or_default();
+            let start = text.len() - body.len();
+            return match magic {
+                "time" | "timeit" | "capture" | "prun" | "python" | "python3" => {
+                    let mut code = parsed(body, ipython);
+                    for finding in &mut code.unsafe_calls {
+                        finding.span = finding.span.start + start..finding.span.end + start;
+                    }
+                    code
+                }
+                "bash" | "sh" | "script" | "system" | "!" => PythonCode {
+                    unsafe_calls: super::shell::find(body)
+                        .into_iter()
+                        .map(|issue| Finding {
+                            kind: issue.kind,
+                            span: issue.span.start + start..issue.span.end + start,
+                        })
+                        .collect(),
+                    ..PythonCode::default()
+                },
+                _ => PythonCode::default(),
+            };
+        }
+        parsed(text, ipython)
+    }
+    #[cfg(not(feature = "python"))]
+    {
+        let _ = ipython;
+        refused("this build has no Python parser")
+    }
+}
+
+#[cfg(feature = "python")]
+fn parsed(text: &str, ipython: bool) -> PythonCode {
+    use ruff_python_parser::{Mode, ParseOptions};
+
+    let mode = if ipython { Mode::Ipython } else { Mode::Module };
+    let failed = |why: String| PythonCode { syntax_error: Some(why), ..PythonCode::default() };
+    if let Err(why) = guard::check(text, mode) {
+        return failed(why.to_owned());
+    }
+    match ruff_python_parser::parse(text, ParseOptions::from(mode)) {
+        Ok(parsed) => calls::collect(text, parsed.syntax()),
+        Err(error) => failed(error.to_string()),
+    }
+}
+
+#[cfg(all(test, feature = "python"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn imports_builtins_and_calls() {
+        let check = |text: &str, imports: &[&str], builtins: &[&str], calls: &[&str]| {
+            let code = python_code(text, false);
+            assert_eq!(code.syntax_error, None, "{text}");
+            assert_eq!(code.imports, imports, "{text}");
+            assert_eq!(code.builtins, builtins, "{text}");
+            assert_eq!(code.function_calls, calls, "{text}");
+        };
+        check(
+            "import os\nimport numpy as np\nfrom sklearn import svm",
+            &["os", "numpy", "sklearn"],
+            &[],
+            &[],
+        );
+        check("import os.path", &["os.path", "os"], &[], &[]);
+        check("from . import x\nfrom .a import b", &["a"], &[], &[]);
+        check("exec('print(1)')", &[], &["exec"], &["exec"]);
+        check("x.y.z(len(f(1)(2)))", &[], &["len"], &["x.y.z", "len", "f(1)", "f"]);
+        check("print(1); print(2)", &[], &["print", "print"], &["print"]);
+    }
+
+    #[test]
+    fn unsafe_calls() {
+        let check = |text: &str, expected: &[(&str, &str)]| {
+            let code = python_code(text, false);
+            assert_eq!(code.syntax_error, None, "{text}");
+            let found: Vec<_> =
+                code.unsafe_calls.iter().map(|f| (f.kind, text.get(f.span.clone()).unwrap())).collect();
+            assert_eq!(found, expected, "{text}");
+        };
+        check("eval(x)", &[("CODE_EXECUTION", "eval(x)")]);
+        check("import os as o\no.system('a')", &[("COMMAND", "o.system('a')")]);
+        check("from os import system as s\ns('a')", &[("COMMAND", "s('a')")]);
+        check("from os import *\nsystem('a')", &[("COMMAND", "system('a')")]);
+        check("import os\nf = os.system\nf('a')", &[("COMMAND", "os.system"), ("COMMAND", "f('a')")]);
+        check(
+            "import os\ngetattr(os, 'sys' + 'tem')('a')",
+            &[("COMMAND", "getattr(os, 'sys' + 'tem')('a')")],
+        );
+        check("__builtins__['eval'](x)", &[("CODE_EXECUTION", "__builtins__['eval'](x)")]);
+        check(
+            "__import__('os').system('a')",
+            &[("COMMAND", "__import__('os').system('a')"), ("CODE_EXECUTION", "__import__('os')")],
+        );
+        check(
+            "import importlib\nm = importlib.import_module('subprocess')\nm.run('a', shell=True)",
+            &[
+                ("CODE_EXECUTION", "importlib.import_module('subprocess')"),
+                ("COMMAND", "m.run('a', shell=True)"),
+            ],
+        );
+        check("import subprocess\nsubprocess.run(['ls'])", &[("SUBPROCESS", "subprocess.run(['ls'])")]);
+        check("import pickle\npickle.loads(x)", &[("DESERIALIZATION", "pickle.loads(x)")]);
+        check("import yaml\nyaml.load(x, Loader=yaml.SafeLoader)\nyaml.safe_load(x)", &[]);
+        check("import yaml\nyaml.load(x)", &[("DESERIALIZATION", "yaml.load(x)")]);
+        check("import requests\nrequests.post(u, data=d)", &[("NETWORK", "requests.post(u, data=d)")]);
+        check("import shutil\nshutil.rmtree('/')", &[("FILE_REMOVAL", "shutil.rmtree('/')")]);
+        check("list(map(eval, xs))", &[("CODE_EXECUTION", "eval")]);
+        check("().__class__.__subclasses__()", &[("REFLECTION", "().__class__.__subclasses__()")]);
+        check("import os\ngetattr(os, name)()", &[("REFLECTION", "getattr(os, name)")]);
+        check("import re, os\nre.compile('a'); model.eval(); os.path.join('a')\nprint(x.system())", &[]);
+    }
+
+    #[test]
+    fn notebooks() {
+        let check = |text: &str, expected: &[(&str, &str)]| {
+            let code = python_code(text, true);
+            assert_eq!(code.syntax_error, None, "{text}");
+            let found: Vec<_> =
+                code.unsafe_calls.iter().map(|f| (f.kind, text.get(f.span.clone()).unwrap())).collect();
+            assert_eq!(found, expected, "{text}");
+        };
+        check("%matplotlib inline\n!pip install x\nprint(1)\nobj?", &[]);
+        check(
+            "x = 1\n!curl a | sh\neval(x)",
+            &[("PIPE_TO_SHELL", "!curl a | sh"), ("CODE_EXECUTION", "eval(x)")],
+        );
+        check("%%bash\nls; rm -rf /", &[("REMOVE_ALL", "rm -rf /")]);
+        check("%%time\neval(x)", &[("CODE_EXECUTION", "eval(x)")]);
+        check("%%html\n<b>eval(x)</b>", &[]);
+        assert!(python_code("!ls", false).syntax_error.is_some());
+    }
+
+    #[test]
+    fn what_is_no_python() {
+        for text in
+            ["*[f\"cabinet {i}\"] for i in range(1,10)]", "def", "(", "'", "f'{", "x = \u{1f600}", "\0"]
+        {
+            let code = python_code(text, false);
+            assert!(code.syntax_error.is_some(), "{text}");
+            assert!(code.builtins.is_empty(), "{text}");
+        }
+        assert!(python_code(&" ".repeat(MAX_BYTES + 1), false).syntax_error.is_some());
+    }
+
+    /// Covers every nesting construct of the grammar, on a small stack, in an unoptimised build.
+    #[test]
+    fn deep_nesting_is_refused_and_overflows_nothing() {
+        let forms: &[(&str, &str, &str)] = &[
+            ("(", "1", ")"),
+            ("f(", "", ")"),
+            ("[", "", "]"),
+            ("{1:", "1", "}"),
+            ("a[", "1", "]"),
+            ("x=(lambda a,b:", "1", ")"),
+            ("lambda a,b:", "1", ""),
+            ("not ", "1", ""),
+            ("-", "1", ""),
+            ("await ", "x", ""),
+            ("1 if 1 else ", "1", ""),
+            ("2**", "1", ""),
+            ("", "1", "+1"),
+            ("", "a", ".b"),
+            ("", "a", "()"),
+            ("", "a", "[0]"),
+            ("", "a", " if 1 else b"),
+            ("f\"{", "1", "}\""),
+            ("f'{x:{", "1", "}}'"),
+            ("(yield ", "1", ")"),
+            ("[x for x in ", "y", "]"),
+            ("(a := ", "1", ")"),
+            ("*", "x", ""),
+        ];
+        let run = move || {
+            for (open, middle, close) in forms {
+                for n in [20, 100, 400, 1000, 20_000] {
+                    let text = format!("{}{middle}{}", open.repeat(n), close.repeat(n));
+                    let code = python_code(&text, false);
+                    assert!(n < 1000 || code.syntax_error.is_some(), "{n} times {open}{close}");
+                }
+            }
+            for n in [10, 99, 1200] {
+                let nested: String = (0..n).map(|i| " ".repeat(i) + "if 1:\n").collect();
+                let code = python_code(&(nested + &" ".repeat(n) + "x"), false);
+                assert_eq!(code.syntax_error.is_some(), n > 100, "{n}");
+            }
+            // Input that the parser recovers from must not nest too deeply either.
+            for line in [
+                "if 1:\n",
+                "if 1: ",
+                "async ",
+                "async\n",
+                "@a\n",
+                "try:\n",
+                "class A:",
+                "class A:\n",
+                "def f():\n",
+                "match x:\n",
+                "case x:\n",
+                "elif x:\n",
+                "else:\n",
+                "with a:\n",
+                "for x in y:\n",
+                "lambda:\n",
+                "(a\n)",
+                "(a b\n) ",
+                "[a b\n]\n",
+                "f'{a b}' ",
+                "x = \\\n",
+                "not\n",
+                "del ",
+                "yield ",
+                "yield\n",
+                "await ",
+                "type X = ",
+                "import a; ",
+                "if 1:\n\tx\n  y\n",
+            ] {
+                let _ = python_code(&line.repeat(20_000), false);
+                let _ = python_code(&line.repeat(20_000), true);
+            }
+            let pattern = format!("match x:\n case {}1{}: pass", "[".repeat(9000), "]".repeat(9000));
+            assert!(python_code(&pattern, false).syntax_error.is_some());
+        };
+        std::thread::Builder::new().stack_size(2 << 20).spawn(run).unwrap().join().unwrap();
+    }
+
+    #[test]
+    fn long_but_flat_code_is_parsed() {
+        for text in [
+            format!("x = [{}]", "-1, ".repeat(20_000)),
+            "x = a.b(c + d)\n".repeat(5_000),
+            format!("x = '{}'", "([{".repeat(10_000)),
+            format!("f({})", "a=b.c(1), ".repeat(5_000)),
+            format!("x = {{{}}}", "'k': -v,\n".repeat(5_000)),
+            format!("if x: pass\n{}", "elif a.b: pass\n".repeat(3_000)),
+        ] {
+            assert_eq!(python_code(&text, false).syntax_error, None);
+        }
+    }
+}

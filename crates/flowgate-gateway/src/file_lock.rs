@@ -1,0 +1,47 @@
+//! Locks that one process holds on a file of the gateway.
+
+use std::fs::{File, TryLockError};
+use std::time::Duration;
+
+/// How long to wait for a lock.
+const TIME: Duration = Duration::from_secs(2);
+/// How long to wait between two attempts.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Locks a file against other processes. Waits a moment for a lock that is about to be released: by the predecessor of a
+/// restarted gateway, or by a child process, which inherits the lock until it runs its own program.
+///
+/// # Errors
+/// If another process keeps the lock, or the file system has none.
+pub(crate) fn acquire(file: &File) -> Result<(), TryLockError> {
+    let mut waited = Duration::ZERO;
+    loop {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) if waited < TIME => {
+                std::thread::sleep(PAUSE);
+                waited += PAUSE;
+            }
+            locked => return locked,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_that_is_released_soon_is_acquired() {
+        let path = std::env::temp_dir().join(format!("flowgate-lock-{}", std::process::id()));
+        let open = || File::options().write(true).create(true).truncate(false).open(&path).unwrap();
+        let (first, second) = (open(), open());
+        acquire(&first).unwrap();
+        let waiting = std::thread::spawn(move || acquire(&second).map(|()| second));
+        drop(first);
+        let second = waiting.join().unwrap().unwrap();
+        // It stays with the one that has it.
+        assert!(matches!(acquire(&open()), Err(TryLockError::WouldBlock)));
+        drop(second);
+        std::fs::remove_file(&path).unwrap();
+    }
+}

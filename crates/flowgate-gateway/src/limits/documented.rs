@@ -1,0 +1,137 @@
+//! Tests that the table of limits in the documentation matches the code.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::limits::Limits;
+use crate::model_routes::config::{self, StoreSpec};
+
+const GATEWAY: &str = include_str!("../../../../docs/gateway.md");
+
+/// Returns the rows of the table: the limit, its default, and its setting.
+fn rows() -> BTreeMap<&'static str, (&'static str, &'static str)> {
+    let (_, section) = GATEWAY.split_once("\n## Limits\n").unwrap();
+    let (section, _) = section.split_once("\n## ").unwrap();
+    let rows = section.lines().filter_map(|line| {
+        let cells: Vec<&str> = line.strip_prefix("| `")?.split(" | ").collect();
+        let [limit, default, setting, _] = cells[..] else { panic!("{line}") };
+        Some((limit.trim_end_matches('`'), (default, setting.trim_matches('`'))))
+    });
+    rows.collect()
+}
+
+#[test]
+fn documented_defaults_are_those_of_the_code() {
+    let limits = Limits::default();
+    let store = StoreSpec::default();
+    let client = {
+        let text = "[upstreams.a]\nurl = \"http://127.0.0.1:1/v1\"\n[clients.a]\nkey-from = \"KEY\"\nupstream = \"a\"\npolicy = \"p.flow\"\n";
+        let folder = std::env::temp_dir().join(format!("flowgate-documented-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("p.flow"), "lattice integrity: trusted < untrusted\n").unwrap();
+        let read = config::read(text, &folder, &|_| Some("key-of-the-first-client".to_owned())).unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+        read
+    };
+    let asking = &client.asking;
+    let one = client.clients.first().unwrap();
+    let mib = |bytes: usize| format!("{} MiB", bytes >> 20);
+    let seconds = |time: std::time::Duration| format!("{} s", time.as_secs());
+    let expected: Vec<(&str, String)> = vec![
+        ("bytes of one body", mib(limits.body)),
+        ("bytes of all bodies that are read or evaluated", mib(limits.bodies)),
+        (crate::values::WHAT, mib(limits.values)),
+        ("seconds for a body to arrive", seconds(limits.body_time)),
+        ("open connections", limits.connections.to_string()),
+        ("connections of one address without a valid key", limits.connections_of_address.to_string()),
+        ("evaluations that wait for a worker", limits.queue.to_string()),
+        ("seconds for an answer of the policy API", seconds(limits.answer_time)),
+        ("turns of agents, or streams of servers, at the same time", limits.turns.to_string()),
+        ("seconds for a turn of an agent", seconds(limits.turn_time)),
+        ("requests of one client in a minute", one.requests_per_minute.to_string()),
+        ("requests of one client at the same time", one.parallel.to_string()),
+        ("streams of one client at the same time", crate::model_routes::MOST_LISTENING.to_string()),
+        ("conversations of one client", one.sessions.to_string()),
+        ("bytes of one conversation", mib(usize::try_from(store.conversation).unwrap())),
+        (
+            "memory of one conversation, which has many short values",
+            mib(usize::try_from(store.conversation).unwrap() * crate::model_routes::GROWTH),
+        ),
+        ("letters that are remembered of one source", mib(store.quotations / flowgate_guard::history::SHARE)),
+        ("open questions of one client", asking.of_client.to_string()),
+        ("open questions of one conversation", asking.of_conversation.to_string()),
+        ("tools of one server that people are asked about", crate::store::MOST_OFFERED.to_string()),
+        (
+            "messages of the model in one turn",
+            flowgate_guard::conversation::Settings::new(
+                one.method,
+                flowgate_guard::approve::DigestKey::new([0; 32]),
+            )
+            .messages
+            .to_string(),
+        ),
+        (
+            "evaluation of a call, or size of a call or conversation",
+            format!("{} steps", flowgate::monitor::Limits::default().fuel),
+        ),
+        ("hidden things that are told of one conversation", crate::visibility::MOST_EXPLAINED.to_string()),
+        ("messages of one stream of a server", crate::model_routes::MOST_UNASKED.to_string()),
+        ("cancelled requests that are remembered", crate::model_routes::MOST_CANCELLED.to_string()),
+    ];
+    let rows = rows();
+    for (limit, default) in &expected {
+        let documented = rows.get(limit).unwrap_or_else(|| panic!("`{limit}` is not documented"));
+        assert_eq!(documented.0, default, "{limit}");
+    }
+    assert_eq!(rows.len(), expected.len(), "a documented limit is none of the code: {rows:?}");
+}
+
+/// Every limit that the code reports is in the table by its name, with its setting if it has one.
+#[test]
+fn every_reported_limit_is_documented() {
+    let mut sources = Vec::new();
+    read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut sources);
+    let rows = rows();
+    let mut found = 0;
+    for source in &sources {
+        // Tests report limits of their own.
+        let source = source.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        for at in source
+            .match_indices("Limit {\n")
+            .map(|(at, _)| at)
+            .chain(source.match_indices("Bound {\n").map(|(at, _)| at))
+        {
+            // Up to its end: no limit has a brace in its texts.
+            let literal = source.get(at..).and_then(|rest| rest.split('}').next()).unwrap_or_default();
+            let field = |name: &str| {
+                let (_, rest) = literal.split_once(&format!("{name}: \""))?;
+                rest.split('"').next()
+            };
+            // The declaration of the struct has no texts.
+            let (Some(what), Some(setting)) = (field("what"), field("setting")) else { continue };
+            let (_, documented) = rows.get(what).unwrap_or_else(|| panic!("`{what}` is not documented"));
+            assert!(
+                *documented == setting || setting.starts_with("none"),
+                "{what}: {setting} is not {documented}"
+            );
+            found += 1;
+        }
+    }
+    assert!(found >= 15, "{found}");
+}
+
+fn read(folder: &Path, sources: &mut Vec<String>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => read(&path, sources),
+            false
+                if path.extension().is_some_and(|extension| extension == "rs")
+                    && !path.ends_with("log.rs") =>
+            {
+                sources.push(std::fs::read_to_string(path).unwrap());
+            }
+            false => {}
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! The witness of the audit log in the configuration.
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::file::WitnessTable;
+use super::{Reader, Secret};
+use crate::witness::{Address, Required, WitnessSpec};
+
+/// After how many lines of the log a witness is notified, or after how many seconds.
+const EVERY: u32 = 64;
+const SECONDS: u32 = 60;
+/// How far a required witness may be behind.
+const BEHIND_LINES: u32 = 1000;
+const BEHIND_SECONDS: u32 = 300;
+
+impl Reader<'_> {
+    /// Reads the table of the witness of the log in the file `log`.
+    pub(super) fn witness(&self, table: WitnessTable, log: &Path) -> Result<WitnessSpec, String> {
+        let key = self.key(table.key_from.as_deref(), table.key_file.as_deref())?;
+        let file = table.file.map(|file| self.folder.join(file));
+        if file.as_deref() == Some(log) {
+            return Err(
+                "file is that of the log itself: name another one, best on another machine".to_owned()
+            );
+        }
+        let url = match table.url {
+            Some(url) if url.starts_with("https://") || url.starts_with("http://") => {
+                let authorities = self.authorities(&url, table.ca_file.as_deref())?;
+                Some(Address { url, key: key.map(Secret::new), authorities })
+            }
+            Some(_) => return Err("url is an address with https:// or http://".to_owned()),
+            None if key.is_some() || table.ca_file.is_some() => {
+                return Err("there is a key or a ca-file, and no url that they are for".to_owned());
+            }
+            None => None,
+        };
+        if file.is_none() && url.is_none() {
+            return Err(
+                "it names nobody who is told: write file = \"FILE\" or url = \"https://...\"".to_owned()
+            );
+        }
+        let has_bounds = table.behind_lines.is_some() || table.behind_seconds.is_some();
+        if has_bounds && !table.required {
+            return Err(
+                "behind-lines and behind-seconds say when no turn begins: write required = true".to_owned()
+            );
+        }
+        let seconds = |seconds: u32| Duration::from_secs(u64::from(seconds));
+        let required = table.required.then(|| Required {
+            lines: u64::from(table.behind_lines.unwrap_or(BEHIND_LINES)),
+            time: seconds(table.behind_seconds.unwrap_or(BEHIND_SECONDS)),
+        });
+        Ok(WitnessSpec {
+            file,
+            url,
+            every: u64::from(table.every.map_or(EVERY, |every| every.get())),
+            pause: seconds(table.seconds.map_or(SECONDS, |seconds| seconds.get())),
+            required,
+        })
+    }
+}

@@ -1,0 +1,267 @@
+//! The readings of a text: the transformations that a client may apply before it quotes a text.
+//!
+//! A text is compared [as it is written](super::normal), and in up to four more readings, where they differ:
+//!
+//! * Base64 is decoded, up to two levels deep.
+//! * Confusable characters are replaced by the ASCII letters that they look like (the skeleton of UTS 39).
+//! * Letters are transliterated into ASCII (`\u{f8}` becomes `o`, Cyrillic is romanised).
+//!
+//! Both sides are read so: a page that was decoded or folded before it is quoted, and a client that does so in part.
+//! The user's own texts are read so too, so that a page that repeats them in another script does not take them away.
+//!
+//! Decoding shortens a text, and no character becomes more than two bytes per byte of its own. All readings of a text
+//! together have therefore at most seven times its bytes, and twice that with markup, apart from what compatibility
+//! forms add. They belong to the same source and share its room.
+
+use std::sync::Arc;
+
+use deunicode::deunicode_char;
+use unicode_normalization::char::is_combining_mark;
+use unicode_security::confusable_detection::skeleton;
+
+use super::normal::{Char, View, characters, fold, markup, put, unescaped};
+use super::windows::SHORTEST;
+
+/// The number of readings of a text, including the text as it is written.
+pub(super) const READINGS: usize = DEPTH + 3;
+/// The most bytes of all readings together, per byte of a text without markup: as written, decoded, and two readings of
+/// at most two bytes each.
+#[cfg(test)]
+const MOST: usize = 1 + DEPTH + 2 * 2;
+/// How many levels of nested base64 are decoded.
+const DEPTH: usize = 2;
+/// The shortest run of base64 that is decoded, in characters: it decodes to at least [`SHORTEST`] bytes.
+const SHORTEST_RUN: usize = 28;
+/// The longest run of base64 that is decoded at once, in characters; a longer one is decoded in pieces.
+const LONGEST_RUN: usize = 1 << 16;
+/// The size of the blocks, in characters, of which three quarters must be readable, so that images are not read as
+/// text.
+const BLOCK: usize = 32;
+
+/// How many bytes a character may become for each of its own bytes. A character that would become more stays unchanged.
+///
+/// A compared text does not grow. Otherwise four ideographs would become twenty letters in a row, and every phrase of a
+/// client that writes in them could match as a quotation.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Side {
+    /// A remembered text: two bytes.
+    Remembered,
+    /// A compared text: one byte.
+    Compared,
+}
+
+/// A text at each level of decoding. The first entry is the text as written.
+#[derive(Debug)]
+pub(super) struct Readings {
+    decoded: Vec<Arc<Vec<Char>>>,
+    side: Side,
+}
+
+impl Readings {
+    pub(super) fn of(text: &str, side: Side) -> Self {
+        let mut decoded = vec![Arc::new(characters(text))];
+        while decoded.len() <= DEPTH
+            && let Some(next) = decoded.last().and_then(|last| decode(last))
+        {
+            decoded.push(Arc::new(unescaped(next)));
+        }
+        Self { decoded, side }
+    }
+
+    /// Returns a reading by its number below [`READINGS`], if it differs from those before. 0 is the text as written.
+    pub(super) fn get(&self, number: usize) -> Option<Arc<Vec<Char>>> {
+        match number {
+            ..=DEPTH => self.decoded.get(number).cloned(),
+            _ if number == DEPTH + 1 => self.replace(look_alike).map(Arc::new),
+            _ => self.replace(transliteration).map(Arc::new),
+        }
+    }
+
+    /// Returns the fully decoded text.
+    pub(super) fn last(&self) -> Arc<Vec<Char>> {
+        self.decoded.last().cloned().unwrap_or_default()
+    }
+
+    /// Replaces characters that the normal form does not bring into ASCII; `None` if nothing changes.
+    fn replace(&self, letters: impl Fn(char) -> Option<String>) -> Option<Vec<Char>> {
+        let last = self.last();
+        let is_replaced = |char: &Char| is_foreign(char.c) && letters(char.c).is_some();
+        if !last.iter().any(is_replaced) {
+            return None;
+        }
+        let (mut read, mut has_changed) = (Vec::with_capacity(last.len()), false);
+        let per_byte = match self.side {
+            Side::Remembered => 2,
+            Side::Compared => 1,
+        };
+        for char in last.iter() {
+            let plain = Some(char.c).filter(|c| is_foreign(*c)).and_then(&letters);
+            match plain.filter(|plain| plain.len() <= per_byte * char.c.len_utf8()) {
+                Some(plain) => {
+                    has_changed = true;
+                    read.extend(plain.chars().map(|c| Char { c, ..*char }));
+                }
+                None => read.push(*char),
+            }
+        }
+        has_changed.then_some(read)
+    }
+}
+
+/// Returns the views of a text to be remembered, as the bytes that are compared.
+pub(super) fn views(text: &str) -> Vec<Vec<u8>> {
+    let readings = Readings::of(text, Side::Remembered);
+    let mut views: Vec<Vec<u8>> = Vec::new();
+    for all in (0..READINGS).filter_map(|number| readings.get(number)) {
+        let (mut letters, mut signs, mut unseen) = (View::default(), View::default(), View::default());
+        all.iter().for_each(|char| put(char.c, (), &mut letters, &mut signs, &mut unseen));
+        let mut new = vec![letters.bytes, signs.bytes, unseen.bytes];
+        if let Some(is_markup) = markup(&all) {
+            let mut plain = View::default();
+            let shown = all.iter().zip(is_markup).filter(|(_, is_markup)| !is_markup);
+            let (mut others, mut hidden) = (View::default(), View::default());
+            shown.for_each(|(char, _)| put(char.c, (), &mut plain, &mut others, &mut hidden));
+            new.push(plain.bytes);
+        }
+        if !views.is_empty() {
+            new.retain(|view| !views.contains(view));
+        }
+        views.append(&mut new);
+    }
+    views
+}
+
+/// Whether the normal form of a character has a letter or digit outside ASCII.
+fn is_foreign(c: char) -> bool {
+    let mut is_foreign = false;
+    if !c.is_ascii() {
+        fold(c, &mut |c| is_foreign |= !c.is_ascii() && c.is_alphanumeric());
+    }
+    is_foreign
+}
+
+/// Returns the ASCII letters that look like a character.
+fn look_alike(c: char) -> Option<String> {
+    let of = |c: char| -> Option<String> {
+        let mut buffer = [0; 4];
+        let plain: String = skeleton(c.encode_utf8(&mut buffer)).filter(|c| !is_combining_mark(*c)).collect();
+        plain.chars().all(|c| c.is_ascii_alphanumeric()).then_some(plain).filter(|plain| !plain.is_empty())
+    };
+    let plain = of(c)?;
+    // An upper-case `I` looks like a lower-case `l`, and is read as `i`.
+    match plain.as_str() {
+        "l" if c.is_uppercase() => c.to_lowercase().next().and_then(of).or(Some(plain)),
+        _ => Some(plain),
+    }
+}
+
+/// Transliterates a character into ASCII letters and digits.
+fn transliteration(c: char) -> Option<String> {
+    let plain: String = deunicode_char(c)?.chars().filter(char::is_ascii_alphanumeric).collect();
+    Some(plain).filter(|plain| !plain.is_empty())
+}
+
+/// Decodes runs of base64; `None` if no run decodes to text.
+fn decode(all: &[Char]) -> Option<Vec<Char>> {
+    // Most texts have no base64: the copy is made at the first run.
+    let (mut read, mut at): (Option<Vec<Char>>, usize) = (None, 0);
+    while let Some(char) = all.get(at) {
+        let rest = all.get(at..).unwrap_or_default();
+        let (run, length) = match sextet(char.c) {
+            Some(_) => run(rest),
+            None => (Vec::new(), 1),
+        };
+        // The run may begin up to three characters late: preceding text may use the same alphabet.
+        let decoded = (0..4).find_map(|skipped| Some((skipped, said(run.get(skipped..)?)?)));
+        match decoded {
+            Some((skipped, said)) => {
+                let read = read.get_or_insert_with(|| all.get(..at).unwrap_or_default().to_vec());
+                read.extend(rest.iter().take(skipped));
+                read.extend(said);
+            }
+            None => {
+                if let Some(read) = &mut read {
+                    read.extend(rest.iter().take(length));
+                }
+            }
+        }
+        at += length;
+    }
+    read.map(|mut read| {
+        read.shrink_to_fit();
+        read
+    })
+}
+
+/// Returns the six bits of a character of base64, in the standard or the URL-safe alphabet.
+fn sextet(c: char) -> Option<u8> {
+    let number = match c {
+        'A'..='Z' => u32::from(c) - u32::from('A'),
+        'a'..='z' => u32::from(c) - u32::from('a') + 26,
+        '0'..='9' => u32::from(c) - u32::from('0') + 52,
+        '+' | '-' => 62,
+        '/' | '_' => 63,
+        _ => return None,
+    };
+    u8::try_from(number).ok()
+}
+
+/// Returns the run of base64 that begins here, and its length in characters with line breaks. A run that is too short
+/// is empty.
+fn run(rest: &[Char]) -> (Vec<(u8, Char)>, usize) {
+    let mut run: Vec<(u8, Char)> = Vec::new();
+    let mut at = 0;
+    loop {
+        let line = rest.iter().skip(at).take(LONGEST_RUN - run.len());
+        let line = line.map_while(|char| Some((sextet(char.c)?, *char)));
+        let before = run.len();
+        run.extend(line);
+        at += run.len() - before;
+        if run.len() < SHORTEST_RUN {
+            return (Vec::new(), at);
+        }
+        if run.len() == LONGEST_RUN {
+            return (run, at);
+        }
+        let gap = rest.iter().skip(at).take_while(|char| char.c.is_ascii_whitespace());
+        let (mut length, mut ends_line) = (0, false);
+        gap.for_each(|char| (length, ends_line) = (length + 1, ends_line || char.c == '\n'));
+        let goes_on = rest.get(at + length).is_some_and(|char| sextet(char.c).is_some());
+        if !ends_line || !goes_on {
+            return (run, at);
+        }
+        at += length;
+    }
+}
+
+/// Decodes a run of base64, if it is text.
+fn said(run: &[(u8, Char)]) -> Option<Vec<Char>> {
+    let bytes: Vec<u8> = run
+        .chunks(4)
+        .flat_map(|four| {
+            let bits = four.iter().fold(0_u32, |bits, (six, _)| bits << 6 | u32::from(*six));
+            let [_, bytes @ ..] = (bits << (6 * (4 - four.len()))).to_be_bytes();
+            bytes.into_iter().take(four.len() * 6 / 8)
+        })
+        .collect();
+    let mut found: Vec<Option<Char>> = Vec::with_capacity(bytes.len());
+    let mut from = 0;
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            // The characters that spell these bytes.
+            let to = from + c.len_utf8();
+            let (first, last) = (run.get(from * 8 / 6)?.1, run.get((to * 8 - 1) / 6)?.1);
+            let is_read = !c.is_control() || c.is_ascii_whitespace();
+            found.push(is_read.then_some(Char { c, start: first.start, end: last.end }));
+            from = to;
+        }
+        found.extend((!chunk.invalid().is_empty()).then_some(None));
+        from += chunk.invalid().len();
+    }
+    let readable = found.chunks(BLOCK).filter(|block| block.iter().flatten().count() * 4 >= block.len() * 3);
+    let text: Vec<Char> = readable.flatten().flatten().copied().collect();
+    (text.iter().map(|char| char.c.len_utf8()).sum::<usize>() >= SHORTEST).then_some(text)
+}
+
+#[cfg(test)]
+mod tests;

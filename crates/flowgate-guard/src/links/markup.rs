@@ -1,0 +1,124 @@
+//! Constructs of markup languages that lead somewhere without a plainly written address, and the places where a space
+//! breaks them.
+//!
+//! Their addresses are broken apart like all others. Some of their renderers drop white space from an address or decode
+//! escapes in it, so the construct itself is broken as well:
+//!
+//! * `.. image::`, `.. _name:` and `` `text <address>`_ `` of reStructuredText, `image::` of AsciiDoc, `\href{` of TeX.
+//! * Attribute lists (`{style="..."}`) of Markdown, and `url(` of style sheets.
+//! * Characters that are spelled as escapes of JSON, of programming languages or of style sheets.
+
+/// Commands that open an address in TeX.
+const COMMANDS: &[&str] = &["href", "hyperimage", "includegraphics", "nolinkurl", "url"];
+
+/// Macros that open an address in AsciiDoc.
+const MACROS: &[&str] = &["audio", "image", "include", "video"];
+
+/// Attributes of elements that a browser follows, fetches or runs.
+const ATTRIBUTES: &[&str] = &["background", "href", "longdesc", "ping", "src", "srcdoc", "srcset", "style"];
+
+/// Whether a character marks raised, marked, inserted or hidden text in an extension of Markdown. Renderers drop it.
+pub(super) fn is_mark(c: char) -> bool {
+    matches!(c, '^' | '=' | '+' | '|')
+}
+
+/// Returns the index of the character before which a space breaks the construct that the character at `index` belongs
+/// to. `is_after_dots` tells whether the preceding segment is `..`, which opens a construct of reStructuredText.
+pub(super) fn broken_before(chars: &[char], index: usize, is_after_dots: bool) -> Option<usize> {
+    let at = |index: usize| chars.get(index).copied();
+    let next = at(index + 1);
+    let is_broken = match at(index)? {
+        '\\' => is_command(chars, index) || is_escape(chars, index),
+        ':' if next == Some(':') => is_after_dots || MACROS.contains(&word_before(chars, index).as_str()),
+        '=' => return is_attribute(&word_before(chars, index)).then_some(index),
+        '(' => return is_function(&word_before(chars, index)).then_some(index),
+        '>' => next == Some('_'),
+        '_' if index == 0 && next.is_some() => is_after_dots || chars == ['_', '_'],
+        '|' if index == 0 && next.is_some() => is_after_dots,
+        _ => false,
+    };
+    is_broken.then_some(index + 1)
+}
+
+fn is_attribute(word: &str) -> bool {
+    let is_handler = || word.strip_prefix("on").is_some_and(|event| event.len() >= 3);
+    ATTRIBUTES.contains(&word) || is_handler()
+}
+
+fn is_function(word: &str) -> bool {
+    word == "url" || word.ends_with("image-set")
+}
+
+/// Returns the word that ends before a character, in lower case, cut to the length of the longest known word.
+fn word_before(chars: &[char], end: usize) -> String {
+    const LONGEST: usize = 24;
+    let before = chars.get(..end).unwrap_or_default().iter().rev();
+    let length = before.take(LONGEST).take_while(|c| c.is_ascii_alphanumeric() || **c == '-').count();
+    chars.get(end - length..end).unwrap_or_default().iter().map(char::to_ascii_lowercase).collect()
+}
+
+fn is_command(chars: &[char], backslash: usize) -> bool {
+    let behind = chars.get(backslash + 1..).unwrap_or_default();
+    let word: String = behind.iter().take(24).take_while(|c| c.is_ascii_alphabetic()).collect();
+    let after = behind.get(word.len()).copied();
+    COMMANDS.contains(&word.as_str()) && after.is_none_or(|c| matches!(c, '{' | '[' | '*' | '\\'))
+}
+
+/// Whether a backslash begins an escape of a visible ASCII character.
+fn is_escape(chars: &[char], backslash: usize) -> bool {
+    let behind = chars.get(backslash + 1..).unwrap_or_default();
+    // Escapes of JSON and programming languages; those of style sheets have digits right after the backslash.
+    let (skipped, most) = match behind {
+        ['u' | 'U', '{', ..] => (2, 6),
+        ['u', ..] => (1, 4),
+        ['U', ..] => (1, 8),
+        ['x' | 'X', ..] => (1, 2),
+        _ => (0, 6),
+    };
+    let digits: String =
+        behind.iter().skip(skipped).take(most).take_while(|c| c.is_ascii_hexdigit()).collect();
+    u32::from_str_radix(&digits, 16).is_ok_and(|code| (0x21..0x7f).contains(&code))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn constructs_are_broken() {
+        let check = |text: &str, is_after_dots: bool, expected: &str| {
+            let chars: Vec<char> = text.chars().collect();
+            let breaks: Vec<usize> =
+                (0..chars.len()).filter_map(|index| broken_before(&chars, index, is_after_dots)).collect();
+            let written: String = (0..chars.len())
+                .flat_map(|index| {
+                    let space = breaks.contains(&index).then_some(' ');
+                    space.into_iter().chain(chars.get(index).copied())
+                })
+                .collect();
+            assert_eq!(written, expected, "{text}");
+        };
+        for (text, expected) in [
+            (r"\href{x}{y} \url[z] \url", r"\ href{x}{y} \ url[z] \ url"),
+            (r"\hrefs{x} \frac{a}{b} \beta \alpha C:\new", r"\hrefs{x} \frac{a}{b} \beta \alpha C:\new"),
+            (
+                r"\u002f \x2f \u{2f} \U0000002f \2f \00002fe",
+                r"\ u002f \ x2f \ u{2f} \ U0000002f \ 2f \ 00002fe",
+            ),
+            (r"\u00e9 \x0a \2fe \1 \n \d+", r"\u00e9 \x0a \2fe \1 \n \d+"),
+            ("image::x include::y std::vec", "image: :x include: :y std::vec"),
+            ("*x*{style=y} {onload=z} a.src=b", "*x*{style =y} {onload =z} a.src =b"),
+            ("one=1 x=y mysrc=1 lifestyle=2 == on=1", "one=1 x=y mysrc=1 lifestyle=2 == on=1"),
+            ("url(x) image-set(y) curl(z) f(x)", "url (x) image-set (y) curl(z) f(x)"),
+            ("<x>_", "<x> _"),
+            ("_x: y|z __", "_x: y|z __"),
+        ] {
+            check(text, false, expected);
+        }
+        check("__", false, "_ _");
+        check("_a:", true, "_ a:");
+        check("|a|", true, "| a|");
+        check("image::", true, "image: :");
+        check("std::vec", true, "std: :vec");
+    }
+}

@@ -1,0 +1,180 @@
+//! What the calls of a step are answered, by tools, by agents that are tools, and by who fills slots.
+
+use flowgate::monitor::Authorized;
+use flowgate::trace::{Body, EventId, Tool};
+use flowgate_guard::conversation::ToolAnswer;
+use flowgate_lm::chat::Request;
+use serde_json::Value;
+
+use crate::change::{self, Before};
+use crate::model::{filled, typed};
+use crate::random::Random;
+use crate::run::Made;
+use crate::session::{Answered, Session};
+use crate::track::Wrote;
+use crate::world::Spelling;
+
+impl Made<'_> {
+    /// A slot is filled by who may read what it is filled from.
+    pub(crate) fn fill(&mut self, session: &mut Session, request: &Request) {
+        let shown = format!("{request:?}");
+        let clearance = self.case.declared.clearance("filler");
+        self.taint.shown("the filler", &shown, &clearance);
+        if let Some(wrote) = &session.followed.wrote
+            && let Some(task) = task(request)
+            && let Some(regions) = wrote.filled_from(&task)
+        {
+            let oracle = session.followed.regions(&regions, &wrote.names, &wrote.level);
+            let hidden = regions.iter().filter_map(|name| wrote.names.get(name)).map(|hidden| hidden.label);
+            let monitor = session.conversation.monitor();
+            let levels = hidden.map(|label| self.taint.level(monitor, &label));
+            let level = levels.fold(wrote.level.clone(), |level, hidden| level.join(&hidden));
+            if !oracle.flows_to(&level) {
+                self.taint.broken.push(format!("a slot is filled at {level:?} from regions at {oracle:?}"));
+            }
+            // What else the call holds is none of the filler's business.
+            self.taint.shown("who fills one slot", &shown, &level);
+            if level.flows_to(&self.case.level) {
+                self.run.met.insert("a fill that the observer sees");
+                self.log(format!("fills {shown}"));
+            }
+            if slots(wrote) > 1 {
+                self.run.met.insert("two slots in a message");
+            }
+        }
+        // Whether a model can do anything with a hidden text is a fact about the text. That there is a value of a
+        // kind that is endorsed is released with it.
+        if typed(request).is_none() && Random::of(&shown).chance(10) {
+            self.run.met.insert("a slot that nobody could fill");
+            session.conversation.unfilled();
+        } else {
+            self.run.met.insert("a slot that was filled");
+            session.conversation.filled(&filled(request));
+        }
+    }
+
+    /// A tool answers a call that the conversation waits for.
+    pub(crate) fn answer(&mut self, session: &mut Session, call: &Authorized, first: Option<&Session>) {
+        let exists = self.runs(session, call);
+        let tool = &call.call().tool;
+        let before = Answered::before(first, exists.then_some(session.answers.len()));
+        if self.case.tools.is_agent(tool) && session.followed.floor.is_none() {
+            self.ask_agent(session, call, exists, before);
+            return;
+        }
+        let (answer, spelling) = self.answer_of(tool, &call.arguments_json(), exists, before);
+        self.ran(session, answer, exists.then_some((spelling, None)));
+    }
+
+    /// A call runs. Returns whether the observer may know of it.
+    pub(crate) fn runs(&mut self, session: &Session, call: &Authorized) -> bool {
+        let event = session.trace().event(call.event()).expect("it is there");
+        let (tool, arguments) = (&call.call().tool, call.arguments_json());
+        self.taint.ran(&session.followed, call.event(), event, &arguments);
+        // Who may know that it runs may know what an honest tool makes of it.
+        let exists = self.sees(&event.decided);
+        if exists {
+            self.log(format!("runs {} {tool} {arguments}", call.call().id));
+        }
+        exists
+    }
+
+    /// What a tool answers: anything in the first run, and in the second run the same with everything replaced that the observer
+    /// may not see.
+    pub(crate) fn answer_of(
+        &mut self,
+        tool: &Tool,
+        arguments: &str,
+        exists: bool,
+        before: Option<(&Session, &Answered)>,
+    ) -> (ToolAnswer, Spelling) {
+        let case = self.case;
+        let echo = case.tools.echoes(tool).then(|| self.taint.echo(tool, arguments));
+        if echo.is_some() {
+            self.run.met.insert(if exists { "an echo that is seen" } else { "an echo that is hidden" });
+        }
+        let (answer, spelling) = match before {
+            None => change::fresh(&mut self.hidden, 5, echo.as_deref()),
+            Some((first, answered)) => {
+                let event = first.trace().event(answered.event).expect("it is there");
+                let Body::Output(output) = &event.body else { panic!("an output") };
+                let flows: Vec<bool> = first.followed.bounds[answered.event.0]
+                    .parts
+                    .iter()
+                    .map(|bounds| bounds.iter().any(|bound| bound.flows_to(&case.level)))
+                    .collect();
+                let before = Before {
+                    output,
+                    document: &event.document,
+                    spelling: answered.spelling,
+                    observer: &case.label,
+                    flows: &flows,
+                    echo: echo.as_deref(),
+                    speaks_of_errors: case.text.contains("is_error"),
+                };
+                before.changed(&mut self.hidden, &mut self.run.changed)
+            }
+        };
+        let printed = answer.content.to_string();
+        if printed.len() > 2000 {
+            self.run.met.insert("a long text");
+        }
+        if printed.contains("image/png") {
+            self.run.met.insert("an image");
+        }
+        (answer, spelling)
+    }
+
+    fn ran(
+        &mut self,
+        session: &mut Session,
+        answer: ToolAnswer,
+        seen: Option<(Spelling, Option<Box<Session>>)>,
+    ) {
+        session.conversation.ran(answer);
+        let event = EventId(session.trace().len() - 1);
+        self.taint.follow(&mut session.followed, &session.conversation);
+        if let Some((spelling, child)) = seen {
+            session.answers.push(Answered { event, spelling, child });
+        }
+    }
+
+    /// The tool is an agent: it is given what it was called with as a task, and answers what it says in the end. It works for
+    /// an account of its own: what it wrote to stores of this one, the policy would have to say of the tool.
+    fn ask_agent(
+        &mut self,
+        session: &mut Session,
+        call: &Authorized,
+        exists: bool,
+        before: Option<(&Session, &Answered)>,
+    ) {
+        self.run.met.insert(if exists { "an agent that is seen" } else { "an agent that is hidden" });
+        let first = before.and_then(|(_, answered)| answered.child.as_deref());
+        let mut child = self.begin(first);
+        let level = session.followed.bounds[call.event().0].of(0, &self.taint.oracle.bottom());
+        child.followed.floor = Some(level.clone());
+        let carries = session.conversation.carried_by(call);
+        child.conversation.task(Value::from(call.arguments_json()), &carries).expect("room");
+        let account = self.taint.enter(None);
+        let (turn, is_visible) = self.turn(&mut child, first);
+        self.ended(&turn, is_visible);
+        self.taint.enter(Some(account));
+        let text: Vec<&str> = child.replies.iter().map(String::as_str).collect();
+        let answer =
+            ToolAnswer { carries: Some(child.conversation.carried()), ..ToolAnswer::text(text.join("\n")) };
+        session.followed.carries = Some(child.said_level.clone().unwrap_or(level));
+        self.ran(session, answer, exists.then_some((Spelling::Value, Some(Box::new(child)))));
+    }
+}
+
+/// How many slots a message holds.
+fn slots(wrote: &Wrote) -> usize {
+    wrote.completion.calls.iter().map(|call| call.arguments.matches("$slot").count()).max().unwrap_or(0)
+}
+
+/// What who fills a slot is asked.
+fn task(request: &Request) -> Option<Value> {
+    let Some(flowgate_lm::chat::Message::User(parts)) = request.messages.last() else { return None };
+    let Some(flowgate_lm::chat::Part::Text(text)) = parts.first() else { return None };
+    serde_json::from_str(text.get(text.find('{')?..)?).ok()
+}

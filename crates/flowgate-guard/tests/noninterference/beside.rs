@@ -1,0 +1,189 @@
+//! What a client does beside its chat: calls by way of a proxy, of its own and of agents that it has started.
+//!
+//! That it does something there, with which tool, and whether that is permitted is seen by everybody. With which arguments is
+//! seen by who may see all that the agent has seen.
+
+use flowgate::monitor::{Attribution, Judgement, Verdict};
+use flowgate::trace::{Body, Call, Entry, EventId, Message, Output};
+use flowgate_guard::conversation::{Conversation, ToolAnswer};
+use serde_json::{Map, Value, json};
+
+use crate::agents::MAIN;
+use crate::chat::held;
+use crate::model::copied;
+use crate::observed::RELEASES;
+use crate::random::Random;
+use crate::run::Made;
+use crate::session::{Answered, Session};
+use crate::world;
+
+/// An agent acts: its name, that of the event, and the names of the events that it has been told of.
+#[derive(Clone)]
+struct Acts {
+    agent: &'static str,
+    name: String,
+    parents: Vec<String>,
+}
+
+impl Acts {
+    fn entry(&self, body: Body) -> Entry {
+        let agent = Some(self.agent).filter(|agent| *agent != MAIN).map(str::to_owned);
+        Entry { agent, name: Some(self.name.clone()), parents: self.parents.clone(), ..Entry::from(body) }
+    }
+}
+
+/// A call beside the chat is judged, and runs if it may.
+fn judge(conversation: &mut Conversation, entry: &Entry) -> (Judgement, Option<EventId>) {
+    let monitor = conversation.beside();
+    match monitor.judge_entry(entry.clone(), Attribution::everything()) {
+        Verdict::Permit(permit) => {
+            let judgement = permit.judgement().clone();
+            (judgement, monitor.redeem(permit).ok().map(|call| call.event()))
+        }
+        verdict => (verdict.judgement().clone(), None),
+    }
+}
+
+impl Made<'_> {
+    /// What agents begin from that know of nothing else.
+    pub(crate) fn root(&mut self, session: &mut Session) {
+        let acts = Acts { agent: MAIN, name: "root".to_owned(), parents: Vec::new() };
+        self.says(session, &acts, "user", "begin".to_owned());
+    }
+
+    /// What happens between two turns.
+    pub(crate) fn acts(
+        &mut self,
+        session: &mut Session,
+        first: Option<&Session>,
+        turn: usize,
+        shared: &mut Random,
+    ) {
+        // What the steps of a chat write to stores raises them to the lowest label of a step, and who acts below that may see it.
+        let sees_steps = self.sees(session.conversation.base());
+        let acts = shared.below(4);
+        for number in 0..if sees_steps { acts } else { 0 } {
+            let agent = [MAIN, "left", "right"][shared.below(3)];
+            let (kind, tool, which) = (shared.below(6), shared.next(), shared.next());
+            let is_new = !session.followed.agents.knows(agent);
+            let joins = shared.chance(if is_new { 85 } else { 40 });
+            // The first agents begin at the root, before anybody has seen much.
+            let others: Vec<&(String, usize, &str)> =
+                held(session).named.iter().filter(|(.., other)| *other != agent).collect();
+            let which = if is_new && which.is_multiple_of(2) { 0 } else { which };
+            let parent = others.get(usize::try_from(which % others.len().max(1) as u64).unwrap_or(0));
+            let parent = parent.filter(|_| joins).map(|(name, event, other)| (name.clone(), *event, *other));
+            let parents: Vec<usize> = parent.iter().map(|(_, event, _)| *event).collect();
+            session.followed.agents.joins(agent, &parents);
+            let names = parent.iter().map(|(name, ..)| name.clone()).collect();
+            let acts = Acts { agent, name: format!("b{turn}-{number}"), parents: names };
+            if parent.as_ref().is_some_and(|(name, ..)| name != "root") {
+                self.run.met.insert("an agent that is told what another has seen");
+            }
+            match kind {
+                0 => self.shows_beside(session, &acts, shared.next()),
+                1 => {
+                    let level = session.followed.level_of(agent, &self.taint.oracle.bottom());
+                    let seen = self.seen_by(session, agent);
+                    let text = copied(&mut Random::of(&seen), &seen);
+                    session.followed.beside = Some(level);
+                    self.says(session, &acts, "assistant", text);
+                    session.followed.beside = None;
+                }
+                _ => self.calls(session, first, &acts, tool),
+            }
+        }
+    }
+
+    /// All that an agent has seen, as text.
+    fn seen_by(&self, session: &Session, agent: &str) -> String {
+        let events = session.trace().events();
+        session.followed.agents.seen(agent).map(|event| format!("{:?}\n", events[event].body)).collect()
+    }
+
+    /// A text comes to stand beside the chat, as what a client has retrieved. The user may quote it later.
+    fn shows_beside(&mut self, session: &mut Session, acts: &Acts, seed: u64) {
+        let level = self.taint.oracle.level_of_role("memory");
+        let is_seen = level.flows_to(&self.case.level);
+        let text = match is_seen {
+            true => world::unlike_others(&mut Random::new(seed)),
+            false => world::unlike_others(&mut self.hidden),
+        };
+        if !is_seen {
+            self.run.changed += 1;
+            held(session).shown = Some(text.clone());
+        }
+        self.says(session, acts, "memory", text);
+    }
+
+    fn says(&mut self, session: &mut Session, acts: &Acts, role: &str, text: String) {
+        let message = Message { role: role.to_owned(), content: Value::String(text) };
+        let entry = acts.entry(Body::Message(message));
+        let event =
+            session.beside(move |conversation| conversation.beside().push(entry.clone()).expect("room").0);
+        self.happened(session, acts, event);
+    }
+
+    fn happened(&mut self, session: &mut Session, acts: &Acts, event: EventId) {
+        self.taint.follow(&mut session.followed, &session.conversation);
+        held(session).named.push((acts.name.clone(), event.0, acts.agent));
+    }
+
+    /// A call is judged by all that its agent has seen.
+    fn calls(&mut self, session: &mut Session, first: Option<&Session>, acts: &Acts, tool: u64) {
+        let tools = self.case.tools.all();
+        let tool = tools[usize::try_from(tool % tools.len() as u64).unwrap_or(0)].clone();
+        let level = session.followed.level_of(acts.agent, &self.taint.oracle.bottom());
+        let main = session.followed.level_of(MAIN, &self.taint.oracle.bottom());
+        let seen = self.seen_by(session, acts.agent);
+        let mut random = Random::of(&seen);
+        let mut arguments = Map::new();
+        for name in ["a", "b"] {
+            if random.chance(70) {
+                arguments.insert(name.to_owned(), json!(copied(&mut random, &seen)));
+            }
+        }
+        let print = Value::Object(arguments.clone()).to_string();
+        let call = Call { id: acts.name.clone(), tool: tool.clone(), arguments: Ok(arguments) };
+        let entry = acts.entry(Body::Call(call));
+        let (judgement, event) = session.beside(move |conversation| judge(conversation, &entry));
+        let exists = self.sees(&judgement.decided);
+        let outcome = judgement.outcome().name();
+        self.log(format!("{RELEASES} that {tool} is called beside the chat: {outcome} {exists}"));
+        if exists {
+            let reasons: Vec<_> =
+                judgement.reasons.iter().map(|r| (&r.message, &r.part, &r.label, &r.required)).collect();
+            self.log(format!("beside, {:?} calls {tool} {print}: {outcome} {reasons:?}", acts.agent));
+        }
+        let Some(event) = event else { return };
+        let is_hidden = !main.flows_to(&self.case.level);
+        self.run.met.insert(match (acts.agent == MAIN, exists) {
+            (true, true) => "a call beside the chat that is seen",
+            (true, false) => "a call beside the chat that is hidden",
+            (false, true) if is_hidden => "an agent that has not seen what another has",
+            (false, true) => "a call of another agent that is seen",
+            (false, false) => "a call of another agent that is hidden",
+        });
+        session.followed.beside = Some(level);
+        self.happened(session, acts, event);
+        session.followed.beside = None;
+        let call = session.trace().event(event).expect("it is there");
+        self.taint.ran(&session.followed, event, call, &print);
+        let place = exists.then_some(session.answers.len());
+        let (answer, spelling) = self.answer_of(&tool, &print, exists, Answered::before(first, place));
+        let ToolAnswer { content, structured, is_error, .. } = answer;
+        let call_id = acts.name.clone();
+        let output = Output { call_id, tool: None, content, structured, is_error: Some(is_error) };
+        let answered = Acts { name: format!("{}-answer", acts.name), parents: Vec::new(), ..acts.clone() };
+        let entry = answered.entry(Body::Output(output));
+        let event = session.beside(move |conversation| {
+            let monitor = conversation.beside();
+            let floor = monitor.answer_floor(&tool);
+            monitor.push_raised(entry.clone(), &floor.into()).expect("room").0
+        });
+        self.happened(session, &answered, event);
+        if exists {
+            session.answers.push(Answered { event, spelling, child: None });
+        }
+    }
+}

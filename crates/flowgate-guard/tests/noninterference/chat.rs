@@ -1,0 +1,375 @@
+//! Sessions in which a client holds the chat, as those of a gateway do: it sends all of the chat with every message, runs the tools
+//! itself, and changes what it likes.
+//!
+//! That a client sends a message is seen by everybody, and so are its acts in which nothing depends on what is hidden: which of
+//! the messages it changes, and which calls it makes beside the chat. What stands there is seen by who may see what stood there.
+
+use flowgate::label::Label;
+use flowgate::monitor::Authorized;
+use flowgate::trace::{Body, Entry, EventId, Output, Tool};
+use flowgate_guard::conversation::{Spent, ToolAnswer, Turn};
+use flowgate_guard::history::History;
+use flowgate_lm::chat::{Completion, Message, Part, Stop, ToolCall};
+use serde_json::{Map, Value};
+
+use crate::level::Level;
+use crate::random::Random;
+use crate::run::Made;
+use crate::session::{Answered, Session};
+use crate::world::{self, Spelling};
+
+/// What the operator knows word for word.
+pub(crate) const INSTRUCTIONS: &str = "You help.";
+
+/// How many messages with calls the model writes at one label in one turn of the user's.
+const STEPS: usize = 3;
+
+/// A message as the client holds it.
+pub(crate) struct Held {
+    pub(crate) message: Message,
+    /// What it carries at least.
+    pub(crate) level: Level,
+    /// In which turn of the user's it was said.
+    pub(crate) turn: usize,
+    pub(crate) kind: HeldKind,
+}
+
+pub(crate) enum HeldKind {
+    /// The client has made it and not sent it yet.
+    New,
+    /// A tool's answer that was not sent yet: how it is spelled, and its place among the answers that the observer may know of.
+    Answer(Option<usize>),
+    /// It was sent. A tool's answer, if the observer may know that there is one.
+    Known { is_answer: bool },
+}
+
+/// A call that the client is to run.
+struct Running {
+    id: String,
+    tool: Tool,
+    arguments: Map<String, Value>,
+    /// The same as it was printed.
+    print: String,
+    /// Whether the observer may know of it.
+    exists: bool,
+}
+
+/// A chat as its client holds it.
+pub(crate) struct Chat {
+    pub(crate) is_trusted: bool,
+    pub(crate) history: History,
+    pub(crate) held: Vec<Held>,
+    running: Vec<Running>,
+    /// What the model's message carries at least.
+    said: Option<Level>,
+    /// How many messages with calls were written at each label in this turn.
+    steps: Vec<(Label, usize)>,
+    /// The events beside the chat that have names: the name, the event, the agent.
+    pub(crate) named: Vec<(String, usize, &'static str)>,
+    /// A text that was shown beside the chat and that the observer may not see.
+    pub(crate) shown: Option<String>,
+}
+
+impl Chat {
+    fn new(is_trusted: bool) -> Self {
+        Self {
+            is_trusted,
+            history: History::new(),
+            held: Vec::new(),
+            running: Vec::new(),
+            said: None,
+            steps: Vec::new(),
+            named: Vec::new(),
+            shown: None,
+        }
+    }
+
+    /// The model ends what it does at a label when it has written some messages there.
+    pub(crate) fn limit(&mut self, label: &Label, completion: &mut Completion) {
+        let steps = match self.steps.iter_mut().find(|(known, _)| known == label) {
+            Some((_, steps)) => steps,
+            None => {
+                self.steps.push((*label, 0));
+                &mut self.steps.last_mut().expect("one was added").1
+            }
+        };
+        *steps += 1;
+        if *steps > STEPS {
+            completion.calls.clear();
+            completion.stop = Stop::End;
+        }
+    }
+
+    /// The model says something that was written at this level.
+    pub(crate) fn says(&mut self, level: &Level) {
+        self.said = Some(self.said.as_ref().map_or_else(|| level.clone(), |said| said.join(level)));
+    }
+}
+
+impl Made<'_> {
+    /// A conversation with a user whose client holds the chat.
+    pub(crate) fn chat(&mut self, session: &mut Session, first: Option<&Session>, number: usize) {
+        let case = self.case;
+        let mut shared = Random::new(case.seed ^ 0x77aa_0000 ^ number as u64);
+        let mut chat = Chat::new(case.trusts_client);
+        let level = self.taint.oracle.level_of_role("system");
+        let message = Message::System(vec![Part::from(INSTRUCTIONS)]);
+        chat.held.push(Held { message, level, turn: 0, kind: HeldKind::New });
+        session.chat = Some(chat);
+        self.root(session);
+        for turn in 0..3 {
+            self.acts(session, first, turn, &mut shared);
+            self.edit(session, turn, &mut shared);
+            let level = self.level_of_user();
+            let mut text = format!("turn {turn}: {:.12}", world::scalar(&mut shared).to_string());
+            let quotes = shared.chance(40);
+            // Once: what was quoted stands behind other words then.
+            if let Some(shown) = held(session).shown.take_if(|_| quotes) {
+                text.push_str(&format!("; you said: {shown}, did you?"));
+            }
+            let text = self.chosen_text(&level, text);
+            let message = Message::User(vec![Part::Text(text)]);
+            held(session).held.push(Held { message, level, turn, kind: HeldKind::New });
+            self.rounds(session, first, turn);
+        }
+        let last = session.conversation.view_at(case.label);
+        self.log(format!("in the end {:?}", last.request));
+        self.remembered(session);
+    }
+
+    /// What a new message of the user's carries at least.
+    pub(crate) fn level_of_user(&self) -> Level {
+        match self.case.trusts_client {
+            true => self.taint.oracle.level_of_role("user"),
+            false => self.taint.oracle.top(),
+        }
+    }
+
+    /// The text, or another one if the observer may not see it.
+    pub(crate) fn chosen_text(&mut self, level: &Level, text: String) -> String {
+        if level.flows_to(&self.case.level) {
+            return text;
+        }
+        self.run.changed += 1;
+        world::marked(&mut self.hidden)
+    }
+
+    /// The turn of the user's, with all the messages between client and model until the model has said its last word.
+    fn rounds(&mut self, session: &mut Session, first: Option<&Session>, number: usize) {
+        held(session).steps.clear();
+        let (mut all, mut is_visible) = (Turn::default(), true);
+        loop {
+            self.send(session);
+            let (turn, sees) = self.turn(session, first);
+            is_visible &= sees;
+            let chat = held(session);
+            let texts: Vec<&str> = turn.replies.iter().map(|reply| reply.text.as_str()).collect();
+            let call = |call: &flowgate_guard::conversation::Handed| ToolCall {
+                id: call.id.clone(),
+                name: call.tool.to_string(),
+                arguments: call.arguments.clone(),
+            };
+            // No two messages are the same, so that there is no doubt which of them is gone.
+            let text = format!("{} [{}]", texts.join("\n"), chat.held.len());
+            let message = Message::Assistant { text, calls: turn.calls.iter().map(call).collect() };
+            let level = chat.said.take().unwrap_or_else(|| self.taint.oracle.bottom());
+            let kind = HeldKind::Known { is_answer: false };
+            chat.held.push(Held { message: message.clone(), level, turn: number, kind });
+            let running = std::mem::take(&mut chat.running);
+            let Session { conversation, chat, .. } = &mut *session;
+            let history = &mut chat.as_mut().expect("a chat").history;
+            conversation.answered_to(&mut self.client, history, &message);
+            all = together(all, turn);
+            if running.is_empty() {
+                break;
+            }
+            for running in running {
+                self.serve(session, first, running, number);
+            }
+        }
+        self.ended(&all, is_visible);
+    }
+
+    /// The client sends its chat.
+    fn send(&mut self, session: &mut Session) {
+        let Session { conversation, chat, followed, answers, .. } = &mut *session;
+        let chat = chat.as_mut().expect("a chat");
+        for held in &chat.held {
+            if let (HeldKind::New, Some(text)) = (&held.kind, text_of(&held.message)) {
+                followed.sent.push((text, held.level.clone()));
+            }
+        }
+        let messages: Vec<Message> = chat.held.iter().map(|held| held.message.clone()).collect();
+        let sent = conversation.sent(&mut self.client, &mut chat.history, &messages).expect("room");
+        if sent.gone > 0 {
+            self.run.met.insert("messages that are gone");
+        }
+        if sent.quoted > 0 {
+            self.run.met.insert("a quotation of a hidden text");
+        }
+        self.taint.follow(followed, conversation);
+        let bottom = self.taint.oracle.bottom();
+        let events = conversation.monitor().trace().events();
+        for held in &mut chat.held {
+            match (&held.kind, &held.message) {
+                (HeldKind::Answer(place), Message::Tool { call_id, .. }) => {
+                    let is_it = |event: &flowgate::trace::Event| matches!(&event.body, Body::Output(output) if output.call_id == *call_id);
+                    let event = events.iter().rposition(is_it).expect("an answer");
+                    held.level = followed.bounds[event].of(0, &bottom);
+                    if let Some(place) = place
+                        && answers[*place].event == UNKNOWN
+                    {
+                        answers[*place].event = EventId(event);
+                    }
+                    held.kind = HeldKind::Known { is_answer: place.is_some() };
+                }
+                (HeldKind::New, _) => held.kind = HeldKind::Known { is_answer: false },
+                _ => {}
+            }
+        }
+    }
+
+    /// A call may run, and the client is to run it.
+    pub(crate) fn hand(&mut self, session: &mut Session, call: Authorized) {
+        let exists = self.runs(session, &call);
+        let level = session.followed.bounds[call.event().0].of(0, &self.taint.oracle.bottom());
+        let chat = held(session);
+        chat.says(&level);
+        chat.running.push(Running {
+            id: call.call().id.clone(),
+            tool: call.call().tool.clone(),
+            arguments: call.call().arguments.clone().expect("they were read"),
+            print: call.arguments_json(),
+            exists,
+        });
+        session.conversation.hand_over(call);
+    }
+
+    /// The client runs a call, by way of a proxy that tells the session or without one, and says what it was answered.
+    fn serve(&mut self, session: &mut Session, first: Option<&Session>, running: Running, turn: usize) {
+        let Running { id, tool, arguments, print, exists } = running;
+        let place = exists.then_some(session.answers.len());
+        let (answer, spelling) = self.answer_of(&tool, &print, exists, Answered::before(first, place));
+        let (answer, spelling) = as_text(answer, spelling);
+        if exists {
+            session.answers.push(Answered { event: UNKNOWN, spelling, child: None });
+        }
+        let mut random = match exists {
+            true => Random::of(&format!("{} {id}", self.case.seed)),
+            false => Random::new(self.hidden.next()),
+        };
+        let mut content = parts(&answer.content);
+        // Whether the client does so does not depend on the answer, of which the observer may not even know the type.
+        if random.chance(40) {
+            let event = self.serve_beside(session, tool, arguments, &answer);
+            if exists {
+                session.answers.last_mut().expect("one was added").event = event;
+            }
+            if random.chance(40) {
+                let text = match &answer.content {
+                    Value::String(text) => text.clone(),
+                    blocks => blocks.to_string(),
+                };
+                let start: String = text.chars().take(30).collect();
+                content = vec![Part::Text(format!("in short: {start} {:x}", Random::of(&text).next()))];
+            }
+        }
+        let message = Message::Tool { call_id: id, content, is_error: Some(answer.is_error) };
+        let level = self.taint.oracle.bottom();
+        held(session).held.push(Held { message, level, turn, kind: HeldKind::Answer(place) });
+    }
+
+    /// A call that the chat has handed over runs beside it.
+    fn serve_beside(
+        &mut self,
+        session: &mut Session,
+        tool: Tool,
+        arguments: Map<String, Value>,
+        answer: &ToolAnswer,
+    ) -> EventId {
+        let of_call = (tool.clone(), arguments);
+        let taken = session.beside(move |conversation| conversation.take_handed(&of_call.0, &of_call.1));
+        let taken = taken.expect("the chat has handed it over");
+        self.run.met.insert("a call of the chat that runs beside it");
+        let ToolAnswer { content, structured, is_error, .. } = answer.clone();
+        let output = Output { call_id: taken.id, tool: None, content, structured, is_error: Some(is_error) };
+        let event = session.beside(move |conversation| {
+            let monitor = conversation.beside();
+            let floor = monitor.answer_floor(&tool);
+            let entry = Entry::from(Body::Output(output.clone()));
+            let (event, _) = monitor.push_raised(entry, &floor.into()).expect("room");
+            conversation.ran_beside(&output.call_id, event);
+            event
+        });
+        self.taint.follow(&mut session.followed, &session.conversation);
+        event
+    }
+}
+
+/// Stands for the event of an answer that was not sent yet.
+const UNKNOWN: EventId = EventId(usize::MAX);
+
+pub(crate) fn held(session: &mut Session) -> &mut Chat {
+    session.chat.as_mut().expect("a client holds the chat")
+}
+
+/// Two parts of a turn as one.
+fn together(mut one: Turn, two: Turn) -> Turn {
+    one.replies.extend(two.replies);
+    (one.stop, one.ended) = (two.stop, two.ended);
+    let (a, b) = (one.spent, two.spent);
+    one.spent = Spent {
+        messages: a.messages + b.messages,
+        screenings: a.screenings + b.screenings,
+        tokens: a.tokens.plus(b.tokens),
+        looks: a.looks + b.looks,
+        hidden: a.hidden + b.hidden,
+        ..b
+    };
+    one
+}
+
+/// The text of a message that somebody says.
+fn text_of(message: &Message) -> Option<String> {
+    let text = |parts: &[Part]| {
+        parts
+            .iter()
+            .filter_map(|part| if let Part::Text(text) = part { Some(text.as_str()) } else { None })
+            .collect()
+    };
+    match message {
+        Message::System(parts) | Message::User(parts) => Some(text(parts)),
+        Message::Assistant { text, .. } => Some(text.clone()),
+        Message::Tool { .. } => None,
+    }
+}
+
+fn is_blocks(content: &Value) -> bool {
+    let is_block = |block: &Value| {
+        block["text"].is_string() || (block["mimeType"].is_string() && block["data"].is_string())
+    };
+    content.as_array().is_some_and(|blocks| !blocks.is_empty() && blocks.iter().all(is_block))
+}
+
+/// The same answer as a chat can hold it.
+fn as_text(answer: ToolAnswer, spelling: Spelling) -> (ToolAnswer, Spelling) {
+    let ToolAnswer { content, is_error, .. } = answer;
+    let (content, spelling) = match content {
+        Value::String(_) => (content, spelling),
+        _ if is_blocks(&content) => (content, spelling),
+        other => (Value::String(format!("{other:#}")), Spelling::Json),
+    };
+    (ToolAnswer { content, structured: None, is_error, carries: None }, spelling)
+}
+
+fn parts(content: &Value) -> Vec<Part> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let part = |block: &Value| match &block["text"] {
+        Value::String(text) => Part::Text(text.clone()),
+        _ => Part::ImageData { media_type: text(&block["mimeType"]), data: text(&block["data"]) },
+    };
+    match content {
+        Value::Array(blocks) => blocks.iter().map(part).collect(),
+        other => vec![Part::Text(text(other))],
+    }
+}

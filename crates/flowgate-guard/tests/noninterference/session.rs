@@ -1,0 +1,154 @@
+//! One conversation of a run, with what is known of it.
+
+use std::fmt::Write as _;
+
+use flowgate::label::Label;
+use flowgate::trace::{EventId, Region, Trace};
+use flowgate_guard::approve::Ask;
+use flowgate_guard::conversation::Conversation;
+use flowgate_guard::history::{Client, History, Template};
+use flowgate_guard::journal::Input;
+use serde_json::{Value, json};
+
+use crate::chat::{Chat, INSTRUCTIONS};
+use crate::level::Level;
+use crate::track::Followed;
+use crate::world::Spelling;
+
+/// What is kept of a session, to make it again.
+enum Kept {
+    /// What was put into the conversation, as text.
+    Inputs(Vec<String>),
+    /// What was done beside it.
+    Beside(Box<dyn Fn(&mut Conversation)>),
+}
+
+/// An answer to a call that the observer may know to run.
+pub(crate) struct Answered {
+    pub(crate) event: EventId,
+    pub(crate) spelling: Spelling,
+    /// The session of the agent that answered.
+    pub(crate) child: Option<Box<Session>>,
+}
+
+/// One conversation.
+pub(crate) struct Session {
+    pub(crate) conversation: Conversation,
+    pub(crate) answers: Vec<Answered>,
+    /// What the user said.
+    pub(crate) said: Vec<EventId>,
+    /// The labels of the steps of each turn, in names.
+    pub(crate) labels: Vec<Vec<Value>>,
+    pub(crate) followed: Followed,
+    /// What the model said to the user, as it was shown.
+    pub(crate) replies: Vec<String>,
+    /// What that carries at least.
+    pub(crate) said_level: Option<Level>,
+    /// The chat, if a client holds it.
+    pub(crate) chat: Option<Chat>,
+    /// What was done, in order, as it is kept.
+    kept: Vec<Kept>,
+}
+
+impl Answered {
+    /// The answer of the first run that has this place among those that the observer may know of.
+    pub(crate) fn before(first: Option<&Session>, place: Option<usize>) -> Option<(&Session, &Self)> {
+        let first = first?;
+        let answered = first.answers.get(place?)?;
+        first.trace().event(answered.event).is_some().then_some((first, answered))
+    }
+}
+
+impl Session {
+    pub(crate) fn new(conversation: Conversation) -> Self {
+        Self {
+            conversation,
+            answers: Vec::new(),
+            said: Vec::new(),
+            labels: Vec::new(),
+            followed: Followed::default(),
+            replies: Vec::new(),
+            said_level: None,
+            chat: None,
+            kept: Vec::new(),
+        }
+    }
+
+    /// Does something in the session beside its conversation. It is done again when the conversation is made again.
+    pub(crate) fn beside<T>(&mut self, act: impl Fn(&mut Conversation) -> T + 'static) -> T {
+        self.keep();
+        let done = act(&mut self.conversation);
+        self.kept.push(Kept::Beside(Box::new(move |conversation| drop(act(conversation)))));
+        done
+    }
+
+    fn keep(&mut self) {
+        let inputs = self.conversation.inputs().iter().map(|input| json!(input).to_string()).collect();
+        self.kept.push(Kept::Inputs(inputs));
+    }
+
+    /// Makes a conversation come to the same as this session's.
+    pub(crate) fn repeat(&mut self, conversation: &mut Conversation) {
+        self.keep();
+        let (mut client, mut history) = (Client::default(), History::new());
+        client.pinned.push(Template::new(INSTRUCTIONS));
+        client.is_interactive = self.chat.as_ref().is_some_and(|chat| chat.is_trusted);
+        for kept in &self.kept {
+            match kept {
+                Kept::Inputs(inputs) => {
+                    let inputs: Vec<Input> =
+                        inputs.iter().map(|text| serde_json::from_str(text).expect("an input")).collect();
+                    conversation.again(&mut client, &mut history, &inputs).expect("the same");
+                }
+                Kept::Beside(act) => act(conversation),
+            }
+        }
+    }
+
+    pub(crate) fn trace(&self) -> &Trace {
+        self.conversation.monitor().trace()
+    }
+
+    /// The last reply stands, which the model wrote at this level.
+    pub(crate) fn says(&mut self, level: &Level) {
+        self.replies.extend(self.conversation.replies().last().map(|reply| reply.text.clone()));
+        self.said_level = Some(self.said_level.as_ref().map_or(level.clone(), |before| before.join(level)));
+    }
+
+    /// Whether a part of an event flows to the observer, by the word of the monitor and by that of the oracle.
+    pub(crate) fn shows(&self, level: &Level, label: &Label, event: EventId, key: &str) -> bool {
+        let Some(found) = self.trace().event(event) else { return false };
+        let Some(node) = found.document.key(0, key) else { return false };
+        let bounds = &self.followed.bounds[event.0].parts[node];
+        found.document.node(node).is_some_and(|node| node.label.flows_to(label))
+            && bounds.iter().all(|bound| bound.flows_to(level))
+    }
+
+    /// A question as a person sees it. Events are counted as far as the observer may know of them.
+    pub(crate) fn asks(&self, ask: &Ask, observer: &Label) -> String {
+        // A call stands in the trace if it was permitted: who may know that it was judged need not know that.
+        let is_known = |id: usize| {
+            let event = self.trace().event(EventId(id)).expect("it is there");
+            let call = event.call.and_then(|call| self.trace().event(call)).unwrap_or(event);
+            self.trace().existence(EventId(id)).flows_to(observer) && call.decided.flows_to(observer)
+        };
+        let place = |region: &Region| {
+            let shown = (0..region.event.0).filter(|id| is_known(*id));
+            format!("#{} {} {:?}", shown.count(), region.path, region.span)
+        };
+        let mut line = format!("asks {} {} {} {:?}", ask.tool, ask.arguments, ask.digest, ask.label);
+        for reason in &ask.reasons {
+            let regions: Vec<String> =
+                reason.regions.iter().map(|(region, label)| format!("{} {label:?}", place(region))).collect();
+            let _ = write!(
+                line,
+                "; {:?} {} {:?} {:?} {:?} {:?} {regions:?}",
+                reason.kind, reason.message, reason.part, reason.label, reason.required, reason.categories
+            );
+        }
+        for excerpt in &ask.excerpts {
+            let _ = write!(line, "; {} {:?} {}", place(&excerpt.region), excerpt.label, excerpt.text);
+        }
+        line
+    }
+}

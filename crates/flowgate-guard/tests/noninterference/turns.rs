@@ -1,0 +1,273 @@
+//! The turns of a conversation: what the model is shown, what it writes, and what comes of that.
+
+use std::ops::ControlFlow;
+
+use flowgate::label::Label;
+use flowgate::trace::EventId;
+use flowgate_guard::Words;
+use flowgate_guard::approve::Decision;
+use flowgate_guard::conversation::{Conversation, Ended, Need, Spent, Turn};
+use flowgate_guard::view::View;
+use flowgate_lm::chat::Completion;
+use flowgate_lm::wire::{Api, Head};
+use serde_json::{Value, json};
+
+use crate::level::Level;
+use crate::model::{chosen, worst};
+use crate::observed::Observed;
+use crate::random::Random;
+use crate::run::Made;
+use crate::session::Session;
+use crate::tools;
+use crate::track::Wrote;
+use crate::world;
+
+impl Made<'_> {
+    pub(crate) fn sees(&self, label: &Label) -> bool {
+        self.case.sees(label)
+    }
+
+    pub(crate) fn log(&mut self, line: String) {
+        self.run.log.push(line);
+    }
+
+    /// A session. What servers say of their tools is hidden from some, like anything that they say.
+    pub(crate) fn begin(&mut self, first: Option<&Session>) -> Session {
+        let case = self.case;
+        let mut offered = case.tools.offered();
+        let described = offered.iter_mut().filter(|offered| offered.words == Words::Server);
+        for (index, offered) in described.enumerate() {
+            let Some(first) = first else { continue };
+            let shows = |key| first.shows(&case.level, &case.label, EventId(index), key);
+            if !shows("description") {
+                self.run.changed += 1;
+                offered.description = world::marked(&mut self.hidden);
+            }
+            if !shows("inputSchema") {
+                self.run.changed += 1;
+                offered.parameters = tools::other_parameters(&mut self.hidden);
+                offered.output = Some(json!({"type": "array"})).filter(|_| self.hidden.chance(50));
+            }
+        }
+        let mut conversation = Conversation::new(case.monitor(), offered, case.settings()).expect("room");
+        conversation.keep_inputs();
+        let mut session = Session::new(conversation);
+        self.taint.follow(&mut session.followed, &session.conversation);
+        session
+    }
+
+    /// A conversation with a user.
+    pub(crate) fn session(&mut self, session: &mut Session, first: Option<&Session>, number: usize) {
+        let case = self.case;
+        let memory = case.hides_memory();
+        let mut shared = Random::new(case.seed ^ 0x5555 ^ number as u64);
+        for turn in 0..if number == 0 { 2 } else { 3 } {
+            if memory && self.hidden.chance(50) {
+                self.run.changed += 1;
+                let content = world::anything(&mut self.hidden, 2);
+                session.conversation.note("memory", content).expect("room");
+            }
+            let said = json!(format!("turn {turn}: {}", world::scalar(&mut shared)));
+            // The same is said again, or anything else if the observer may not see it.
+            let before = first.and_then(|first| Some((first, *first.said.get(turn)?)));
+            let said = match before {
+                Some((first, event)) if !first.shows(&case.level, &case.label, event, "content") => {
+                    Value::from(world::marked(&mut self.hidden))
+                }
+                _ => said,
+            };
+            session.said.push(session.conversation.user(said).expect("room"));
+            let (turn, is_visible) = self.turn(session, first);
+            self.ended(&turn, is_visible);
+        }
+        let last = session.conversation.view_at(case.label);
+        self.log(format!("in the end {:?}", last.request));
+        self.remembered(session);
+    }
+
+    /// What the account's stores carry is seen by who may see as much.
+    pub(crate) fn remembered(&mut self, session: &mut Session) {
+        session.conversation.stamp("written");
+        let remembered = session.conversation.remember();
+        let shapes = &self.case.declared.shapes;
+        for store in remembered["stores"].as_array().into_iter().flatten() {
+            if Level::of_names(shapes, &store["label"]).flows_to(&self.case.level) {
+                self.run.met.insert("a store that the observer remembers");
+                self.log(format!("remembers {store}"));
+            }
+        }
+    }
+
+    /// One turn of a session, until it is somebody else's: what it came to, and whether the observer sees all of its steps.
+    pub(crate) fn turn(&mut self, session: &mut Session, first: Option<&Session>) -> (Turn, bool) {
+        let turn = session.labels.len();
+        session.labels.push(Vec::new());
+        let labels = first.filter(|_| self.replay).and_then(|first| first.labels.get(turn));
+        let mut written = Vec::new();
+        let mut is_visible = self.sees(session.conversation.base());
+        self.taint.follow(&mut session.followed, &session.conversation);
+        loop {
+            let steps = session.labels.last().map_or(0, Vec::len);
+            if let Some(label) = labels.and_then(|labels| labels.get(steps)) {
+                // The bits of a label are those of its session.
+                let label = session.conversation.beside().from_names(label);
+                session.conversation.choose(label);
+            }
+            let need = session.conversation.need();
+            self.taint.follow(&mut session.followed, &session.conversation);
+            match need {
+                Need::User(turn) => {
+                    is_visible &= self.case.is_strict();
+                    // How many steps there were is a part of the sequence of labels.
+                    if labels.is_none_or(|labels| steps >= labels.len()) {
+                        return (turn, is_visible);
+                    }
+                    self.ended(&turn, is_visible);
+                    session.conversation.go_on();
+                }
+                Need::Complete(_) if labels.is_some_and(|labels| steps >= labels.len()) => {
+                    return (Turn::default(), false);
+                }
+                Need::Complete(view) => {
+                    let shown = format!("{:?}", view.request);
+                    self.shows("the model", session, &view, &shown);
+                    let mut completion = worst(&view.request, &shown);
+                    if let Some(chat) = &mut session.chat {
+                        chat.limit(&view.label, &mut completion);
+                    }
+                    let completion = streamed(&completion, self.case.seed);
+                    let stands = session.conversation.completed(completion.clone());
+                    written.push((view, shown, completion));
+                    let Some(label) = stands else {
+                        self.run.met.insert("a draft that is written again");
+                        continue;
+                    };
+                    // What was written again is as if it had never been written.
+                    let stood = written.drain(..).find(|(view, ..)| view.label == label);
+                    let (view, shown, completion) = stood.expect("one of them stands");
+                    let names = session.conversation.monitor().to_names(&label);
+                    session.labels.last_mut().expect("a turn").push(names);
+                    is_visible &=
+                        self.sees(&label) && !completion.calls.iter().any(|call| call.name == "look");
+                    self.wrote(session, view, &shown, completion);
+                }
+                Need::Screen(request) => {
+                    let shown = format!("{request:?}");
+                    let clearance = self.case.declared.clearance("screener");
+                    self.taint.shown("the screener", &shown, &clearance);
+                    if shown.contains("[hidden h") {
+                        self.run.met.insert("a region that the screener may not read");
+                    }
+                    if clearance.flows_to(&self.case.level) {
+                        self.run.met.insert("a screener that the observer may read as");
+                        self.log(format!("screens {shown}"));
+                    }
+                    session.conversation.screened(&chosen(&request));
+                }
+                Need::Fill(request) => self.fill(session, &request),
+                Need::Approve(ask) => {
+                    // Who is shown the question may see all that it shows.
+                    let carries = Level::of_names(&self.case.declared.shapes, &ask.carries);
+                    self.taint.shown("a person", &format!("{ask:?}"), &carries);
+                    let is_seen = self.sees(&ask.decided);
+                    if is_seen {
+                        self.run.met.insert("a question that the observer sees");
+                        if !ask.excerpts.is_empty() {
+                            self.run.met.insert("a question with excerpts");
+                        }
+                        let line = if carries.flows_to(&self.case.level) {
+                            session.asks(&ask, &self.case.label)
+                        } else {
+                            format!("asks {} {} {}", ask.tool, ask.arguments, ask.digest)
+                        };
+                        self.log(line);
+                    }
+                    // A person who knows no more than the observer may say yes; what was asked above that is
+                    // refused in both runs, since nothing is replayed.
+                    let yes = is_seen && Random::of(&ask.digest).chance(50);
+                    session.conversation.decided(if yes { Decision::Allow } else { Decision::Refuse });
+                }
+                Need::Run(call) if session.chat.is_some() => self.hand(session, call),
+                Need::Run(call) => self.answer(session, &call, first),
+            }
+        }
+    }
+
+    /// A model is shown a view: nothing in it that does not flow there, nor anything that the model may not see.
+    pub(crate) fn shows(&mut self, whom: &str, session: &Session, view: &View, shown: &str) {
+        let level = self.taint.level(session.conversation.monitor(), &view.label);
+        self.taint.shown(whom, shown, &level);
+        let clearance = self.case.declared.clearance("model");
+        self.taint.shown(whom, shown, &clearance);
+        if !level.flows_to(&clearance) {
+            self.taint.broken.push(format!("a view at {level:?} is above the clearance {clearance:?}"));
+        }
+        if let Some(floor) = session.followed.floor.as_ref().filter(|floor| !floor.flows_to(&level)) {
+            self.taint.broken.push(format!("a view at {level:?} is below the task, {floor:?}"));
+        }
+        if shown.contains("ImageData") {
+            self.run.met.insert("an image that is shown");
+        }
+    }
+
+    /// What the model wrote stands.
+    pub(crate) fn wrote(&mut self, session: &mut Session, view: View, shown: &str, completion: Completion) {
+        if self.sees(&view.label) {
+            self.log(format!("sees {shown}"));
+            if let Some(reply) = session.conversation.replies().last().filter(|_| !completion.text.is_empty())
+            {
+                if !reply.withheld.is_empty() {
+                    self.run.met.insert("a reply that is withheld");
+                }
+                if !reply.disarmed.is_empty() {
+                    self.run.met.insert("a reply with an address that is disarmed");
+                }
+                let line = format!("says {reply:?}");
+                self.log(line);
+            }
+            if self.case.text.contains("endorse ") {
+                let line = Observed::release(session.conversation.monitor(), &view, &completion);
+                self.run.log.extend(line);
+            }
+        }
+        let slots = |arguments: &str| arguments.matches("$slot").count();
+        self.run.slots += completion.calls.iter().map(|call| slots(&call.arguments)).sum::<usize>();
+        let level = self.taint.level(session.conversation.monitor(), &view.label);
+        if !completion.text.is_empty() {
+            session.says(&level);
+            if let Some(chat) = &mut session.chat {
+                chat.says(&level);
+            }
+        }
+        session.followed.wrote = Some(Wrote { level, names: view.names, completion });
+        self.taint.follow(&mut session.followed, &session.conversation);
+    }
+
+    /// A turn is over. Who may see all of its steps may see why it ended and what they took. What became of calls is seen by
+    /// who may see their verdicts.
+    pub(crate) fn ended(&mut self, turn: &Turn, is_visible: bool) {
+        self.run.looks += turn.spent.looks + turn.spent.screenings;
+        if turn.ended == Some(Ended::Clearance) {
+            self.run.met.insert("a look beyond the model's clearance");
+        }
+        if is_visible {
+            self.run.met.insert("a turn that the observer sees end");
+            let Turn { replies, stop, spent, ended, .. } = turn;
+            let Spent { messages, screenings, tokens, looks, hidden, .. } = spent;
+            let spent = format!("{messages} {screenings} {tokens:?} {looks} {hidden}");
+            self.log(format!("ends {replies:?} {stop:?} {ended:?} {spent}"));
+        }
+    }
+}
+
+/// What a model wrote, as it comes from a server that streams it in one of the forms.
+fn streamed(completion: &Completion, seed: u64) -> Completion {
+    let apis = Api::ALL;
+    let api = apis[usize::try_from(seed).unwrap_or(0) % apis.len()];
+    let events = api.encode_stream(completion, Head { id: "r", model: "worst", created: 0 }, true);
+    let mut decoder = api.decoder();
+    for event in events {
+        decoder.feed(&event, &mut |_| ControlFlow::Continue(())).expect("what we wrote ourselves");
+    }
+    decoder.finish().expect("the whole stream")
+}

@@ -1,0 +1,59 @@
+//! The table of functions that policies can call. The evaluator receives it; `builtin` provides the rows.
+
+use super::{EvalError, Evaluator, Result, Value};
+use crate::policy::plan::{Canonical, FunctionId};
+
+/// One row of the table of functions.
+pub(crate) struct Function {
+    pub(crate) name: &'static str,
+    /// The minimum and maximum number of arguments.
+    pub(crate) arguments: (usize, usize),
+    /// Parameter names, for functions that also take arguments by name.
+    pub(crate) parameters: &'static [&'static str],
+    /// One sentence on the result.
+    pub(crate) doc: &'static str,
+    pub(crate) run: fn(&mut Evaluator<'_>, &[Value]) -> Result<Value>,
+    /// For a function that recognises values with a canonical form: returns that form if the value has one.
+    pub(crate) canonical: Option<Canonical>,
+    /// Whether it may be called as a method: `text.lower()`.
+    pub(crate) is_method: bool,
+}
+
+/// The functions that policies can call.
+pub(crate) struct Functions {
+    /// The families, in order.
+    pub(crate) families: &'static [&'static [Function]],
+    /// Returns whether a detector finds a kind in a value: the test of `<KIND>` in a tool pattern.
+    pub(crate) finds: fn(&mut Evaluator<'_>, &str, &Value) -> Result<bool>,
+}
+
+impl Functions {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &'static Function> {
+        self.families.iter().copied().flatten()
+    }
+
+    /// Returns the function with this name.
+    pub(crate) fn find(&self, name: &str) -> Option<(FunctionId, &'static Function)> {
+        self.families.iter().enumerate().find_map(|(family, rows)| {
+            let row = rows.iter().position(|function| function.name == name)?;
+            let function = rows.get(row)?;
+            Some((FunctionId { name: function.name, family, row }, function))
+        })
+    }
+
+    pub(crate) fn get(&self, id: FunctionId) -> Option<&'static Function> {
+        self.families.get(id.family)?.get(id.row)
+    }
+}
+
+impl Evaluator<'_> {
+    pub(super) fn call(&mut self, id: FunctionId, arguments: &[Value]) -> Result<Value> {
+        // The compiler takes its identifiers from the same table, so the function exists.
+        let Some(function) = self.functions.get(id) else {
+            return Err(EvalError::Type(format!("`{}` is no function", id.name)));
+        };
+        let value = (function.run)(self, arguments)?;
+        self.made(&value)?;
+        Ok(value)
+    }
+}

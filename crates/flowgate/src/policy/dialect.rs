@@ -1,0 +1,12 @@
+//! The dialects of the policy language.
+
+/// The dialect in which a policy is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub enum Dialect {
+    /// The language as this project documents it.
+    #[default]
+    Flowgate,
+    /// The language as the Invariant analyzer (invariant-ai 0.3.5) reads it, including defects that policies may rely
+    /// on.
+    Compat,
+}

@@ -1,0 +1,82 @@
+//! Maps an event to the rule variables that it could be bound to, by its kind and by the name of its tool or its
+//! role.
+//!
+//! So the cost of a call does not grow with the number of rules about other tools.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::{Rule, Type};
+use crate::trace::{Body, EventId, Trace};
+
+/// A variable of a rule: the index of the rule, and the index among its variables over events.
+type Place = (usize, usize);
+
+/// The variables that events could be bound to.
+#[derive(Debug, Default)]
+pub(crate) struct Dispatch {
+    kinds: [Kind; 4],
+    /// The rules whose matches may cease to hold, or come to hold without an event of their own.
+    pub(crate) unsettled: Vec<usize>,
+    /// The rules that exempt tools.
+    pub(crate) exempting: Vec<usize>,
+}
+
+/// The variables that events of one kind could be bound to.
+#[derive(Debug, Default)]
+struct Kind {
+    named: HashMap<Arc<str>, Vec<Place>>,
+    others: Vec<Place>,
+}
+
+const KINDS: [Type; 4] = [Type::Message, Type::ToolCall, Type::ToolOutput, Type::Tool];
+
+impl Dispatch {
+    pub(crate) fn new(rules: &[Rule]) -> Self {
+        let mut dispatch = Self::default();
+        for (index, rule) in rules.iter().enumerate() {
+            for (place, variable) in rule.events.iter().enumerate() {
+                for (ty, kind) in KINDS.iter().zip(&mut dispatch.kinds) {
+                    if variable.ty == *ty || variable.ty == Type::Event {
+                        match &variable.named {
+                            Some(name) => {
+                                kind.named.entry(Arc::clone(name)).or_default().push((index, place))
+                            }
+                            None => kind.others.push((index, place)),
+                        }
+                    }
+                }
+            }
+            if !rule.is_settled {
+                dispatch.unsettled.push(index);
+            }
+            if !rule.exempting.is_empty() {
+                dispatch.exempting.push(index);
+            }
+        }
+        dispatch
+    }
+
+    /// Returns the variables that the event could be bound to.
+    pub(crate) fn places<'a>(
+        &'a self,
+        trace: &'a Trace,
+        id: EventId,
+        kind: Type,
+    ) -> impl Iterator<Item = Place> + 'a {
+        let index = KINDS.iter().position(|known| *known == kind);
+        let kind = index.and_then(|index| self.kinds.get(index));
+        let named = kind.filter(|kind| !kind.named.is_empty()).and_then(|kind| {
+            let event = trace.event(id)?;
+            let name: &str = match &event.body {
+                Body::Message(message) => &message.role,
+                Body::Call(call) => &call.tool.name,
+                Body::Output(_) => &trace.event(event.call.or(event.claimed)?)?.tool()?.name,
+                Body::Tool(tool) => &tool.tool.name,
+            };
+            kind.named.get(name)
+        });
+        let others = kind.map_or(&[] as &[Place], |kind| kind.others.as_slice());
+        named.into_iter().flatten().chain(others).copied()
+    }
+}

@@ -1,0 +1,77 @@
+//! The roles of messages, and the detection of misspelled roles.
+
+use std::collections::HashMap;
+
+use super::diagnostic::{Diagnostic, Span, nearest};
+use super::syntax::{Expr, ExprKind, Statement, StatementKind};
+
+/// The roles that messages have.
+pub const ROLES: [&str; 8] =
+    ["assistant", "developer", "function", "human", "model", "system", "tool", "user"];
+
+/// The values of constants, by name.
+pub(crate) type Constants<'p> = HashMap<&'p str, &'p Expr>;
+
+pub(crate) fn constants(statements: &[Statement]) -> Constants<'_> {
+    let constants = statements.iter().filter_map(|statement| match &statement.kind {
+        StatementKind::Constant { name, value } => Some((name.text.as_str(), value)),
+        _ => None,
+    });
+    constants.collect()
+}
+
+/// Returns a warning for each literal that is close to a role but is none.
+pub(super) fn misspelled_roles(statements: &[Statement]) -> Vec<Diagnostic> {
+    let (mut found, constants) = (Vec::new(), constants(statements));
+    for statement in statements {
+        statement.walk(&mut |expr| {
+            for (literal, span) in role_literals(expr, &constants) {
+                let near = nearest(literal, ROLES).filter(|_| !ROLES.contains(&literal));
+                if let Some(near) = near {
+                    let message = format!("`{literal}` is no role that messages have");
+                    let warning = Diagnostic::warning("unknown-role", span.clone(), message);
+                    let warning = warning.help(format!("did you mean `{near}`?"));
+                    // A constant may be used more than once.
+                    if !found.contains(&warning) {
+                        found.push(warning);
+                    }
+                }
+            }
+        });
+    }
+    found
+}
+
+/// Returns the roles that a comparison names: `m.role == "user"`, `m.role in ["system", "user"]`.
+pub(crate) fn role_literals<'e>(expr: &'e Expr, constants: &Constants<'e>) -> Vec<(&'e str, &'e Span)> {
+    let is_role = |expr: &Expr| matches!(&*expr.kind, ExprKind::Member(_, name) if name.text == "role");
+    literals_beside(expr, constants, &is_role)
+}
+
+/// Returns the texts that an expression is compared with, directly or through a list or a constant.
+pub(crate) fn literals_beside<'e>(
+    expr: &'e Expr,
+    constants: &Constants<'e>,
+    is_it: &dyn Fn(&Expr) -> bool,
+) -> Vec<(&'e str, &'e Span)> {
+    let ExprKind::Compare(first, rest) = &*expr.kind else { return Vec::new() };
+    let Some((_, second)) = rest.first() else { return Vec::new() };
+    let literal = match (is_it(first), is_it(second)) {
+        (true, false) => second,
+        (false, true) => first,
+        _ => return Vec::new(),
+    };
+    let literal = match &*literal.kind {
+        ExprKind::Name(name) => constants.get(name.as_str()).copied().unwrap_or(literal),
+        _ => literal,
+    };
+    let items = match &*literal.kind {
+        ExprKind::List(items) => items.iter().collect(),
+        _ => vec![literal],
+    };
+    let texts = items.into_iter().filter_map(|item| match &*item.kind {
+        ExprKind::Str(text) => Some((text.as_str(), &item.span)),
+        _ => None,
+    });
+    texts.collect()
+}

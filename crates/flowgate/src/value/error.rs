@@ -1,0 +1,37 @@
+//! Errors of evaluation.
+
+use std::fmt;
+
+/// The reason why an expression has no value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum EvalError {
+    /// The fuel is spent.
+    Fuel,
+    /// The types of its values do not allow the operation.
+    Type(String),
+    /// It reads a parameter of the policy that was not given.
+    MissingParameter(String),
+    /// It calls a method that values do not have, in the dialect of the paper's analyzer.
+    Unavailable(String),
+    /// It reads a field that an event does not have, in the dialect of the paper's analyzer.
+    Attribute(String),
+    /// It reads a missing value in a statement that grants something. The statement does not hold.
+    Missing,
+}
+
+impl fmt::Display for EvalError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fuel => f.write_str("the step took too long to evaluate"),
+            Self::Missing => f.write_str("a value is missing"),
+            Self::MissingParameter(name) => write!(f, "the parameter `input.{name}` was not given"),
+            Self::Type(message) | Self::Unavailable(message) | Self::Attribute(message) => {
+                f.write_str(message)
+            }
+        }
+    }
+}
+
+impl std::error::Error for EvalError {}
+
+pub(crate) type Result<T> = std::result::Result<T, EvalError>;
