@@ -161,7 +161,7 @@ fn no_answer_is_a_no() {
         let again = rechecked(&home, &records(&home));
         assert_eq!((again.same, again.differ.len()), (1, 0), "{says}: {again:?}");
         let (shown, log) = (upstream.shown().pop().unwrap(), lines.rest());
-        for secret in ["4803", "secret", "127.0.0.1", "/ask"] {
+        for secret in ["4803162", "secret", "127.0.0.1", "/ask"] {
             assert!(!shown.contains(secret), "{says}: {shown}");
         }
         told.borrow_mut().push((shown, log));
@@ -169,10 +169,10 @@ fn no_answer_is_a_no() {
     check("{\"answer\": 1}");
     // A status, a reason and a delay are for the operator; the model is told the same of each.
     told.borrow_mut().clear();
-    check("HTTP/1.1 500 secret\r\ncontent-length: 4803\r\n\r\nsecret");
-    check("HTTP/1.1 302 Found\r\nlocation: http://secret/4803\r\ncontent-length: 0\r\n\r\n");
+    check("HTTP/1.1 500 secret\r\ncontent-length: 4803162\r\n\r\nsecret");
+    check("HTTP/1.1 302 Found\r\nlocation: http://secret/4803162\r\ncontent-length: 0\r\n\r\n");
     check("no HTTP, but a secret");
-    check("{\"answer\": true, \"secret\": 4803}");
+    check("{\"answer\": true, \"secret\": 4803162}");
     check("yes");
     check("");
     check("SILENCE");
