@@ -32,6 +32,7 @@ fn told(concealed: &[Concealed]) -> Vec<String> {
         };
         let whole = if one.is_whole { "" } else { " in part" };
         let tool = one.because_of.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
+        let tool = if one.is_required { tool } else { format!("{tool} without a requirement") };
         format!("{what}{whole}: {:?}, {} for {tool} ({})", one.cause, one.carries.join(", "), one.count)
     };
     concealed.iter().map(short).collect()
@@ -91,6 +92,13 @@ fn what_is_hidden_has_its_cause() {
         ["User: Unknown, untrusted, private for send (1)", "Past: Unknown, untrusted, private for send (1)"]
     );
     assert_eq!(of(POLICY, true, &[], &elsewhere[2..]), none);
+    assert_eq!(
+        of(POLICY, false, &[], &elsewhere),
+        [
+            "User: NotInteractive, untrusted, private for send (2)",
+            "Past: Unknown, untrusted, private for send (1)"
+        ]
+    );
 }
 
 /// What a person says is shown, but for what repeats a page; the page is hidden as the policy says.
@@ -186,6 +194,17 @@ fn hidden_answers_are_told() {
         run.turn("Read it.", &["read {}", "I read it."]);
         assert_eq!(told(&run.conversation.concealed(&Client::default(), 0)), [expected]);
     }
+}
+
+/// The report says where a tool accepts only the lowest label because the policy has no requirement for it.
+#[test]
+fn a_tool_without_a_requirement_is_told_as_such() {
+    let statement = "require trusted, public if:\n    (call: ToolCall) is tool:send\n";
+    assert!(POLICY.contains(statement));
+    assert_eq!(
+        of(&POLICY.replace(statement, ""), false, &[], &[user("Mail Bob.")]),
+        ["User: NotInteractive, untrusted, private for send without a requirement (1)"]
+    );
 }
 
 /// A quotation of what carries the highest label is told as a quotation, and not as a message of an unknown beginning.
