@@ -275,7 +275,7 @@ impl Approvals {
             Posed::Known(_) => {}
             Posed::New(id) => self.announce(&id),
             Posed::FullConversation | Posed::FullClient => self.log.limit(&Limit {
-                what: "tools of one server that people are asked about",
+                what: "tools of one server that wait for approval",
                 effect: "the tool stays hidden until other questions are decided",
                 setting: "none: decide the questions that are open",
                 most: u64::try_from(MOST_OFFERED).unwrap_or(0),

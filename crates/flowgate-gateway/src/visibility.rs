@@ -151,7 +151,7 @@ pub(crate) fn log(
         }
         if explained.known.len() >= MOST_EXPLAINED {
             return log.limit(&Limit {
-                what: "hidden things that are told of one conversation",
+                what: "hidden items that are reported for one conversation",
                 effect: "what else is hidden in it is not told",
                 setting: "none; use the same tools in each turn",
                 most: u64::try_from(MOST_EXPLAINED).unwrap_or(u64::MAX),

@@ -57,10 +57,10 @@ fn documented_defaults_are_those_of_the_code() {
             "memory of one conversation, which has many short values",
             mib(usize::try_from(store.conversation).unwrap() * crate::model_routes::GROWTH),
         ),
-        ("letters that are remembered of one source", mib(store.quotations / flowgate_guard::history::SHARE)),
+        ("text remembered of one source", mib(store.quotations / flowgate_guard::history::SHARE)),
         ("open questions of one client", asking.of_client.to_string()),
         ("open questions of one conversation", asking.of_conversation.to_string()),
-        ("tools of one server that people are asked about", crate::store::MOST_OFFERED.to_string()),
+        ("tools of one server that wait for approval", crate::store::MOST_OFFERED.to_string()),
         (
             "messages of the model in one turn",
             flowgate_guard::conversation::Settings::new(
@@ -74,7 +74,7 @@ fn documented_defaults_are_those_of_the_code() {
             "evaluation of a call, or size of a call or conversation",
             format!("{} steps", flowgate::monitor::Limits::default().fuel),
         ),
-        ("hidden things that are told of one conversation", crate::visibility::MOST_EXPLAINED.to_string()),
+        ("hidden items that are reported for one conversation", crate::visibility::MOST_EXPLAINED.to_string()),
         ("messages of one stream of a server", crate::model_routes::MOST_UNASKED.to_string()),
         ("cancelled requests that are remembered", crate::model_routes::MOST_CANCELLED.to_string()),
     ];

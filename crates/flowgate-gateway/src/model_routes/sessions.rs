@@ -385,7 +385,7 @@ impl Sessions {
             client.note_forgotten(*letters);
             let most = client.spec.quotations / history::SHARE;
             let fields = vec![
-                ("limit", "letters that are remembered of one source".into()),
+                ("limit", "text remembered of one source".into()),
                 ("setting", "[store] quotation-mib".into()),
                 ("most", most.into()),
                 ("source", source.as_str().into()),
@@ -393,7 +393,7 @@ impl Sessions {
                 ("conversation", conversation.into()),
             ];
             let sentence = "the oldest texts of this source are not recognised any more where another conversation quotes them";
-            self.log.count_limit("letters that are remembered of one source");
+            self.log.count_limit("text remembered of one source");
             self.log.write(LogEvent::Limit, &client.spec.name, fields, sentence);
         }
     }

@@ -451,7 +451,7 @@ fn what_is_told_of_one_conversation_is_bounded() {
         chat.push(json!({"role": "assistant", "content": "Done."}));
     }
     gateway.stop();
-    assert!(lines.rest().contains("hidden things that are told of one conversation"));
+    assert!(lines.rest().contains("hidden items that are reported for one conversation"));
 }
 
 /// A server of tools that does not answer is a line, with its name and without its words.
