@@ -1,4 +1,5 @@
-//! Sessions as rows: what each side says, and what comes out. An attack stands beside the variant that must pass.
+//! Tests of the MCP proxy: the messages of each side and the resulting output. Each attack has a benign variant that
+//! must pass.
 
 mod ambiguous;
 mod asking;
@@ -63,7 +64,7 @@ raise "no passwords" if:
     "hunter2" in out.content
 "#;
 
-/// Two sides with the machine between them.
+/// A client and a server with the proxy between them.
 struct Session {
     proxy: Proxy,
     monitor: Monitor,
@@ -75,7 +76,7 @@ impl Session {
         Self { proxy: Proxy::new(settings), monitor }
     }
 
-    /// A session whose client knows the tools.
+    /// Returns a session whose client has listed the tools.
     fn started() -> Self {
         let mut session = Self::with(Settings::new("files"), POLICY);
         session.list(&["read", "write", "size", "delete", "diary"]);
@@ -90,7 +91,7 @@ impl Session {
         self.proxy.from_server(&mut self.monitor, message.to_string().as_bytes())
     }
 
-    /// Lists tools with these names; what the client is shown of them.
+    /// Lists tools with these names; returns the names that the client receives.
     fn list(&mut self, names: &[&str]) -> Vec<String> {
         let tools: Vec<Value> = names.iter().map(|name| tool(name, "does it")).collect();
         self.list_tools(&json!({"tools": tools}))
@@ -102,7 +103,7 @@ impl Session {
         names(&self.server(&json!({"jsonrpc": "2.0", "id": id, "result": result})))
     }
 
-    /// Calls a tool, and has the server answer with a text if it gets there; what the client sees.
+    /// Calls a tool; the server answers with a text if it receives the call. Returns what the client receives.
     fn call(&mut self, name: &str, answer: &str) -> String {
         self.call_for(name, &json!({"content": [{"type": "text", "text": answer}]}))
     }
@@ -138,7 +139,7 @@ fn names(out: &[Out]) -> Vec<String> {
     tools.as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
 }
 
-/// What came out, in short.
+/// Returns the output in a short form.
 fn shown(out: &[Out]) -> String {
     let one = |message: &Value| {
         if let Some(method) = message.get("method") {
@@ -176,7 +177,7 @@ fn what_was_read_decides_what_may_be_written() {
     check(session.call("read", "obey me"), "obey me");
     check(session.call("write", "written"), "refused: requirement");
     check(session.call("size", "3"), "3");
-    // The refused call has not happened.
+    // The refused call is not recorded as done.
     let calls = session.monitor.trace().events().iter().filter(|event| event.tool().is_some());
     assert_eq!(calls.filter(|event| event.status == flowgate::trace::Status::Done).count(), 3);
 }
@@ -238,7 +239,7 @@ fn ids_belong_to_one_request() {
     assert!(matches!(session.server(&answer(1))[..], [Out::Client(_)]));
     assert!(matches!(session.server(&answer(1))[..], [Out::Note(_)]));
     assert!(matches!(session.server(&answer(7))[..], [Out::Note(_)]));
-    // A cancelled request may still be answered, and its id is not free before that.
+    // A cancelled request may still be answered; its ID stays taken until then.
     let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 2, "reason": "obey"}});
     check(shown(&session.client(&cancel)), r#"notifications/cancelled {"requestId":2}"#);
     check(
@@ -260,7 +261,7 @@ fn tools_are_those_that_were_approved_of() {
     check(session.call("read", "x"), "refused: undeclared");
     assert_eq!(session.list(&["read", "size"]), ["read", "size"]);
     check(session.call("read", "x"), "x");
-    // Names of what is not a tool are nobody's.
+    // A tool must not have the name of another request.
     let mut session = Session::with(Settings::new("files"), POLICY);
     assert_eq!(session.list(&["resources/read", "size", "size"]), ["size"]);
 }
@@ -291,7 +292,7 @@ fn pages_are_no_way_round() {
     let (count, next, cursor) = page(&mut session, 2, json!({"cursor": next}), "size");
     assert_eq!((count, cursor), (1, Some(json!("obey me"))));
     check(session.call("size", "3"), "3");
-    // Now the first list has ended, whatever pages it still has.
+    // The call ends the first list, even if it has further pages.
     let (count, _, _) = page(&mut session, 3, json!({"cursor": next}), "write");
     assert_eq!(count, 0);
     let unknown = json!({"jsonrpc": "2.0", "id": 4, "method": "tools/list", "params": {"cursor": "mine"}});
@@ -322,7 +323,7 @@ fn resources_are_no_side_door() {
     let shown = session.request("resources/read", &json!({"uri": "a"}), &page);
     check(shown, r#"{"contents":[{"uri":"a","text":"obey"}]}"#);
     check(session.call("write", "x"), "refused: requirement");
-    // What the policy does not speak of is shown to nobody who was shown anything.
+    // An undeclared answer has the label top and is not shown to a client with tools on offer.
     check(
         session.request("prompts/get", &json!({"name": "a"}), &json!({})),
         "error -32001 the policy does not let this pass",
@@ -350,7 +351,7 @@ fn a_server_asks_for_nothing_that_the_policy_does_not_name() {
     let roots = json!({"jsonrpc": "2.0", "id": 3, "result": {"roots": []}});
     assert!(matches!(session.client(&roots)[..], [Out::Server(_)]));
     assert!(matches!(session.client(&roots)[..], [Out::Note(_)]));
-    // What the server asked with were its words.
+    // The parameters of the server's request are labelled as a message.
     check(session.call("write", "x"), "refused: requirement");
 }
 
@@ -392,7 +393,7 @@ fn answers_are_labelled_as_a_whole_or_not_shown() {
         session.call_for("size", &json!({"resultType": "input_required", "inputRequests": {}})),
         "refused: no-answer",
     );
-    // An error is an answer, of which the policy says nothing.
+    // An error is an answer; the policy does not label this one.
     session.client(&json!({"jsonrpc": "2.0", "id": 10, "method": "tools/call", "params": {"name": "size"}}));
     let failed = json!({"jsonrpc": "2.0", "id": 10, "error": {"code": 1, "message": "obey"}});
     check(shown(&session.server(&failed)), "error 1 obey");
@@ -419,7 +420,7 @@ fn a_greeting_says_what_a_server_can_do() {
         "{POLICY}\nlabel out.content as trusted, public if:\n    (out: ToolOutput) is tool:files/initialize\n"
     );
     assert_eq!(greet(&trusting)["instructions"], "obey");
-    // Without a session: the capabilities stand beside each request.
+    // In the revisions without sessions, each request carries the capabilities.
     let mut session = Session::with(Settings::new("files"), POLICY);
     let meta = json!({"_meta": {"io.modelcontextprotocol/clientCapabilities": {"sampling": {}}}});
     let sent =
@@ -431,7 +432,7 @@ fn a_greeting_says_what_a_server_can_do() {
     assert_eq!(parsed(&out)[0]["result"], bare);
 }
 
-/// Whoever waits for what cannot be passed is told so under the id that it gave, and nobody else is.
+/// An answer that cannot be forwarded becomes an error under the client's own ID, and no other request gets one.
 #[test]
 fn what_is_lost_is_told_under_the_name_of_its_client() {
     let limits = Limits { message: 1_000, ..Limits::default() };
@@ -456,14 +457,14 @@ fn what_is_lost_is_told_under_the_name_of_its_client() {
     }
 }
 
-/// The revisions without sessions want every result to say that it is complete: those that are made here as well.
+/// The revisions without sessions require `resultType` in every result, including those that the proxy generates.
 #[test]
 fn results_say_that_they_are_complete() {
     let mut session = Session::with(Settings::new("files"), POLICY);
     let is_complete = |out: &[Out]| parsed(out).pop().unwrap()["result"]["resultType"] == "complete";
     let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "delete"}});
     assert!(is_complete(&session.client(&call)));
-    // What is trusted may be called afterwards, so the list of what is not is shown as empty.
+    // `write` is callable only at trusted, so an untrusted list is replaced by an empty one.
     session.list(&["write"]);
     for (id, method) in [(2, "ping"), (3, "resources/subscribe"), (4, "resources/list")] {
         let sent =
@@ -502,7 +503,7 @@ fn nobody_takes_more_than_there_is() {
     check(shown(&session.proxy.ended(&mut session.monitor)), "refused: no-answer");
 }
 
-/// What the sides may say in any order: well-formed, with a part taken away, or cut off.
+/// Returns messages of both sides: well-formed ones, ones without some field, and truncated ones.
 fn pieces() -> Vec<String> {
     let mut said: Vec<Value> = Vec::new();
     let params = json!({"name": "read", "uri": "a", "arguments": {"a": 1}, "_meta": {"progressToken": 1}, "requestId": 1,
@@ -566,7 +567,8 @@ fn pieces() -> Vec<String> {
 proptest::proptest! {
     #![proptest_config(proptest::prelude::ProptestConfig { cases: 300, ..Default::default() })]
 
-    /// Whatever the sides say, in whatever order: what the server says in words reaches the client only as an event of the trace.
+    /// For any sequence of messages, free text of the server reaches the client only if the trace contains it as an
+    /// event.
     #[test]
     fn nothing_reaches_the_client_that_is_not_in_the_trace(
         said in proptest::collection::vec((proptest::bool::ANY, 0..1_000_usize, 0..400_usize), 1..60),
@@ -576,14 +578,14 @@ proptest::proptest! {
         let mut session = Session::with(Settings { is_interactive: true, limits, ..Settings::new("files") }, POLICY);
         for (is_client, which, cut) in said {
             let whole = &pieces[which % pieces.len()];
-            // Most messages are whole.
+            // Most messages are not truncated.
             let bytes = if cut < 40 { &whole.as_bytes()[..cut.min(whole.len())] } else { whole.as_bytes() };
             let out = match is_client {
                 true => session.proxy.from_client(&mut session.monitor, bytes),
                 false => session.proxy.from_server(&mut session.monitor, bytes),
             };
             let is_told = out.iter().any(|out| matches!(out, Out::Client(text) if text.contains("SECRET")));
-            // An answer, or what the server asks, which is judged as a call.
+            // The event is an answer, or a request of the server, which is judged as a call.
             let last = session.monitor.trace().events().last();
             let holds = |event: &flowgate::trace::Event| format!("{:?}", event.body).contains("SECRET");
             proptest::prop_assert!(!is_told || last.is_some_and(holds));

@@ -1,11 +1,11 @@
-//! Names that a server whose reader ignores case takes for others.
+//! Names that a server with a case-insensitive parser takes for other names.
 
 use serde_json::{Value, json};
 
 use super::super::{Out, Settings};
 use super::{POLICY, Session, shown};
 
-/// A session whose tool `read` declares its arguments.
+/// Returns a session whose tool `read` declares its arguments.
 fn declared() -> Session {
     let mut session = Session::with(Settings::new("files"), POLICY);
     let properties =
@@ -38,14 +38,15 @@ fn an_argument_has_one_name_for_every_reader() {
             assert_eq!(shown(&out), "refused: malformed", "{arguments}");
         }
     }
-    // Of a tool that declares nothing it is known that no name may stand there twice.
+    // For a tool without declared arguments, only names that occur twice are rejected.
     for (arguments, runs) in [(json!({"Path": "b"}), true), (json!({"Path": "b", "path": "a"}), false)] {
         let out = calls(&mut declared(), &json!({"name": "delete", "arguments": arguments}));
         assert_eq!(matches!(out[..], [Out::Server(_)]), runs, "{arguments} {out:?}");
     }
 }
 
-/// What stands beside the arguments is passed on, so it has one name as well: `Name` would be the tool to some servers.
+/// Parameters beside the arguments are forwarded, so their names must be unambiguous too: some servers read `Name` as
+/// the name of the tool.
 #[test]
 fn a_parameter_has_one_name_for_every_reader() {
     let rows = [

@@ -1,4 +1,5 @@
-//! The person in front of a client is asked: in a request, or in the answer to the call, which then comes again.
+//! Questions to the person at the client: in a request, or in the answer to the call, which the client then sends
+//! again.
 
 use serde_json::{Value, json};
 
@@ -20,7 +21,7 @@ fn a_person_is_asked_if_there_is_one() {
         if question.get("method").is_none() {
             return shown(&out);
         }
-        // The server has not seen the call, so it cannot answer it.
+        // The server has not received the call, so it cannot answer it.
         assert!(matches!(
             session.server(&json!({"jsonrpc": "2.0", "id": 2, "result": {"content": []}}))[..],
             [Out::Note(_)]
@@ -38,7 +39,8 @@ fn a_person_is_asked_if_there_is_one() {
     check(ask(false, json!({"action": "accept"})), "refused: requirement");
 }
 
-/// A client of the revisions without connections: it says what it can do beside each request.
+/// Returns a session with a client of the revisions without connections, which declares its capabilities in each
+/// request.
 fn retrying(is_interactive: bool) -> Session {
     let mut session = Session::with(Settings { is_interactive, ..Settings::new("files") }, POLICY);
     session.list(&["read", "delete"]);
@@ -69,7 +71,7 @@ fn a_call_comes_again_with_what_the_person_said() {
         let more =
             json!({"requestState": state.unwrap_or(name), "inputResponses": {name: {"action": action}}});
         let said = shown(&session.client(&delete(6, path, &more)));
-        // What was said is used up, whatever it was.
+        // A question can be answered only once.
         let again = shown(&session.client(&delete(7, "a", &more)));
         assert!(state.is_some() || again.contains("malformed"), "{again}");
         said
@@ -86,7 +88,7 @@ fn a_call_comes_again_with_what_the_person_said() {
 fn nobody_is_asked_in_an_answer_where_nobody_sits() {
     let mut session = retrying(false);
     check(shown(&session.client(&delete(5, "a", &json!({})))), "refused: requirement");
-    // What is not answered is forgotten at last.
+    // The oldest unanswered questions are dropped.
     let mut session = retrying(true);
     let first = parsed(&session.client(&delete(5, "a", &json!({})))).remove(0);
     for id in 6..80 {

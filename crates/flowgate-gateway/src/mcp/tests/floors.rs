@@ -1,5 +1,5 @@
-//! The least that an answer carries: what its server says in `_meta.ifc`, what a rule that can stop it depends on, and top for error texts.
-//! What follows an answer is judged with it, also where the answer is withheld.
+//! The lower bounds of an answer's label: the server's `_meta.ifc`, the labels that a rule which can withhold the
+//! answer depends on, and top for error texts. They apply to subsequent calls even if the answer is withheld.
 
 use serde_json::{Value, json};
 
@@ -31,7 +31,7 @@ fn with_ifc(result: &Value, ifc: &Value) -> Value {
     result
 }
 
-/// What servers say in `_meta.ifc`, and whether something trusted and public may be written afterwards.
+/// Values of `_meta.ifc`, and whether a trusted and public write is permitted afterwards.
 fn words() -> [(Value, bool); 7] {
     [
         (Value::Null, true),
@@ -49,7 +49,7 @@ fn expect_write(session: &mut Session, runs: bool, at: &str) {
     assert_eq!(found, if runs { "written" } else { "refused: requirement" }, "{at}");
 }
 
-/// Every kind of answer carries at least what its server says, whether it is shown or a rule withholds it.
+/// Every kind of answer carries at least the label that its server states, whether it is shown or a rule withholds it.
 #[test]
 fn an_answer_carries_at_least_what_its_server_says() {
     let text = |text: &str| json!({"content": [{"type": "text", "text": text}]});
@@ -71,7 +71,7 @@ fn an_answer_carries_at_least_what_its_server_says() {
     }
 }
 
-/// A list is shown to whoever calls every tool, so one that carries more than a tool takes is not shown.
+/// A list is hidden if its label would make one of the tools on offer uncallable.
 #[test]
 fn a_list_that_carries_too_much_is_hidden() {
     for (ifc, is_shown) in words() {
@@ -83,7 +83,7 @@ fn a_list_that_carries_too_much_is_hidden() {
     }
 }
 
-/// What a server asks in its answer carries at least what it says of that answer.
+/// Input that a server requests carries at least the label that the server states for the answer.
 #[test]
 fn a_question_in_an_answer_carries_at_least_what_its_server_says() {
     for (ifc, _) in words() {
@@ -92,14 +92,15 @@ fn a_question_in_an_answer_carries_at_least_what_its_server_says() {
         let mut question = wants(1);
         question["result"] = with_ifc(&question["result"], &ifc);
         let told = parsed(&session.server(&question)).remove(0);
-        // A server may ask in public only, and may be untrusted.
+        // The policy permits public questions only; they may be untrusted.
         let is_private = ifc.get("confidentiality") == Some(&json!(["ann"])) || ifc == "public";
         assert_eq!(told["result"]["resultType"] == "input_required", !is_private, "{ifc}: {told}");
         check(session.call("read", "x"), if is_private { "refused: requirement" } else { "x" });
     }
 }
 
-/// A rule that can stop an answer shows something of it: the answer carries the most that one of this tool may carry, stopped or not.
+/// If a rule can withhold an answer, the fact that it was shown or withheld depends on its content: in both cases the
+/// call's outcome carries the greatest label that answers of this tool may carry.
 #[test]
 fn an_answer_that_a_rule_can_stop_carries_the_most_of_its_tool() {
     let rule = "raise \"no passwords\" if:\n    (out: ToolOutput)\n    \"hunter2\" in out.content\n";
@@ -119,8 +120,8 @@ fn an_answer_that_a_rule_can_stop_carries_the_most_of_its_tool() {
     }
 }
 
-/// Under `default trusted`, an answer of which nothing is declared is trusted, and an error text is not; and what answers no call is
-/// dropped.
+/// Under `default trusted`, an undeclared answer is trusted and an error text is not; a message that answers no request
+/// is dropped.
 #[test]
 fn a_default_is_no_declaration_of_errors() {
     let declared = "label out.content as trusted, public if:\n    (out: ToolOutput) is tool:files/size\n";
@@ -148,7 +149,7 @@ fn a_default_is_no_declaration_of_errors() {
             let told = session.server(&answer);
             assert!(format!("{told:?}").contains("otter"), "{which}: {told:?}");
             expect_write(&mut session, runs, which);
-            // The same again, or under an id that nobody has used, answers nothing.
+            // A second answer under the same ID, or one under an unused ID, answers no request.
             for id in [7, 99] {
                 answer["id"] = json!(id);
                 let (events, told) = (session.monitor.trace().len(), session.server(&answer));

@@ -1,4 +1,4 @@
-//! A server asks in its answer, and the call comes again with what the client says.
+//! Servers that request input in their answers, and clients that send the call again with their responses.
 
 use flowgate::trace::Body;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{POLICY, Session, check, parsed, shown};
 use crate::mcp::{Out, Settings};
 
-/// What a server may ask for, and what a person says of it.
+/// Permits elicitations of the server, and labels the responses of the person.
 const ASKING: &str = r#"
 require untrusted, public if:
     (call: ToolCall) is tool:files/elicitation/create
@@ -18,7 +18,7 @@ require untrusted, public if:
     (call: ToolCall) is tool:files/append
 "#;
 
-/// A session whose client can be asked.
+/// Returns a session whose policy permits elicitations of the server.
 pub(super) fn asking(more: &str, is_interactive: bool) -> Session {
     let policy = format!("{POLICY}{ASKING}{more}");
     let mut session = Session::with(Settings { is_interactive, ..Settings::new("files") }, &policy);
@@ -40,7 +40,7 @@ pub(super) fn call(id: u64, name: &str, path: &str, more: &Value) -> Value {
     request(id, "tools/call", &json!({"name": name, "arguments": {"path": path}}), more)
 }
 
-/// What a server answers that wants to know something.
+/// Returns an answer of a server that requests input.
 pub(super) fn wants(id: u64) -> Value {
     let question = json!({"method": "elicitation/create", "params": {"message": "Which?"}});
     json!({"jsonrpc": "2.0", "id": id, "result": {"resultType": "input_required", "inputRequests": {"which": question}, "requestState": "SEALED"}})
@@ -50,7 +50,7 @@ fn done(id: u64) -> Value {
     json!({"jsonrpc": "2.0", "id": id, "result": {"content": [{"type": "text", "text": "done"}]}})
 }
 
-/// Calls a tool whose server asks: what the client is to send back.
+/// Calls a tool whose server requests input; returns the parameters with which the client continues the round.
 fn asked(session: &mut Session, id: u64, name: &str, path: &str) -> Value {
     let sent = session.client(&call(id, name, path, &json!({})));
     assert!(matches!(sent[..], [Out::Server(_)]), "{sent:?}");
@@ -74,14 +74,14 @@ fn a_call_comes_again_with_what_the_server_wants() {
         let said = json!({"which": {"action": "accept", "content": {"n": 1}}});
         let more = json!({"requestState": told["result"]["requestState"], "inputResponses": said});
         let mut again = parsed(&session.client(&request(2, method, &params, &more))).remove(0);
-        // The same, with what the client says and what the server wants back.
+        // The parameters are the same, with the client's responses and the server's state added.
         assert_eq!(again["params"]["inputResponses"], said, "{again}");
         assert_eq!(again["params"]["requestState"], "SEALED", "{again}");
         let sent = again["params"].as_object_mut().unwrap();
         sent.remove("inputResponses");
         sent.remove("requestState");
         assert_eq!(again["params"], first["params"]);
-        // It may want more, and says the rest at last.
+        // The server may request input again before its final result.
         let told = parsed(&session.server(&wants(2))).remove(0);
         let more = json!({"requestState": told["result"]["requestState"], "inputResponses": said});
         assert!(matches!(session.client(&request(3, method, &params, &more))[..], [Out::Server(_)]));
@@ -89,7 +89,7 @@ fn a_call_comes_again_with_what_the_server_wants() {
     }
 }
 
-/// What the client sends back is good for one call, of one conversation, once.
+/// The client's reference and responses are valid for one call, in one conversation, once.
 #[test]
 fn what_a_server_wants_back_is_good_for_its_call_once() {
     let refused = |name: &str, path: &str, change: &dyn Fn(&mut Value)| {
@@ -98,7 +98,7 @@ fn what_a_server_wants_back_is_good_for_its_call_once() {
         let mut more = right.clone();
         change(&mut more);
         check(shown(&session.client(&call(2, name, path, &more))), "refused: malformed");
-        // It is not used up by whoever tries.
+        // A rejected attempt does not invalidate the round.
         assert!(matches!(session.client(&call(3, "append", "a", &right))[..], [Out::Server(_)]));
     };
     refused("append", "b", &|_| {});
@@ -117,7 +117,7 @@ fn what_a_server_wants_back_is_good_for_its_call_once() {
     check(shown(&other.client(&call(1, "append", "a", &more))), "refused: malformed");
     assert!(matches!(session.client(&call(2, "append", "a", &more))[..], [Out::Server(_)]));
     check(shown(&session.client(&call(3, "append", "a", &more))), "refused: malformed");
-    // What is held is bounded: of many calls, the last ones.
+    // The number of kept rounds is bounded; the oldest are dropped.
     let mut session = asking("", false);
     let first = asked(&mut session, 1, "append", "a");
     let last = (2..80).map(|id| asked(&mut session, id, "append", "a")).last().unwrap();
@@ -125,8 +125,8 @@ fn what_a_server_wants_back_is_good_for_its_call_once() {
     assert!(matches!(session.client(&call(91, "append", "a", &last))[..], [Out::Server(_)]));
 }
 
-/// What influenced an answer of the client must be allowed to go to the server: what it is that was asked, what the client was shown
-/// meanwhile, and the answer itself.
+/// Every influence on the client's responses must be permitted to flow to the server: the server's question, everything
+/// that the client was shown in the meantime, and the responses themselves.
 #[test]
 fn what_the_client_says_goes_only_where_all_of_it_may() {
     let label = |label: &str, what: &str| format!("label {label}, public if:\n    {what}\n");
@@ -151,23 +151,24 @@ fn what_the_client_says_goes_only_where_all_of_it_may() {
     };
     for (asks, says, name, meanwhile, expected) in [
         (&trusted, &*said, "write", &[][..], "tools/call ..."),
-        // What the server asked is untrusted, so what is said to it is.
+        // The question is untrusted, so the response to it is as well.
         (&untrusted, &said, "write", &[], "refused: requirement"),
-        // Of what a person says, this policy does not speak.
+        // This policy does not label the response.
         (&trusted, "", "write", &[], "refused: malformed"),
         (&trusted, &private, "append", &[], "refused: malformed"),
-        // Something was shown since.
+        // The client was shown an answer after the question.
         (&trusted, &said, "append", &["diary"], "refused: malformed"),
         (&trusted, &said, "write", &["read"], "refused: requirement"),
         (&trusted, &said, "append", &["read"], "tools/call ..."),
-        // The tool may be told anything, and what the server asks for may not.
+        // The tool may receive anything, but the elicitation may not.
         (&trusted, &said, "size", &["diary"], "refused: malformed"),
     ] {
         check(again(asks, says, name, meanwhile), expected);
     }
 }
 
-/// What a server may not ask is refused whole: what nobody named, what the client cannot do, and more than there is room for.
+/// An answer is refused as a whole if it requests undeclared input, input that the client does not support, or more
+/// input than the limits permit.
 #[test]
 fn a_server_asks_for_nothing_more_than_it_may() {
     let more = "raise \"no passwords\" if:\n    (message: Message)\n    message.method == \"elicitation/create\"\n    \"hunter2\" in message.content.message\n";
@@ -177,7 +178,7 @@ fn a_server_asks_for_nothing_more_than_it_may() {
         session.client(&call(1, "append", "a", &json!({"_meta": meta})));
         let out = session.server(&json!({"jsonrpc": "2.0", "id": 1, "result": result}));
         let shown = shown(&out);
-        // Who is refused an answer may call again.
+        // The client may call again after the refusal.
         let again = session.client(&call(2, "append", "a", &json!({})));
         assert!(matches!(again[..], [Out::Server(_)]), "{again:?}");
         shown
@@ -214,7 +215,7 @@ fn a_server_asks_for_nothing_more_than_it_may() {
     check(answer(can(), json!({"resultType": "task", "content": []})), "refused: no-answer");
 }
 
-/// Nobody is kept asking for ever.
+/// The number of rounds of one call is bounded.
 #[test]
 fn a_call_comes_again_so_often_and_no_more() {
     let mut session = asking("", false);
@@ -228,7 +229,7 @@ fn a_call_comes_again_so_often_and_no_more() {
     check(shown(&session.server(&wants(16))), "refused: no-answer");
 }
 
-/// Who is asked whether a call may run sees what is said to the server, and an approval is good for that.
+/// A person who is asked about a round sees the responses to the server, and the approval covers only these.
 #[test]
 fn whoever_is_asked_sees_what_the_server_is_told() {
     let mut session = asking("ask \"deletions\" if:\n    (call: ToolCall) is tool:files/append\n", true);
@@ -244,7 +245,7 @@ fn whoever_is_asked_sees_what_the_server_is_told() {
     let question = parsed(&session.client(&call(3, "append", "a", &more))).remove(0);
     let shown_to = question["result"]["inputRequests"].to_string();
     assert!(shown_to.contains("inputResponses") && !shown_to.contains("SEALED"), "{shown_to}");
-    // Until it is sent, it is asked for again; but nobody says anything else.
+    // The question is repeated until the call is sent; the responses cannot be changed.
     let other =
         json!({"requestState": more["requestState"], "inputResponses": {"which": {"action": "decline"}}});
     check(shown(&session.client(&call(4, "append", "a", &other))), "refused: malformed");
@@ -254,14 +255,14 @@ fn whoever_is_asked_sees_what_the_server_is_told() {
     check(shown(&session.client(&call(6, "append", "a", &more))), "refused: malformed");
 }
 
-/// The labels of events of one kind, of the last one.
+/// Returns the label of the last event that `is_it` matches.
 fn last_label(session: &Session, is_it: impl Fn(&Body) -> bool) -> Vec<String> {
     let event = session.monitor.trace().events().iter().rfind(|event| is_it(&event.body)).unwrap();
     session.monitor.describe(&event.label)
 }
 
-/// What a server asks in an answer is a message of its own, and carries what the answer does; what the client says to that carries
-/// whatever the client was shown since it was asked.
+/// Each requested input is a message with the label of the answer; the client's response carries the labels of
+/// everything that the client was shown up to the response.
 #[test]
 fn what_is_asked_and_said_in_rounds_carries_what_was_shown_until_then() {
     let is_asked = |body: &Body| matches!(body, Body::Message(message) if message.role == "mcp");

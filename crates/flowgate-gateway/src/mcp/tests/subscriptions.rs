@@ -1,4 +1,4 @@
-//! What a client wants to hear of: what it may, and no more than that.
+//! Subscriptions: the client receives exactly the permitted notifications that it subscribed to.
 
 use serde_json::{Value, json};
 
@@ -48,12 +48,12 @@ fn a_client_hears_of_what_it_asked_for() {
         parsed(&session.server(&end))[0]["result"],
         json!({"resultType": "complete", "_meta": meta(5)})
     );
-    // It is over.
+    // The subscription has ended.
     let late = session.server(&tell("notifications/tools/list_changed", &json!(5), json!({})));
     assert!(matches!(late[..], [Out::Note(_)]), "{late:?}");
 }
 
-/// Each resource is judged as a subscription to it.
+/// Each resource is judged as a `resources/subscribe` request.
 #[test]
 fn a_server_is_not_told_of_what_it_may_not_know() {
     let mut session = Session::started();
@@ -74,7 +74,7 @@ fn a_server_is_not_told_of_what_it_may_not_know() {
     );
 }
 
-/// Where the server knows requests by ids of ours, each client gets its own.
+/// Where the server receives generated request IDs, each client receives its own.
 #[test]
 fn each_client_hears_under_its_own_name() {
     let settings = Settings { names: Some("x".to_owned()), ..Settings::new("files") };

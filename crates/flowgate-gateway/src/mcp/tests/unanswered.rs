@@ -1,4 +1,4 @@
-//! Calls without an answer that can be passed on: one message for all of them, and an event with the label of the tool.
+//! Calls without an answer that can be forwarded: one message for all of them, and an event with the label of the tool.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use super::{POLICY, Session, check, parsed, shown};
 
 const ID: u64 = 77;
 
-/// Lines that a server may send in place of an answer: the text of a private note chooses each of them.
+/// Lines that a server may send in place of an answer; the text of a private note could determine which.
 fn bad_lines() -> Vec<(&'static str, Vec<u8>)> {
     let note = |before: usize| "x".repeat(before);
     let head = format!("{{\"jsonrpc\":\"2.0\",\"id\":{ID},");
@@ -52,7 +52,7 @@ fn bad_lines() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// Ways in which a call ends that the caller of the machine reports.
+/// Ways for a call to end that the caller of the proxy reports.
 type End = fn(&mut Session) -> Vec<Out>;
 const ENDS: [(&str, End); 5] = [
     ("HTTP failure", |session| {
@@ -71,7 +71,7 @@ const ENDS: [(&str, End); 5] = [
     }),
 ];
 
-/// Calls a tool and has it end in a way; what the client is told, with what the operator is told.
+/// Calls a tool and ends the call in the given way; returns the messages to the client and the notes to the operator.
 fn end(
     session: &mut Session,
     tool: &str,
@@ -96,7 +96,8 @@ fn expected() -> Vec<Value> {
     ]
 }
 
-/// After each end: the same message, and the label of the tool, no less and no more.
+/// Checks that the client receives the constant message and that the outcome carries exactly the label of the tool's
+/// answers.
 fn check_end(which: &str, ends: impl Fn(&mut Session) -> Vec<Out>) {
     let mut session = Session::started();
     let (told, notes) = end(&mut session, "diary", &ends);
@@ -104,11 +105,11 @@ fn check_end(which: &str, ends: impl Fn(&mut Session) -> Vec<Out>) {
     let says =
         ["4803", "977", "line", "column", "hunter2", "xx"].into_iter().find(|text| notes.contains(text));
     assert!(!notes.is_empty() && says.is_none(), "{which}: {notes}");
-    // The diary is private: what follows may not be public.
+    // The diary is private: later public calls are refused.
     check(session.call("write", "written"), "refused: requirement");
     check(session.call("read", "x"), "refused: requirement");
     check(session.call("diary", "dear diary"), "dear diary");
-    // The size of a file is public and trusted: its failures are as well.
+    // The answers of `size` are public and trusted, so its failures are as well.
     let mut session = Session::started();
     let (told, _) = end(&mut session, "size", &ends);
     assert_eq!(told, expected(), "{which}");
@@ -125,12 +126,12 @@ fn an_answer_that_is_refused_says_nothing_and_carries_the_label_of_its_tool() {
     }
 }
 
-/// A tool whose answers nobody declares, or of which only a part is declared: its failures are top.
+/// Failures of a tool whose answers are undeclared, or only partly declared, carry top.
 #[test]
 fn a_failure_of_an_undeclared_tool_is_top() {
     let declared = "label out.content as trusted, public if:\n    (out: ToolOutput) is tool:files/size\n";
     let rows = [
-        // What is declared, and whether `write` may run after a failure.
+        // The declarations, and whether `write` may run after a failure.
         (declared.to_owned(), true),
         (declared.replace("out.content", "out"), true),
         (String::new(), false),
@@ -149,7 +150,7 @@ fn a_failure_of_an_undeclared_tool_is_top() {
             ),
             false,
         ),
-        // A default is no declaration of what a tool that fails has said.
+        // A default does not declare the label of a failure.
         ("default trusted, public\n".to_owned(), false),
     ];
     for (statements, runs) in rows {
@@ -163,7 +164,8 @@ fn a_failure_of_an_undeclared_tool_is_top() {
     }
 }
 
-/// The client gives up: how long the server took is known to it, so what it does next carries the label as well.
+/// A client that cancels a call knows how long the server took, so its later calls carry the label of the tool's
+/// answers.
 #[test]
 fn a_cancelled_call_has_an_outcome() {
     let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": ID}});
@@ -172,13 +174,13 @@ fn a_cancelled_call_has_an_outcome() {
         let (told, _) = end(&mut session, tool, |session| session.client(&cancel));
         assert_eq!(told.len(), 1, "{told:?}");
         check(session.call("write", "written"), after);
-        // Its answer comes too late, and is shown to nobody.
+        // The late answer is dropped.
         let late = json!({"jsonrpc": "2.0", "id": ID, "result": {"content": []}});
         assert!(matches!(session.server(&late)[..], [Out::Note(_)]));
     }
 }
 
-/// An error of JSON-RPC is an answer with text: it is shown, at the label of what nobody declares.
+/// A JSON-RPC error is an answer with text: it is shown, with the label of an undeclared answer.
 #[test]
 fn an_error_of_the_server_is_an_answer() {
     let mut session = Session::started();
@@ -188,7 +190,8 @@ fn an_error_of_the_server_is_an_answer() {
     check(session.call("write", "written"), "refused: requirement");
 }
 
-/// The numbers of progress are the server's: whoever is told of them carries what the answer may carry.
+/// The numbers in a progress notification come from the server: a client that receives them carries the label that the
+/// answer may carry.
 #[test]
 fn progress_is_part_of_the_answer() {
     for (tool, after) in [("diary", "refused: requirement"), ("size", "written")] {
@@ -196,7 +199,7 @@ fn progress_is_part_of_the_answer() {
         let params = json!({"name": tool, "arguments": {}, "_meta": {"progressToken": "t"}});
         session.client(&json!({"jsonrpc": "2.0", "id": ID, "method": "tools/call", "params": params}));
         let progress = json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": "t", "progress": 4803}});
-        // It changes what the client has seen, so it is put in and not only passed.
+        // The notification raises the client's label, so it must go through `from_server`.
         let bytes = progress.to_string();
         assert!(session.proxy.overhear(&mut session.monitor, bytes.as_bytes()).is_none());
         check(
@@ -211,7 +214,8 @@ fn progress_is_part_of_the_answer() {
     }
 }
 
-/// Whether a server says something while a call runs, and how often, is its choice as much as the answer is.
+/// Whether and how often a server sends notifications while a call runs can depend on the answer, so they carry its
+/// label.
 #[test]
 fn what_is_said_while_a_call_runs_is_part_of_the_answer() {
     let notice = |method: &str, params: Value| json!({"jsonrpc": "2.0", "method": format!("notifications/{method}"), "params": params});
@@ -225,7 +229,7 @@ fn what_is_said_while_a_call_runs_is_part_of_the_answer() {
         for (tool, after) in [("diary", "refused: requirement"), ("size", "written")] {
             let mut session = Session::started();
             check(session.request("resources/subscribe", &json!({"uri": "a"}), &json!({})), "{}");
-            // Said without a call, it says nothing.
+            // Without a running call, a notification carries no label.
             session.server(&notice);
             check(session.call("write", "written"), "written");
             let params = json!({"name": tool, "arguments": {}});
@@ -239,7 +243,7 @@ fn what_is_said_while_a_call_runs_is_part_of_the_answer() {
             check(session.call("write", "written"), after);
         }
     }
-    // What is not passed raises nobody.
+    // A dropped notification does not raise the client's label.
     let mut session = Session::started();
     session.client(&json!({"jsonrpc": "2.0", "id": ID, "method": "tools/call", "params": {"name": "diary", "arguments": {}}}));
     for dropped in [notice("message", json!({"data": "x"})), notice("resources/updated", json!({"uri": "b"}))]
@@ -249,7 +253,8 @@ fn what_is_said_while_a_call_runs_is_part_of_the_answer() {
     check(session.call("write", "written"), "written");
 }
 
-/// What a server asks while a call runs carries what the answer may carry, whatever the policy says of such questions.
+/// A request of the server while a call runs carries the label that the answer may carry, whatever the policy declares
+/// for such requests.
 #[test]
 fn what_is_asked_while_a_call_runs_carries_what_the_answer_may() {
     let policy =
@@ -269,7 +274,8 @@ fn what_is_asked_while_a_call_runs_carries_what_the_answer_may() {
     }
 }
 
-/// A list that is hidden whatever the server answers is the same empty list if the server fails; one that could be shown carries its label.
+/// A list that is hidden whatever the server answers is the same empty list if the server fails; one that could be
+/// shown carries its label.
 #[test]
 fn a_hidden_list_does_not_tell_whether_the_server_failed() {
     let hidden = json!([{"jsonrpc": "2.0", "id": ID, "result": {"resultType": "complete", "resources": []}}]);
@@ -318,7 +324,7 @@ fn a_hidden_list_does_not_tell_whether_the_server_failed() {
     }
 }
 
-/// Answers that nobody labels hold nothing that a server can choose freely.
+/// The forwarded fields of unlabelled answers contain only known values.
 #[test]
 fn what_is_not_labelled_is_not_the_servers() {
     let mut session = Session::with(Settings::new("files"), POLICY);
@@ -336,7 +342,7 @@ fn what_is_not_labelled_is_not_the_servers() {
     check(hidden, r#"{"resultType":"complete","resources":[]}"#);
 }
 
-/// An answer above what the client's model may read is not shown, and one below it is.
+/// An answer that exceeds the clearance of the client's model is withheld.
 #[test]
 fn an_answer_above_the_clearance_of_the_model_is_withheld() {
     let policy =
