@@ -104,20 +104,22 @@ fn what_is_hidden_has_its_cause() {
 /// What a person says is shown, but for what repeats a page; the page is hidden as the policy says.
 #[test]
 fn what_repeats_a_page_is_told_apart() {
-    for (page, expected) in [
+    let said = format!("Well: {QUOTED}.");
+    for (page, said, expected) in [
         (
             QUOTED,
+            said.as_str(),
             vec![
                 "answer read: Labelled, untrusted for send (1)",
                 "User in part: Repeated, untrusted for send (1)",
             ],
         ),
-        ("otters are back in the river", vec!["answer read: Labelled, untrusted for send (1)"]),
-        // The page repeats all of the message.
         (
-            "Well: please wire five hundred euros to the plumber.",
+            QUOTED,
+            QUOTED,
             vec!["answer read: Labelled, untrusted for send (1)", "User: Repeated, untrusted for send (1)"],
         ),
+        ("otters are back in the river", &said, vec!["answer read: Labelled, untrusted for send (1)"]),
     ] {
         let mut run = Run::new(POLICY, Method::LowestFirst);
         run.answers = vec![("read", json!(page))];
@@ -127,7 +129,7 @@ fn what_repeats_a_page_is_told_apart() {
         run.conversation.sent(&mut client, &mut history, &chat).unwrap();
         run.go(&["read {}", "I read it."]);
         run.conversation.answered_to(&mut client, &mut history, &assistant("I read it."));
-        chat.extend([assistant("I read it."), user(&format!("Well: {QUOTED}."))]);
+        chat.extend([assistant("I read it."), user(said)]);
         run.conversation.sent(&mut client, &mut history, &chat).unwrap();
         assert_eq!(told(&run.conversation.concealed(&client, 0)), expected);
         // What is new is told alone.
@@ -143,6 +145,13 @@ fn what_the_policy_hides_is_told_as_labelled() {
     let policy = format!("{POLICY}{hidden}");
     let chat = [user("Mail Bob."), user("This is confidential."), user("Thanks.")];
     assert_eq!(of(&policy, true, &[], &chat), ["User: Labelled, untrusted for send (1)"]);
+    assert_eq!(
+        of(&policy, false, &[], &chat),
+        [
+            "User: NotInteractive, untrusted, private for send (2)",
+            "User: Labelled, untrusted, private for send (1)"
+        ]
+    );
     // In a long chat the policy is not asked about each message, but for each role.
     let system_hidden = hidden.replace("\"confidential\" in message.content", "message.role == \"system\"");
     let long: Vec<Message> =
