@@ -1,5 +1,5 @@
-//! People decide: over REST, while a request waits or after it has ended, in any form of the agent's client, with gateways that
-//! come and go.
+//! Human decisions over REST: while a request waits or after it has ended, in every API, and across restarts of the
+//! gateway.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -13,7 +13,7 @@ use crate::upstream::{Upstream, calls, says, text_of};
 
 const MAIL: &str = r#"{"to":"bob","body":"hello"}"#;
 
-/// Mails Bob, and says so.
+/// Sends a mail to Bob and reports the outcome.
 pub(crate) fn mails(request: &Request) -> Completion {
     if text_of(request).contains("\"send\"") {
         return says(if text_of(request).contains("refused") { "I may not." } else { "Done." });
@@ -21,7 +21,8 @@ pub(crate) fn mails(request: &Request) -> Completion {
     calls(&[("read", "{}"), ("send", MAIL)])
 }
 
-/// A home where each mail is confirmed; ann and bob approve, vic views, the agent asks for ann.
+/// Returns a home in which every mail needs an approval; ann and bob are approvers, vic is a viewer, and ann owns the
+/// agent.
 fn home(upstream: &Upstream, wait: u32) -> Home {
     let people = format!(
         "[people.ann]\nkey-from = \"ann\"\nrole = \"approver\"\n[people.bob]\nkey-from = \"bob\"\nrole = \"admin\"\n\
@@ -37,7 +38,7 @@ fn home(upstream: &Upstream, wait: u32) -> Home {
     Home::new(&text, &policy)
 }
 
-/// What a person sees and does.
+/// A person, as a client of the approval routes.
 pub(crate) struct Person<'g>(pub(crate) &'g Gateway, pub(crate) &'static str);
 
 impl Person<'_> {
@@ -72,7 +73,7 @@ impl Person<'_> {
     }
 }
 
-/// The request waits, and gets what was allowed.
+/// A request waits for the decision and then receives the permitted call.
 #[test]
 fn a_request_waits_for_a_decision() {
     for decision in ["allow", "deny"] {
@@ -104,8 +105,8 @@ fn a_request_waits_for_a_decision() {
     }
 }
 
-/// The turn ends, the gateway is stopped, somebody decides in the next one, it is stopped again, and the turn goes on with a word of
-/// the user.
+/// The turn ends, the gateway restarts, the question is decided, the gateway restarts again, and a message of the user
+/// continues the turn.
 #[test]
 fn a_turn_goes_on_when_somebody_has_decided() {
     for (api, _) in FORMS {
@@ -116,7 +117,7 @@ fn a_turn_goes_on_when_somebody_has_decided() {
             let mut agent = Agent::new(&gateway, api, false, KEY);
             let said = agent.says("Mail Bob.");
             assert!(said.contains("say `continue`") || said.contains("Say `continue`"), "{said}");
-            // Nothing of the message goes out before all of it is judged.
+            // Nothing of the message is released before all of it is judged.
             assert_eq!(agent.ran, Vec::<String>::new());
             gateway.stop();
 
@@ -140,7 +141,7 @@ fn a_turn_goes_on_when_somebody_has_decided() {
                         (["read {}".to_owned(), format!("send {MAIL}")].as_slice(), "Done."),
                         "{at}"
                     );
-                    // The model was not asked again for the call.
+                    // The model is not asked for the call again.
                     assert_eq!(upstream.shown().len(), asked + 1, "{at}");
                 }
                 _ => assert_eq!(
@@ -167,7 +168,7 @@ fn a_turn_goes_on_when_somebody_has_decided() {
     }
 }
 
-/// Who may see, decide, and stop; and what cannot be decided.
+/// Which roles may see, decide and freeze, and which questions cannot be decided.
 #[test]
 fn people_have_roles() {
     let upstream = Upstream::new(mails);
@@ -198,7 +199,7 @@ fn people_have_roles() {
     assert_eq!((status, body.contains("missing field `digest`")), (400, true), "{body}");
     check(&bob, &question, 200, "\"decided_by\":\"bob\"");
     check(&bob, &question, 409, "it is allowed");
-    // The keys of clients are not those of people, nor the other way round.
+    // Keys of clients do not authenticate people, nor vice versa.
     for key in [KEY, OTHER_KEY] {
         assert_eq!(gateway.get("/api/v1/approvals", key).0, 401);
     }
@@ -206,7 +207,7 @@ fn people_have_roles() {
     assert_eq!(gateway.get("/api/v1/approvals?state=none", &bob.key()).0, 400);
 }
 
-/// What somebody stops stops now, and nothing else does.
+/// A freeze takes effect at once and affects only its target.
 #[test]
 fn a_kill_switch_stops_what_it_says() {
     let upstream = Upstream::new(|request| match text_of(request).contains("\"read\"") {
@@ -236,7 +237,7 @@ fn a_kill_switch_stops_what_it_says() {
         ("client", "agent", (403, false), (403, false), (200, true)),
     ] {
         switch(kind, what, true);
-        // A person who is there for another tenant hears of no client and no conversation.
+        // A person of another tenant sees no freeze of a client or a conversation.
         for (name, sees) in [("bob", true), ("vic", true), ("eve", kind == "tool")] {
             let (status, listed) = gateway.get("/api/v1/freezes", &Person(&gateway, name).key());
             let found = (status, listed.contains(&format!("\"what\":\"{what}\"")));
@@ -251,7 +252,8 @@ fn a_kill_switch_stops_what_it_says() {
         let (status, body) = admin.post("/api/v1/freezes", &body);
         (status, serde_json::from_str::<Value>(&body).unwrap())
     };
-    // What is stopped is said; what there is not cannot be stopped, unless somebody says that it comes later.
+    // The response names the frozen targets; an unknown name is rejected unless the request declares that it will exist
+    // later.
     for (kind, what, matched) in [
         ("client", "agent", json!({"clients": ["agent"]})),
         ("conversation", "agent/one", json!({"conversations": ["agent/one"]})),
@@ -290,7 +292,7 @@ fn a_kill_switch_stops_what_it_says() {
     assert_eq!(Person(&gateway, "ann").post("/api/v1/freezes", &body).0, 403);
 }
 
-/// Whoever listens hears of questions and decisions, and misses none.
+/// A listener receives every question and decision.
 #[test]
 fn events_tell_of_questions() {
     let upstream = Upstream::new(mails);
@@ -317,7 +319,7 @@ fn events_tell_of_questions() {
         }
     };
     let mut listener = listen(None);
-    // It listens from now on.
+    // The keep-alive shows that the stream is open.
     let mut line = String::new();
     while !line.contains("still here") {
         line.clear();
@@ -328,12 +330,12 @@ fn events_tell_of_questions() {
     assert_eq!(question["state"], "open");
     assert_eq!(Person(&gateway, "bob").says(&question, "deny").0, 200);
     assert_eq!(next(&mut listener).1["state"], "denied");
-    // Who was away is told of what came since.
+    // A listener that reconnects receives the changes since its last event.
     assert_eq!(next(&mut listen(Some(&asked))).1["state"], "denied");
     assert_eq!(next(&mut listen(Some("0"))).1["state"], "denied");
 }
 
-/// A person of another tenant hears nothing of a question: not in a list, not by its name, not as an event.
+/// A person of another tenant sees nothing of a question: neither in a list, nor by its name, nor as an event.
 #[test]
 fn a_person_of_another_tenant_hears_of_no_question() {
     let upstream = Upstream::new(mails);
@@ -347,7 +349,7 @@ fn a_person_of_another_tenant_hears_of_no_question() {
         write!(stream, "{head}Authorization: Bearer key-of-the-person-{name}\r\n\r\n").unwrap();
         stream.set_read_timeout(Some(std::time::Duration::from_secs(10))).unwrap();
         let (mut lines, mut text) = (BufReader::new(stream), String::new());
-        // All that has happened comes before that.
+        // Events of the past precede the keep-alive.
         while !text.contains("still here") {
             assert!(lines.read_line(&mut text).unwrap() > 0, "{text}");
         }
@@ -365,7 +367,7 @@ fn a_person_of_another_tenant_hears_of_no_question() {
     }
 }
 
-/// Consent that is withdrawn after a call was judged, and before it goes out, does not let it go out.
+/// A consent that is withdrawn between the judgement of a call and its release stops the call.
 #[test]
 fn consent_that_is_withdrawn_before_the_answer_counts() {
     for is_withdrawn in [false, true] {
@@ -398,7 +400,7 @@ fn consent_that_is_withdrawn_before_the_answer_counts() {
             assert_eq!(switch(&name).0, 200);
         }
         let agent = std::sync::Mutex::new(agent);
-        // Whether it is refused or answered by something else: the call does not go out.
+        // The outcome may be an error or another answer; the call must not be released.
         let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             agent.lock().unwrap().says("continue");
         }));
@@ -408,8 +410,8 @@ fn consent_that_is_withdrawn_before_the_answer_counts() {
     }
 }
 
-/// A webhook is told that there is something to decide, and what was decided, signed, and without content. If it takes that, the log of the
-/// gateway has nothing to say of it.
+/// A webhook receives a signed message without content for each question and decision. The log reports nothing if it
+/// accepts them.
 #[test]
 fn a_webhook_is_told() {
     let hook = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -437,7 +439,7 @@ fn a_webhook_is_told() {
             }
         }
     });
-    // On a busy machine, a message may come again.
+    // A message may be delivered twice.
     let hears = |what: &str| loop {
         let text = messages.recv_timeout(PATIENCE).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
@@ -460,17 +462,17 @@ fn a_webhook_is_told() {
         (&asked["id"], &json!("denied"), &json!("bob"))
     );
     gateway.stop();
-    // The first one was done with before the second one was sent.
+    // The first message was completed before the second one was sent.
     let log = log.rest();
     assert!(!log.contains("webhook"), "{log}");
 }
 
-/// Where nobody may decide, nobody is asked: the call does not run, and the log says what to write.
+/// If no person may decide, no person is asked: the call does not run, and the log names the missing configuration.
 #[test]
 fn a_call_that_nobody_may_decide_does_not_run() {
     let upstream = Upstream::new(mails);
     let mut home = home(&upstream, 20);
-    // Ann owns the client, and Eve is there for another tenant.
+    // Ann owns the client, and Eve belongs to another tenant.
     home.edit("role = \"admin\"", "role = \"viewer\"");
     let (gateway, mut log) = home.start_with_log();
     let mut agent = Agent::new(&gateway, FORMS[0].0, false, KEY);
@@ -481,7 +483,7 @@ fn a_call_that_nobody_may_decide_does_not_run() {
     assert_eq!(Person(&gateway, "vic").open(), Vec::<Value>::new());
 }
 
-/// A request without the key of a person is refused before its body is read.
+/// A request without a person's key is rejected before its body is read.
 #[test]
 fn the_body_of_a_request_without_a_key_is_not_read() {
     let upstream = Upstream::new(mails);
@@ -494,7 +496,7 @@ fn the_body_of_a_request_without_a_key_is_not_read() {
             "POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {KEY}\r\n\
              Content-Type: application/json\r\nContent-Length: 100\r\n\r\n"
         );
-        // The body never comes.
+        // The body is never sent.
         stream.write_all(head.as_bytes()).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut line = String::new();
@@ -503,7 +505,7 @@ fn the_body_of_a_request_without_a_key_is_not_read() {
     }
 }
 
-/// A request in a conversation that it names: what is answered.
+/// Sends the request of a named conversation; returns the response.
 fn ask(gateway: &Gateway) -> String {
     let mut stream = send(gateway);
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -527,7 +529,7 @@ fn send(gateway: &Gateway) -> TcpStream {
     stream
 }
 
-/// An agent that names its conversation sends the same request again, until there is an answer.
+/// A repeated request of a named conversation returns the status of the same question.
 #[test]
 fn the_same_request_again_asks_for_the_answer() {
     let upstream = Upstream::new(mails);
@@ -536,40 +538,38 @@ fn the_same_request_again_asks_for_the_answer() {
         assert!(ask(&gateway).contains("a person has to allow"));
     }
     let bob = Person(&gateway, "bob");
-    // It is one question.
+    // Only one question was asked.
     let [question] = bob.open().try_into().unwrap();
     assert_eq!(bob.says(&question, "allow").0, 200);
     assert!(ask(&gateway).contains("\"send\""));
     assert_eq!(upstream.shown().len(), 1);
 }
 
-/// A question that was asked by a request that never ended is the same question when the request comes again, and its answer is
-/// used once.
+/// A question survives the disconnect of its request: the repeated request finds it, and the approval is used once.
 #[test]
 fn an_answer_is_not_lost_and_not_used_twice() {
     let upstream = Upstream::new(mails);
     let home = home(&upstream, 20);
     let gateway = home.start();
-    // The client goes away while the question is open.
+    // The client disconnects while the question is open.
     let stream = send(&gateway);
     let question = Person(&gateway, "bob").first();
     drop(stream);
-    // What it is sent from now on is lost, and the gateway notices.
+    // The gateway notices the disconnect.
     gateway.waits_for_connections(1);
-    // The turn ends a moment after its connection.
+    // The turn ends shortly after its connection.
     std::thread::sleep(std::time::Duration::from_secs(2));
     assert_eq!(Person(&gateway, "bob").says(&question, "allow").0, 200);
     gateway.stop();
     let gateway = home.start();
     assert!(ask(&gateway).contains("\"send\""), "the answer was lost");
-    // The same again is asked again.
+    // The same call is a new question.
     let _waits = send(&gateway);
     let again = Person(&gateway, "bob").first();
     assert_ne!(again["id"], question["id"]);
 }
 
-/// Two calls of one message are asked about one after the other; an answer to the second is none to the first, whatever was
-/// asked last.
+/// Two calls of one message are asked one after the other; the answer to the second one does not apply to the first.
 #[test]
 fn an_answer_is_for_its_own_question() {
     let upstream = Upstream::new(|request| match text_of(request).contains("\"send\"") {
@@ -587,13 +587,13 @@ fn an_answer_is_for_its_own_question() {
     assert_eq!(agent.ran, Vec::<String>::new());
     let second = bob.first();
     assert_eq!(second["call"]["arguments"]["to"], "eve");
-    // The first is used up by the turn that goes on, and the second is refused.
+    // The continued turn uses the first approval; the second call is denied.
     assert_eq!(bob.says(&second, "deny").0, 200);
     assert_eq!(agent.says("continue"), "Done.");
     assert_eq!(agent.ran, [format!("send {MAIL}")]);
 }
 
-/// The same call twice in one message is two questions, and two answers.
+/// Two identical calls in one message are two questions.
 #[test]
 fn the_same_call_twice_is_two_questions() {
     let upstream = Upstream::new(|request| match text_of(request).contains("\"send\"") {
@@ -612,8 +612,8 @@ fn the_same_call_twice_is_two_questions() {
     assert_eq!(agent.ran, [format!("send {MAIL}"), format!("send {MAIL}")]);
 }
 
-/// What was judged and waits for the rest of its message does not go out if it is stopped meanwhile; nor is what was allowed once
-/// allowed again, when things have gone on since.
+/// A judged call whose message is not released yet is stopped by a freeze, and a used approval does not apply to a
+/// later turn.
 #[test]
 fn what_is_stopped_while_it_waits_does_not_go_out() {
     let upstream = Upstream::new(mails);
@@ -633,7 +633,7 @@ fn what_is_stopped_while_it_waits_does_not_go_out() {
     let (status, answer) = gateway.post("/v1/chat/completions", &headers, &body.to_string());
     assert_eq!((status, answer.contains("this tool is stopped by its operator")), (403, true), "{answer}");
     switch(false);
-    // The turn is over; the same call asks again.
+    // The turn has ended, so the same call is a new question.
     agent.chat.truncate(0);
     agent.says("Mail Bob again.");
     assert_eq!(bob.first()["state"], "open");
@@ -646,7 +646,7 @@ fn text(message: &flowgate_lm::chat::Message) -> String {
     }
 }
 
-/// A secret page, which standing consent lets into the body of a mail.
+/// A policy with a private page that a standing consent permits in the body of a mail.
 const CONSENTS: &str = r#"
 lattice integrity: trusted < untrusted
 lattice secrecy: public < private
@@ -670,7 +670,7 @@ consent private for call.arguments.body if:
     (call: ToolCall) is tool:send
 "#;
 
-/// Standing consent is withdrawn at once, also in a conversation that goes on, and stands again when it is let stand.
+/// The withdrawal of a standing consent takes effect at once, also in an existing conversation, and can be reverted.
 #[test]
 fn consent_can_be_withdrawn() {
     let upstream = Upstream::new(|request: &Request| {
@@ -698,7 +698,7 @@ fn consent_can_be_withdrawn() {
     let (status, problem) = switch("agent:3", true);
     let name = problem.split("policy: ").nth(1).unwrap().split([',', '"']).next().unwrap();
     assert!(status == 404 && name.starts_with("agent:20-"), "{problem}");
-    // Another client has the same policy: what is withdrawn there stands here.
+    // A withdrawal for another client with the same policy has no effect here.
     assert_eq!(switch(&name.replacen("agent", "other", 1), true).0, 200);
     let mut agent = Agent::new(&gateway, FORMS[0].0, false, KEY);
     agent.page = "4111".to_owned();

@@ -1,4 +1,4 @@
-//! What the audit log says of a gateway's work, and that every verdict in it comes to the same again.
+//! The audit log of a gateway: it contains every verdict, question and decision, and a replay reproduces every verdict.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -35,7 +35,7 @@ pub(crate) fn rechecked(home: &Home, records: &[Record]) -> Rechecked {
     recheck(home.read(), known(&home.read()).unwrap(), logged).unwrap()
 }
 
-/// Everything that was judged, asked and decided is in the log, none of what was said, and the verdicts come again.
+/// The log contains everything that was judged, asked and decided, and no content; a replay reproduces the verdicts.
 #[test]
 fn what_is_judged_is_recorded_and_comes_again() {
     let upstream = Upstream::new(mails);
@@ -85,7 +85,8 @@ fn what_is_judged_is_recorded_and_comes_again() {
     assert_eq!(rechecked(&home, &records), Rechecked { same: 2, ..Rechecked::default() });
 }
 
-/// A log that says something else than was judged is found out, whoever signed it; what was deleted is gone, and no objection.
+/// A log with a changed verdict is detected, whoever signed it; verdicts under an earlier policy are counted as gone
+/// and are no objection.
 #[test]
 fn a_log_that_says_something_else_is_found_out() {
     let upstream = Upstream::new(gullible);
@@ -107,7 +108,7 @@ fn a_log_that_says_something_else_is_found_out() {
     assert_eq!(rechecked(&home, &records), Rechecked { gone: 6, ..Rechecked::default() });
 }
 
-/// What cannot be recorded is not done.
+/// An event that cannot be recorded has no effect.
 #[test]
 fn nothing_is_done_that_cannot_be_recorded() {
     if !std::path::Path::new("/dev/full").exists() {

@@ -1,4 +1,4 @@
-//! What is kept beside the audit log: that it is there, holds no key, and can be deleted so that nothing of it is left.
+//! Content beside the audit log: it is stored without keys and can be deleted completely.
 
 use std::fs::{self, File};
 use std::io::BufReader;
@@ -21,7 +21,7 @@ const PEOPLE: &str = "[people.bob]\nkey-from = \"bob\"\nrole = \"admin\"\n\
      [people.vic]\nkey-from = \"vic\"\nrole = \"viewer\"\n[approvals]\nwait-seconds = 0\n";
 const KEPT: &str = "[audit]\nfile = \"audit.jsonl\"\ncontent-days = 30\n";
 
-/// Mails a plan and its own key, and tells of a password when it is asked to.
+/// Mails a plan with the client's key, and replies with a password on request.
 fn talkative(request: &Request) -> Completion {
     match text_of(request) {
         text if text.contains("Tell") => says("It is hunter2."),
@@ -33,7 +33,7 @@ fn talkative(request: &Request) -> Completion {
     }
 }
 
-/// A home where each mail is confirmed, and this is said of the audit log.
+/// Returns a home in which every mail needs an approval, with this configuration of the audit log.
 fn home(upstream: &Upstream, audit: &str) -> Home {
     let more = "user-messages = \"trust-unmarked-even-if-pasted\"\ntenant = \"acme\"";
     let text = config(&upstream.url, "chat-completions", more) + PEOPLE + audit;
@@ -43,7 +43,7 @@ fn home(upstream: &Upstream, audit: &str) -> Home {
     )
 }
 
-/// A mail that waits for somebody, and a reply that is withheld.
+/// Causes a mail that waits for an approval, and a reply that is withheld.
 fn work(gateway: &Gateway, key: &str) {
     assert!(Agent::new(gateway, FORMS[0].0, false, key).says("Mail Bob.").contains("a person has to allow"));
     assert_eq!(
@@ -57,7 +57,7 @@ fn checked(home: &Home) -> Result<Summary, Problem> {
     verify(&mut open("audit.jsonl"), &Expected::default(), Some(&mut open("audit.jsonl.content")))
 }
 
-/// What is kept of each record that has content, by its client.
+/// Returns the stored content of each record that had any, with its client and kind.
 fn said(home: &Home) -> Vec<(String, String, Said)> {
     let contents = fs::read(home.folder().join("audit.jsonl.content")).unwrap();
     let mut sidecar = Sidecar::new(contents.as_slice()).unwrap();
@@ -69,7 +69,7 @@ fn said(home: &Home) -> Vec<(String, String, Said)> {
         .collect()
 }
 
-/// The files of the log that have these words in them.
+/// Returns the files of the log that contain this text.
 fn files_with(home: &Home, word: &str) -> Vec<String> {
     let files = fs::read_dir(home.folder()).unwrap().map(|file| file.unwrap());
     let logs = files.filter(|file| file.file_name().to_string_lossy().starts_with("audit"));
@@ -113,7 +113,7 @@ fn what_was_said_is_kept_beside_the_log_and_can_be_deleted() {
     }
     assert_eq!(files_with(&home, "plan"), ["audit.jsonl.content"]);
 
-    // While the gateway runs, whoever may asks it to delete what it has of one client.
+    // An admin deletes the content of one client while the gateway runs.
     let bob = Person(&gateway, "bob");
     let forget = |whose: &Value, expected: &str| {
         let (status, body) = bob.post("/api/v1/audit/forget", whose);
@@ -127,7 +127,7 @@ fn what_was_said_is_kept_beside_the_log_and_can_be_deleted() {
     let left = said(&home);
     let is_right = |(client, _, said): &(String, String, Said)| (client == "agent") == (*said == Said::Gone);
     assert!(left.iter().all(is_right), "{left:?}");
-    // It goes on being kept.
+    // New content is still stored.
     work(&gateway, KEY);
     assert_eq!(checked(&home).unwrap().contents, Some(whole(8, 4)));
     forget(&json!({"tenant": "acme"}), r#"{"forgotten":4}"#);
@@ -188,7 +188,7 @@ fn content_is_deleted_when_it_is_too_old() {
     assert_eq!(checked(&home).unwrap().contents, Some(expected));
 }
 
-/// What cannot be read could be too old: somebody is told, and nothing of it is dropped unseen.
+/// An unreadable entry could be an expired one: the failure is reported, and nothing is deleted.
 #[test]
 fn content_that_cannot_be_deleted_is_told() {
     let upstream = Upstream::new(talkative);

@@ -1,4 +1,5 @@
-//! Questions for which there is no room: reported in the log, in the audit log and to the agent, and nobody else's are refused.
+//! Questions beyond the bounds: each is reported in the log, in the audit log and to the agent, and no other client is
+//! affected.
 
 use serde_json::{Value, json};
 
@@ -18,7 +19,7 @@ fn people(limits: &str) -> String {
     )
 }
 
-/// Mails, and repeats what it is told of a refusal.
+/// Starts a model that sends mails and repeats the text of a refusal, and creates a home for it.
 fn mails(upstream_form: &str, limits: &str) -> (Upstream, Home) {
     let upstream = Upstream::new(|request| {
         let shown = text_of(request);
@@ -34,7 +35,7 @@ fn mails(upstream_form: &str, limits: &str) -> (Upstream, Home) {
     (upstream, home)
 }
 
-/// A client with as many open questions as it may have is not asked about in silence.
+/// A question beyond the bound of its client is reported.
 #[test]
 fn a_question_without_room_is_reported() {
     for (api, name) in FORMS {
@@ -53,7 +54,7 @@ fn a_question_without_room_is_reported() {
             (&line["setting"], &line["most"], &line["client"]),
             (&json!("[approvals] open-questions"), &json!(2), &json!("agent"))
         );
-        // Another client has room of its own, and so has this one once a question is decided.
+        // The bound applies to each client, and a decision makes room.
         assert!(mail(OTHER_KEY, 3).contains("a person has to allow"));
         let ann = Person(&gateway, "ann");
         assert_eq!(ann.says(&ann.first(), "deny").0, 200);
@@ -70,7 +71,7 @@ fn a_question_without_room_is_reported() {
     }
 }
 
-/// One conversation that asks without end takes no room from another one of the same client.
+/// The questions of one conversation do not take the room of another one of the same client.
 #[test]
 fn one_conversation_does_not_starve_the_others() {
     let (web, bank) = (servers::web(Form::Json), servers::bank(Form::Json));
@@ -95,14 +96,14 @@ fn one_conversation_does_not_starve_the_others() {
         (&json!("[approvals] open-questions-of-conversation"), &json!("stranger"))
     );
     assert!(honest.call("bank", "pay", &json!({"to": "bob"})).contains("nobody has answered yet"));
-    // What has been asked is found again, and takes no more room.
+    // A repeated call finds its existing question.
     assert!(stranger.call("bank", "pay", &json!({"to": "mallory 1"})).contains("nobody has answered yet"));
     gateway.stop();
     let records = records(&home);
     assert_eq!(records.iter().filter(|record| record.kind == "unasked").count(), 5);
 }
 
-/// Whoever has more open questions than are listed hides nobody else's, and what is not listed is counted.
+/// The list of questions is bounded for each client, and the remaining ones are counted.
 #[test]
 fn a_client_with_many_questions_hides_nobody_elses() {
     let (_upstream, home) = mails(FORMS[0].1, "");

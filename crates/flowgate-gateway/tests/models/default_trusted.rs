@@ -1,4 +1,4 @@
-//! What `default trusted` does not make trusted: error texts of tools, and outputs that answer no call.
+//! Texts that `default trusted` does not make trusted: error texts of tools, and outputs that answer no call.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,8 @@ use crate::upstream::{Upstream, calls, says, text_of};
 
 const PATHS: [&str; 3] = ["/v1/chat/completions", "/v1/responses", "/v1/messages"];
 
-/// Whether the model is shown what `read` has answered, of which the policy declares nothing. `change` is done to the second request.
+/// Returns whether the model is shown the output of `read`, which the policy does not declare. `change` edits the
+/// second request.
 fn is_shown(path: &str, statements: &str, more: &Value, change: &dyn Fn(String, &Value) -> String) -> bool {
     let upstream = Upstream::new(|request| match text_of(request).contains("tool ") {
         true => says("Done."),
@@ -16,7 +17,7 @@ fn is_shown(path: &str, statements: &str, more: &Value, change: &dyn Fn(String, 
     });
     let declared = "label out.content as untrusted if:\n    (out: ToolOutput) is tool:read\n";
     assert!(POLICY.contains(declared));
-    // Something is on offer that takes only what is trusted.
+    // A tool that requires trusted is on offer.
     let policy = POLICY.replace(declared, "").replace("require top if:", "require trusted if:");
     let policy = format!("{policy}\ndefault trusted\n{statements}");
     let gateway = Gateway::configured(
@@ -61,7 +62,7 @@ fn an_error_text_is_not_trusted_by_default() {
     }
 }
 
-/// An output of the agent's that answers no call of the model's, or one that was answered before.
+/// An output that answers no call of the model, or a call that was answered before.
 #[test]
 fn an_output_that_answers_no_call_is_not_trusted_by_default() {
     let id_of = |path: &str, answer: &Value| match path {
@@ -78,7 +79,7 @@ fn an_output_that_answers_no_call_is_not_trusted_by_default() {
     for path in PATHS {
         assert!(is_shown(path, "", &json!({}), &unchanged), "{path}");
         let another = |body: String, answer: &Value| {
-            // The id of the output stands behind that of the call.
+            // The last occurrence of the ID is that of the output.
             let id = id_of(path, answer).to_string();
             let (before, behind) = body.rsplit_once(&id).unwrap();
             format!("{before}\"another\"{behind}")

@@ -1,4 +1,4 @@
-//! A gateway under test, and an agent that talks to it with a client of our own in any form.
+//! A gateway under test, and a double of an agent that can use any supported API.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -25,7 +25,7 @@ use tokio::sync::oneshot;
 pub(crate) const KEY: &str = "key-of-the-first-client";
 pub(crate) const OTHER_KEY: &str = "key-of-another-client";
 
-/// A page is untrusted; only what is trusted may be sent, but for the body.
+/// The policy: pages are untrusted, and every argument of `send` except the body must be trusted.
 pub(crate) const POLICY: &str = r#"
 lattice integrity: trusted < untrusted
 
@@ -51,26 +51,26 @@ raise "no passwords" if:
     "hunter2" in m.content
 "#;
 
-/// A gateway, until it is dropped.
+/// A running gateway; stopped on drop.
 pub(crate) struct Gateway {
     pub(crate) address: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Where a gateway is at home: its files, and its store, which outlive it.
+/// The configuration, the files and the store of a gateway, which outlive it.
 pub(crate) struct Home {
     folder: PathBuf,
     text: String,
 }
 
 impl Home {
-    /// Whether several gateways may be here at the same time.
+    /// Returns whether several gateways can use the store at the same time.
     pub(crate) fn shares_its_store(&self) -> bool {
         self.text.contains("url = \"postgres")
     }
 
-    /// A home in which no gateway has been yet. The store is a file, or what `FLOWGATE_TEST_POSTGRES` says.
+    /// Creates an unused home. The store is a file, or a database if `FLOWGATE_TEST_POSTGRES` is set.
     pub(crate) fn new(text: &str, policy: &str) -> Self {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -88,25 +88,25 @@ impl Home {
         home
     }
 
-    /// Changes the policy for the next gateway.
+    /// Changes the policy for the next start.
     pub(crate) fn policy(&self, policy: &str) {
         std::fs::write(self.folder.join("policy.flow"), policy).unwrap();
     }
 
-    /// Changes the configuration for the next gateway.
+    /// Changes the configuration for the next start.
     pub(crate) fn edit(&mut self, from: &str, to: &str) {
         assert!(self.text.contains(from));
         self.text = self.text.replace(from, to);
     }
 
-    /// The address of the store, if it is a database.
+    /// Returns the URL of the store, if it is a PostgreSQL database.
     pub(crate) fn database(&self) -> Option<&str> {
         let (_, rest) = self.text.split_once("url = \"postgres")?;
         let at = self.text.len() - rest.len() - "postgres".len();
         self.text.get(at..)?.split('"').next()
     }
 
-    /// Where the store is, if it is a file.
+    /// Returns the path of the store, if it is a file.
     pub(crate) fn file(&self) -> Option<PathBuf> {
         Some(self.folder.join("flowgate.db")).filter(|file| file.exists())
     }
@@ -115,7 +115,7 @@ impl Home {
         &self.folder
     }
 
-    /// Its configuration.
+    /// Returns the parsed configuration.
     pub(crate) fn read(&self) -> file::Config {
         self.configuration().unwrap()
     }
@@ -139,23 +139,23 @@ impl Home {
         Self::start_as(self.configuration()?)
     }
 
-    /// A gateway that is configured so.
+    /// Starts a gateway with this configuration.
     pub(crate) fn start_as(models: file::Config) -> Result<Gateway, String> {
         Self::start_logged(models, Log::default(), Access::Local, Limits::default())
     }
 
-    /// A gateway with a log of JSON lines.
+    /// Starts a gateway with a log of JSON lines.
     pub(crate) fn start_with_log(&self) -> (Gateway, Lines) {
         let (log, lines) = Lines::new();
         (Self::start_logged(self.read(), log, Access::Local, Limits::default()).unwrap(), lines)
     }
 
-    /// A gateway that may be asked so, where callers have no keys of their own.
+    /// Starts a gateway with this access control of the routes without keys of their own.
     pub(crate) fn start_with_access(&self, access: Access) -> Gateway {
         Self::start_logged(self.read(), Log::default(), access, Limits::default()).unwrap()
     }
 
-    /// A gateway with these limits, and its log.
+    /// Starts a gateway with these limits; returns also its log.
     pub(crate) fn start_within(&self, limits: Limits) -> (Gateway, Lines) {
         let (log, lines) = Lines::new();
         (Self::start_logged(self.read(), log, Access::Local, limits).unwrap(), lines)
@@ -192,7 +192,7 @@ impl Home {
     }
 }
 
-/// The lines of a log, as they come.
+/// The lines of a log as they are written.
 pub(crate) struct Lines(Receiver<Vec<u8>>, String);
 
 impl Lines {
@@ -211,7 +211,7 @@ impl Lines {
         (Log::new(Format::Json, Out(sender)), Self(lines, String::new()))
     }
 
-    /// The next line of an event.
+    /// Waits for the next line of this event.
     pub(crate) fn next(&mut self, event: &str) -> Value {
         loop {
             let Self(lines, seen) = self;
@@ -225,7 +225,7 @@ impl Lines {
         }
     }
 
-    /// All lines, when the gateway has stopped.
+    /// Returns all lines; blocks until the gateway has stopped.
     pub(crate) fn rest(self) -> String {
         let Self(lines, mut seen) = self;
         lines.iter().for_each(|line| seen.push_str(&String::from_utf8(line).unwrap()));
@@ -233,7 +233,7 @@ impl Lines {
     }
 }
 
-/// A schema of its own in the database for tests, if there is one.
+/// Creates a schema for one test in the PostgreSQL database, if there is one.
 fn postgres(number: usize) -> Option<String> {
     let url = std::env::var("FLOWGATE_TEST_POSTGRES").ok()?;
     let schema = format!("test_{}_{number}", std::process::id());
@@ -248,7 +248,7 @@ fn postgres(number: usize) -> Option<String> {
 }
 
 impl Gateway {
-    /// In front of an upstream that speaks a form, with more lines for the client of [`KEY`].
+    /// Starts a gateway before an upstream of this API, with `more` configuration for the client of [`KEY`].
     pub(crate) fn new(upstream: &str, api: &str, more: &str) -> Self {
         Self::configured(&config(upstream, api, more), POLICY)
     }
@@ -257,13 +257,14 @@ impl Gateway {
         Home::new(text, policy).start()
     }
 
-    /// Waits until it has stopped.
+    /// Stops the gateway and waits for its end.
     pub(crate) fn stop(mut self) {
         drop(self.stop.take());
         self.thread.take().unwrap().join().unwrap();
     }
 
-    /// As [`configured`](Self::configured), on threads of its own as `flowgate serve` has them, of which so many evaluate.
+    /// Starts a gateway like [`configured`](Self::configured), with the runtime of `flowgate serve` and this number of
+    /// workers.
     pub(crate) fn served(text: &str, policy: &str, workers: usize) -> Self {
         let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("models-served");
         let _ = std::fs::remove_dir_all(&folder);
@@ -294,7 +295,7 @@ impl Gateway {
         Self { address: is_ready.recv().unwrap(), stop: None, thread: None }
     }
 
-    /// A request as it stands: the status, a header of the answer, and the body.
+    /// Sends a request; returns the status, one header of the response, and the body.
     pub(crate) fn post_for(
         &self,
         path: &str,
@@ -311,7 +312,7 @@ impl Gateway {
         (response.status().as_u16(), told, response.body_mut().read_to_string().unwrap())
     }
 
-    /// A request as it stands: the status, and the body.
+    /// Sends a request; returns the status and the body.
     pub(crate) fn post(&self, path: &str, headers: &[(&str, &str)], body: &str) -> (u16, String) {
         let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
         let mut request =
@@ -323,7 +324,8 @@ impl Gateway {
         (response.status().as_u16(), response.body_mut().read_to_string().unwrap())
     }
 
-    /// Waits until so many connections are open, that of the question included: those who went away have been noticed.
+    /// Waits until this number of connections is open, including the one that asks: the gateway has then noticed
+    /// earlier disconnects.
     pub(crate) fn waits_for_connections(&self, count: u64) {
         let open = || {
             let (status, figures) = self.get("/metrics", KEY);
@@ -341,10 +343,10 @@ impl Gateway {
     }
 }
 
-/// The longest that a test waits for what has to happen: it ends a test that hangs, and nothing depends on it.
+/// The timeout for events that must occur. It only ends a test that hangs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Waits until something is so, however busy the machine is.
+/// Waits until the condition holds.
 pub(crate) fn until(mut what: impl FnMut() -> bool) -> bool {
     let begun = Instant::now();
     while begun.elapsed() < PATIENCE {
@@ -356,7 +358,7 @@ pub(crate) fn until(mut what: impl FnMut() -> bool) -> bool {
     false
 }
 
-/// The file of a gateway in front of an upstream that speaks a form, with more lines for the client of [`KEY`].
+/// Returns the configuration of a gateway before an upstream of this API, with `more` for the client of [`KEY`].
 pub(crate) fn config(upstream: &str, api: &str, more: &str) -> String {
     format!(
         "[upstreams.double]\nurl = \"{upstream}\"\napi = \"{api}\"\nmodels = [\"double\", \"small\"]\nkey-from = \"UPSTREAM\"\n\
@@ -365,17 +367,17 @@ pub(crate) fn config(upstream: &str, api: &str, more: &str) -> String {
     )
 }
 
-/// An agent that somebody else wrote: it keeps the chat and runs whatever it is given.
+/// A double of an agent: it keeps the chat and runs every call that it receives.
 pub(crate) struct Agent {
     client: Remote,
-    /// How it asks.
+    /// The API, whether it streams, and the key.
     streaming: (Api, bool, String),
     pub(crate) chat: Vec<Message>,
-    /// What it offers.
+    /// The tools on offer.
     pub(crate) tools: Vec<ToolSpec>,
-    /// What its tools answer.
+    /// The output of its tools.
     pub(crate) page: String,
-    /// The calls that it was given and ran.
+    /// The calls that it ran.
     pub(crate) ran: Vec<String>,
 }
 
@@ -395,18 +397,18 @@ impl Agent {
         }
     }
 
-    /// Asks another gateway from now on.
+    /// Sends later requests to this gateway.
     pub(crate) fn moves_to(&mut self, gateway: &Gateway) {
         let (api, streaming, key) = &self.streaming;
         self.client = Self::new(gateway, *api, *streaming, key).client;
     }
 
-    /// Says something, runs what it is given, until the model has nothing more to do; what the model said last.
+    /// Sends a user message and runs calls until the model returns none; returns the last text of the model.
     pub(crate) fn says(&mut self, text: &str) -> String {
         self.says_between(text, &mut |_| {})
     }
 
-    /// The same, with something done before each request.
+    /// Like [`says`](Self::says), and calls `between` before each request.
     pub(crate) fn says_between(&mut self, text: &str, between: &mut dyn FnMut(&mut Self)) -> String {
         self.chat.push(Message::User(vec![Part::Text(text.to_owned())]));
         loop {
@@ -429,7 +431,7 @@ impl Agent {
         }
     }
 
-    /// Asks, and calls `heard` with every piece of text as it comes.
+    /// Sends a streaming request; calls `heard` with each part of the text.
     pub(crate) fn listen(&self, heard: &mut dyn FnMut(&str)) -> Completion {
         let request =
             Request { messages: self.chat.clone().into(), tools: self.tools.clone(), ..Request::default() };
@@ -459,7 +461,7 @@ pub(crate) fn tools() -> Vec<ToolSpec> {
     vec![tool("read", json!({})), tool("send", json!({"to": {"type": "string"}, "body": {"type": "string"}}))]
 }
 
-/// Tools of these names, without arguments.
+/// Returns tools of these names without arguments.
 pub(crate) fn named(names: &[&str]) -> Vec<ToolSpec> {
     let parameters = json!({"type": "object"});
     let tool = |name: &&str| ToolSpec {

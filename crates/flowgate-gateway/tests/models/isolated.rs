@@ -1,4 +1,5 @@
-//! Two clients that use one name for their conversations share nothing, and a conversation that is full is closed on every route.
+//! Clients that use the same name for their conversations share nothing, and a full conversation is closed on every
+//! route.
 
 use serde_json::{Value, json};
 
@@ -26,7 +27,7 @@ fn said(answer: &Value) -> String {
     answer["choices"][0]["message"]["content"].as_str().unwrap_or_default().to_owned()
 }
 
-/// Whatever one client says is nothing to the other that uses the same name, before and after a restart.
+/// Two clients that use the same name have separate conversations, before and after a restart.
 #[test]
 fn two_clients_may_use_one_name() {
     let upstream = Upstream::new(|request| says(&format!("I heard {}.", request.messages.len())));
@@ -41,7 +42,7 @@ fn two_clients_may_use_one_name() {
         assert_eq!((status, said(&answer).as_str()), (200, "I heard 1."), "{round}");
         let shown = upstream.shown().pop().unwrap();
         assert!(shown.contains("Hello.") && !shown.contains("zebra"), "{round}: {shown}");
-        // Each goes on with its own.
+        // Each client continues its own conversation.
         let goes_on = json!({"role": "assistant", "content": "I heard 1."});
         let (_, answer) = ask(&gateway, OTHER_KEY, &json!([user("Hello."), goes_on, user("And now?")]));
         assert_eq!(said(&answer), "I heard 3.", "{round}");
@@ -50,7 +51,7 @@ fn two_clients_may_use_one_name() {
     }
 }
 
-/// What a person allows one client is not released to the other that uses the same name, and each has a question of its own.
+/// An approval for one client does not apply to another one that uses the same name; each has its own question.
 #[test]
 fn an_approval_is_of_one_client() {
     let upstream = Upstream::new(mails);
@@ -84,7 +85,7 @@ fn an_approval_is_of_one_client() {
     assert!(sends(&own), "{own}");
 }
 
-/// A conversation that is as long as it may be takes nothing more, from chats and from servers, also after a restart; another one does.
+/// A full conversation rejects further chats and calls, also after a restart; another conversation does not.
 #[test]
 fn a_full_conversation_is_closed_on_every_route() {
     let upstream = Upstream::new(|_| says("Yes."));

@@ -1,4 +1,4 @@
-//! What the operator's log says of turns, refusals and limits, and what it never says.
+//! The operator's log: the lines of turns, rejections and limits, and the absence of content.
 
 use flowgate_lm::wire::Api;
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ fn logged(upstream: &str, more: &str) -> (Gateway, Lines) {
     Home::new(&config(upstream, "chat-completions", more), POLICY).start_with_log()
 }
 
-/// A body of a request in the form of chat completions.
+/// Returns the body of a Chat Completions request.
 fn body(text: &str) -> String {
     json!({"model": "double", "messages": [{"role": "user", "content": text}]}).to_string()
 }
@@ -25,7 +25,7 @@ fn a_turn_is_one_line_without_content() {
                 logged(&upstream.url, "user-messages = \"trust-unmarked-even-if-pasted\"");
             let mut agent = Agent::new(&gateway, api, streaming, KEY);
             assert_eq!(agent.says("Mail the page to Bob."), "Done.");
-            // The page is read, mailed in a slot, and the model says that it is done.
+            // One request each reads the page, mails it in a slot, and returns the final reply.
             for (calls, permitted, hidden) in [(1, 1, 0), (1, 1, 1), (0, 0, 2)] {
                 let line = lines.next("turn");
                 let expected = json!({
@@ -46,10 +46,10 @@ fn a_turn_is_one_line_without_content() {
     }
 }
 
-/// A request: what it is, its path, headers and body, and the event and status of its line.
+/// The description of a request, its path, headers and body, and the event and status of its line.
 type Refused<'r> = (&'r str, &'r str, &'r [(&'r str, &'r str)], String, &'r str, u16);
 
-/// What is refused, whoever refuses it, has one line, and the line has none of the words of the request.
+/// Every rejected request has exactly one line, without text of the request.
 #[test]
 fn a_refused_request_is_one_line() {
     let upstream = Upstream::new(|_| says("Done."));
@@ -92,12 +92,12 @@ fn a_refused_request_is_one_line() {
         assert_eq!(line["status"].as_u64().unwrap_or_default(), u64::from(status), "{name}: {line}");
         gateway.stop();
         let rest = lines.rest();
-        // What is hidden is said at start.
+        // The lines about hidden parts are written at start.
         let others = rest.lines().filter(|line| !line.contains(r#""event":"hidden""#)).count();
         assert_eq!(others, 1, "{name}: {rest}");
         assert!(!rest.contains("secret-word"), "{name}: {rest}");
     }
-    // What is answered is no refusal.
+    // An answered request is not reported as rejected.
     let (gateway, mut lines) = logged(&upstream.url, "user-messages = \"trust-unmarked-even-if-pasted\"");
     gateway.post(path, &[("authorization", &key), ("x-flowgate-conversation", "c1")], &body("Hello."));
     assert_eq!(lines.next("turn")["conversation"], "c1");
@@ -107,7 +107,7 @@ fn a_refused_request_is_one_line() {
 
 #[test]
 fn a_failure_of_the_upstream_is_one_line() {
-    // Nobody listens there.
+    // No server listens on this port.
     let (gateway, mut lines) =
         logged("http://127.0.0.1:9/v1", "user-messages = \"trust-unmarked-even-if-pasted\"");
     gateway.post(
@@ -122,12 +122,12 @@ fn a_failure_of_the_upstream_is_one_line() {
     assert!(!lines.rest().contains("secret-word"));
 }
 
-/// A bound that refuses is a line that names what would raise it; what stays below it is none.
+/// A limit that rejects a request is reported with the setting that raises it; below the limit, there is no line.
 #[test]
 fn a_limit_names_its_setting() {
     let upstream = Upstream::new(|_| says("Done."));
     let key = format!("Bearer {KEY}");
-    // Nobody may decide what the policy asks.
+    // No person is configured to decide the policy's questions.
     let upstream_of_mallory = Upstream::new(gullible);
     let (gateway, mut lines) = logged(
         &upstream_of_mallory.url,
@@ -165,7 +165,7 @@ fn a_limit_names_its_setting() {
     }
 }
 
-/// A conversation that is full says so where its operator looks.
+/// A full conversation is reported with the setting that raises the limit.
 #[test]
 fn a_full_conversation_names_its_setting() {
     let upstream = Upstream::new(|_| says("Done."));

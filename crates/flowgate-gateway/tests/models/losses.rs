@@ -1,4 +1,4 @@
-//! What a gateway does whose audit log, or whose database, has lost something.
+//! Losses of an audit log or of its database: detection at start, verification, and acceptance by an operator.
 
 use std::fs::{self, File};
 use std::io::BufReader;
@@ -15,7 +15,7 @@ use crate::upstream::Upstream;
 
 const AUDIT: &str = "[audit]\nfile = \"audit.jsonl\"\n";
 
-/// A gateway has stopped in whose log eight conversations stand.
+/// Returns a home whose gateway has stopped and whose log contains eight conversations.
 fn home(upstream: &Upstream, audit: &str) -> Home {
     let home = Home::new(
         &(config(&upstream.url, "chat-completions", "user-messages = \"trust-unmarked-even-if-pasted\"")
@@ -47,7 +47,7 @@ fn write(home: &Home, lines: &[String]) {
     fs::write(log(home), lines.iter().map(|line| format!("{line}\n")).collect::<String>()).unwrap();
 }
 
-/// What the log comes to when it is held against its database.
+/// Verifies the log against its database.
 fn verified(home: &Home) -> Result<Summary, Problem> {
     let known = known(&home.read()).unwrap();
     let expected = Expected { anchors: &known.anchors.logs, ..Expected::default() };
@@ -71,8 +71,8 @@ fn refused(home: &Home) -> String {
     error
 }
 
-/// A log that was cut off, emptied, forged or removed is not gone on with, and does not verify, until somebody accepts the loss: that is
-/// recorded. One that is whole, or ahead of its database, is gone on with.
+/// A log that was truncated, emptied, forged or removed keeps the gateway from starting and does not verify until an
+/// operator accepts the loss, which is recorded. A log that is complete or ahead of its database is continued.
 #[test]
 fn a_log_behind_its_database_is_refused() {
     let upstream = Upstream::new(gullible);
@@ -83,7 +83,7 @@ fn a_log_behind_its_database_is_refused() {
     assert_eq!(rechecked(&home), Rechecked { same: 16, ..Rechecked::default() });
 
     let forged = {
-        // Somebody who lacks the key writes on behind the first head.
+        // A line that a forger without the key appends after the first head.
         let line = whole[4].replace("\"verdict\":\"permit\"", "\"verdict\":\"deny\"");
         let previous = Hash::of(whole[1].as_bytes()).to_string();
         let (_, rest) = line.split_once(",\"time\"").unwrap();
@@ -106,12 +106,12 @@ fn a_log_behind_its_database_is_refused() {
         let error = refused(&home);
         assert!(error.contains(expected) && error.contains("flowgate audit accept-loss"), "{name}: {error}");
     }
-    // What a head says is not enough: the verdicts of the database are missing as well.
+    // The verdicts that the database records are missing as well.
     write(&home, &cut(2));
     let missing = rechecked(&home);
     assert_eq!((missing.same, missing.differ.len()), (0, 8), "{missing:?}");
     assert!(missing.differ[0].to_string().contains("`permit` for a call of read"), "{missing:?}");
-    // Emptied, and removed.
+    // The log is emptied, and then removed.
     write(&home, &[]);
     assert!(refused(&home).contains("nothing stands here"), "{}", refused(&home));
     fs::remove_file(log(&home)).unwrap();
@@ -119,12 +119,12 @@ fn a_log_behind_its_database_is_refused() {
         home.try_start().err().unwrap().contains("the log is missing that the database knows, up to line")
     );
 
-    // As it was, it is gone on with; and so it is when it is ahead of the database.
+    // The complete log is continued, and so is a log that is ahead of its database.
     write(&home, &whole);
     work(&home, 1);
     assert_eq!(rechecked(&home).differ, []);
 
-    // Accepted, it is gone on with, and the log says what was lost.
+    // After the loss was accepted, the log is continued and contains a record of the loss.
     let before = verified(&home).unwrap().end;
     write(&home, &cut(2));
     let loss = accept_loss(home.read(), "who has the key").unwrap().unwrap();
@@ -139,7 +139,7 @@ fn a_log_behind_its_database_is_refused() {
     assert_eq!(rechecked(&home), Rechecked { same: 4, ..Rechecked::default() });
 }
 
-/// What people decide and stop is known to the database as well, before any turn follows.
+/// The database records the decisions and freezes of people before any turn follows.
 #[test]
 fn a_decision_cannot_be_cut_off() {
     use crate::approvals::Person;
@@ -158,7 +158,7 @@ fn a_decision_cannot_be_cut_off() {
     assert!(refused(&home).contains("the log is behind its database"));
 }
 
-/// Moves a database, with what stands beside it; what was in its place is gone.
+/// Moves a database with the files beside it, and replaces the target.
 fn moved(from: &Path, to: &Path) {
     for end in ["", "-wal", "-shm"] {
         let name = |path: &Path| PathBuf::from(format!("{}{end}", path.display()));
@@ -167,7 +167,7 @@ fn moved(from: &Path, to: &Path) {
     }
 }
 
-/// A database that is gone is noticed by the log, and by the lock file that stood with it.
+/// A deleted database is detected by the log and by the lock file beside it.
 #[test]
 fn a_database_that_was_deleted_is_noticed() {
     let upstream = Upstream::new(gullible);
@@ -179,22 +179,22 @@ fn a_database_that_was_deleted_is_noticed() {
     let error = refused(&home);
     assert!(error.contains("the database that was here is gone") && error.contains("remove"), "{error}");
     assert!(!file.exists(), "none is made");
-    // Without the marker the log notices.
+    // Without the lock file, the log detects the loss.
     fs::remove_file(&marker).unwrap();
     let error = refused(&home);
     assert!(error.contains("the database does not know this log"), "{error}");
     moved(&file, &home.folder().join("gone.db"));
-    // As it was, it is gone on with.
+    // The original database is accepted.
     moved(&aside, &file);
     work(&home, 1);
-    // Accepted, an empty one is gone on with, and the log says so.
+    // After the loss was accepted, an empty database is accepted, and the log records that.
     moved(&file, &home.folder().join("gone.db"));
     fs::remove_file(&marker).unwrap();
     let loss = accept_loss(home.read(), "who has the key").unwrap();
     assert!(matches!(loss, Some(Loss::Database { .. })), "{loss:?}");
     assert!(lines(&home).iter().any(|line| line.contains("\"what\":\"database missing\"")));
     work(&home, 1);
-    // Another database in its place is noticed too.
+    // A different database is detected as well.
     fs::remove_file(&marker).unwrap();
     let other = Home::new(
         &config(&upstream.url, "chat-completions", "user-messages = \"trust-unmarked-even-if-pasted\""),
@@ -211,7 +211,7 @@ fn a_database_that_was_deleted_is_noticed() {
     }
 }
 
-/// A log that was switched on later says nothing of earlier turns, and that is no objection; what comes later is.
+/// A log that was enabled later lacks the earlier turns, which is no objection; missing later turns are.
 #[test]
 fn a_log_that_was_begun_later_is_whole() {
     let upstream = Upstream::new(gullible);
@@ -232,7 +232,7 @@ fn a_log_that_was_begun_later_is_whole() {
     assert_eq!(rechecked(&home).differ.len(), 2);
 }
 
-/// Only their owner reads the files of a store.
+/// Only their owner can read the files of a store.
 #[test]
 #[cfg(unix)]
 fn files_of_a_store_are_private() {

@@ -1,5 +1,5 @@
-//! Answers of servers and conversations that have very many short values: they take room of the one budget for memory, and are refused
-//! where there is none.
+//! Answers of servers and conversations with many short values: they share one memory budget and are rejected if it is
+//! exhausted.
 
 use flowgate_gateway::limits::Limits;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use crate::mcp::{Form, Server};
 use crate::servers::{self, client, home};
 use crate::upstream::{Upstream, says, text_of};
 
-/// A server whose notes are lists of so many numbers.
+/// Starts a server whose answers contain a list of the requested number of values.
 fn counting(form: Form) -> Server {
     Server::new(form, &["read"], |_, arguments| {
         let count = usize::try_from(arguments["count"].as_u64().unwrap()).unwrap();
@@ -17,8 +17,9 @@ fn counting(form: Form) -> Server {
     })
 }
 
-/// An answer that would take more than a quarter of the budget is not read: its client gets what it gets for any failure, and the operator a
-/// line and a count. One with fewer values is passed, and so is the next one of the other server.
+/// An answer that would take more than a quarter of the budget is not parsed: the client receives the constant message
+/// for failures, and the log and the metrics report the limit. Answers with fewer values, and later answers of another
+/// server, are forwarded.
 #[test]
 fn an_answer_of_many_short_values_is_refused() {
     for form in [Form::Json, Form::Stream] {
@@ -47,7 +48,7 @@ fn an_answer_of_many_short_values_is_refused() {
     }
 }
 
-/// A conversation may take as much memory as one of long texts may; one of many short values is full sooner.
+/// A conversation of many short values is full at fewer bytes than one of long texts.
 #[test]
 fn a_conversation_of_many_short_values_is_full_sooner() {
     let upstream = Upstream::new(|_| says("Hello yourself."));
@@ -82,8 +83,8 @@ fn a_conversation_of_many_short_values_is_full_sooner() {
     gateway.stop();
 }
 
-/// Conversations that are being used take room of the same budget as bodies do: a short request that needs a large conversation is refused
-/// while others have taken what there is, and answered when they have given it back.
+/// Conversations in use share the budget with bodies: a short request of a large conversation is rejected while other
+/// conversations take the budget, and answered once they have released it.
 #[test]
 fn conversations_in_use_share_one_budget() {
     let (release, held) = std::sync::mpsc::channel::<()>();
@@ -124,7 +125,7 @@ fn conversations_in_use_share_one_budget() {
             (&json!("--max-values"), &json!("b")),
             "{line}"
         );
-        // A conversation with little in it has room.
+        // A small conversation still has room.
         assert_eq!(post("c", "Hello".into()).0, 200);
         release.send(()).unwrap();
         assert_eq!(first.join().unwrap().0, 200);

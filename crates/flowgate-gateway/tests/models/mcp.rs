@@ -1,4 +1,4 @@
-//! A server of tools, as a test double, and a client that talks to it through a gateway.
+//! A double of an MCP server, and a client that reaches it through a gateway.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -9,27 +9,27 @@ use serde_json::{Value, json};
 
 use crate::gateway::Gateway;
 
-/// What the double answers to a call: a result.
+/// Computes the result of a call.
 type Mind = dyn Fn(&str, &Value) -> Value + Send + Sync;
 
-/// A server, and what it was sent.
+/// A running double with the messages that it received.
 pub(crate) struct Server {
     pub(crate) url: String,
     heard: Arc<Mutex<Vec<(Value, String)>>>,
-    /// What it says of its tools, if not their names.
+    /// The descriptions of tools; by default, the name of the tool.
     words: Arc<Mutex<HashMap<String, String>>>,
 }
 
-/// How a server sends its answers.
+/// The form of the server's answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     Json,
-    /// A stream, with progress before the answer.
+    /// An event stream with a progress notification before the answer.
     Stream,
 }
 
 impl Server {
-    /// A server whose tools have these names, and answer so.
+    /// Starts a server with these tools, whose calls `mind` answers.
     pub(crate) fn new(
         form: Form,
         tools: &'static [&'static str],
@@ -52,7 +52,7 @@ impl Server {
         Self { words, ..server }
     }
 
-    /// A server that answers each message so: the kind of the body, and the body.
+    /// Starts a server that answers each message with the returned content type and body.
     pub(crate) fn answering(
         answer: impl Fn(&Value) -> (&'static str, String) + Send + Sync + 'static,
     ) -> Self {
@@ -69,12 +69,12 @@ impl Server {
         Self { url, heard, words: Arc::default() }
     }
 
-    /// How many messages it was sent.
+    /// Returns the number of received messages.
     pub(crate) fn count(&self) -> usize {
         self.heard.lock().unwrap().len()
     }
 
-    /// The calls that it was sent, in short.
+    /// Returns the received calls in a short form.
     pub(crate) fn calls(&self) -> Vec<String> {
         let heard = self.heard.lock().unwrap();
         let calls =
@@ -86,12 +86,12 @@ impl Server {
             .collect()
     }
 
-    /// From now on, it says this of a tool.
+    /// Changes the description of a tool.
     pub(crate) fn says_of(&self, tool: &str, words: &str) {
         self.words.lock().unwrap().insert(tool.to_owned(), words.to_owned());
     }
 
-    /// The heads of all requests.
+    /// Returns the heads of all requests.
     pub(crate) fn heads(&self) -> Vec<String> {
         self.heard.lock().unwrap().iter().map(|(_, head)| head.clone()).collect()
     }
@@ -145,7 +145,7 @@ fn serve(mut stream: TcpStream, answer: &Answers, log: &Mutex<Vec<(Value, String
             return serve_stream(stream, (kind, text));
         }
         if kind == "raw" {
-            // All that goes over the wire, and then the connection is closed.
+            // The text is the whole response; the connection is closed after it.
             let _ = stream.write_all(text.as_bytes());
             return;
         }
@@ -159,7 +159,7 @@ fn serve(mut stream: TcpStream, answer: &Answers, log: &Mutex<Vec<(Value, String
     }
 }
 
-/// A stream that is open for as long as somebody listens, or that is over, or none.
+/// Serves the listening stream: one that stays open, one that ends, or none.
 fn serve_stream(mut stream: TcpStream, (kind, text): (&'static str, String)) {
     let head = match kind {
         "" => "HTTP/1.1 405 Method Not Allowed\r\ncontent-length: 0\r\n\r\n".to_owned(),
@@ -171,12 +171,12 @@ fn serve_stream(mut stream: TcpStream, (kind, text): (&'static str, String)) {
     }
 }
 
-/// What a server answers that says a text.
+/// Returns a result with this text.
 pub(crate) fn text(text: &str) -> Value {
     json!({"content": [{"type": "text", "text": text}]})
 }
 
-/// A client of servers: its requests begin at the same id each time, as those of many programs do.
+/// A client of MCP servers. Its request IDs begin at the same number in each session, as in many programs.
 pub(crate) struct Client<'g> {
     pub(crate) gateway: &'g Gateway,
     pub(crate) key: &'static str,
@@ -185,7 +185,7 @@ pub(crate) struct Client<'g> {
 }
 
 impl Client<'_> {
-    /// The status, and what comes back, by message.
+    /// Sends a message; returns the status and the messages of the response.
     pub(crate) fn send(&self, server: &str, message: &Value, headers: &[(&str, &str)]) -> (u16, Vec<Value>) {
         let key = format!("Bearer {}", self.key);
         let mut all =
@@ -201,7 +201,7 @@ impl Client<'_> {
         (status, messages)
     }
 
-    /// Sends a message, waits until something has happened, and goes away.
+    /// Sends a message, calls `wait`, and disconnects.
     pub(crate) fn leave(&self, server: &str, message: &Value, wait: &mut dyn FnMut()) {
         let body = message.to_string();
         let head = format!(
@@ -216,7 +216,7 @@ impl Client<'_> {
         wait();
     }
 
-    /// Reads an answer message by message as it comes; `heard` gets those that ask something.
+    /// Sends a message and reads the response as it arrives; calls `heard` with each request of the server.
     pub(crate) fn listen(&self, server: &str, message: &Value, heard: &mut dyn FnMut(&Value)) -> Vec<Value> {
         let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
         let request = agent.post(format!("http://{}/mcp/{server}", self.gateway.address));
@@ -241,7 +241,7 @@ impl Client<'_> {
         messages
     }
 
-    /// Listens to what a server says unasked: the status, and the messages until `enough` or the end.
+    /// Opens the listening stream; returns the status, and the messages until `enough` returns true or the stream ends.
     pub(crate) fn overhear(
         &self,
         server: &str,
@@ -275,7 +275,7 @@ impl Client<'_> {
         answer
     }
 
-    /// Greets a server and lists its tools; their names.
+    /// Initializes a session and lists the tools; returns their names.
     pub(crate) fn begin(&mut self, server: &str) -> Vec<String> {
         let greeting = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}});
         self.ask(server, "initialize", &greeting);
@@ -284,7 +284,7 @@ impl Client<'_> {
         tools.as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
     }
 
-    /// Calls a tool; the text of its answer.
+    /// Calls a tool; returns the text of the answer.
     pub(crate) fn call(&mut self, server: &str, tool: &str, arguments: &Value) -> String {
         let answer = self.ask(server, "tools/call", &json!({"name": tool, "arguments": arguments}));
         answer["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()

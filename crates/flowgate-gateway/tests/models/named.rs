@@ -1,4 +1,4 @@
-//! The name of a conversation, in requests and in answers of every kind.
+//! The name of a conversation, in requests and in responses of every kind.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use crate::upstream::{Upstream, says};
 const NAME: &str = "x-flowgate-conversation";
 const NOWHERE: &str = "http://127.0.0.1:1/v1";
 
-/// A request of [`KEY`]: the status, the name of the conversation, and the body.
+/// Sends a request with [`KEY`]; returns the status, the name of the conversation, and the body.
 fn post(
     gateway: &Gateway,
     path: &str,
@@ -33,7 +33,7 @@ fn asks(model: &str) -> Value {
     json!({"model": model, "messages": [{"role": "user", "content": "Hello."}]})
 }
 
-/// Where a request names two conversations, somebody in between may take it for one and the gateway for the other.
+/// A request that names two conversations is rejected: an intermediary could read the other name.
 #[test]
 fn a_request_names_one_conversation() {
     let upstream = Upstream::new(|_| says("Hello."));
@@ -64,7 +64,7 @@ fn a_request_names_one_conversation() {
     check(&[&"n".repeat(129)], 400);
 }
 
-/// Whatever becomes of a request, its client is told which conversation it belongs to, if that is known.
+/// Every response names the conversation of its request, if it is known.
 #[test]
 fn refusals_name_the_conversation() {
     let gateway = Gateway::new(NOWHERE, "chat-completions", "");
@@ -99,7 +99,7 @@ fn refusals_name_the_conversation() {
         for path in ["/v1/chat/completions", "/v1/messages"] {
             let named = post(&gateway, path, &headers, &input(model));
             assert_eq!((named.0, named.1.as_deref()), (status, Some("one")), "{path} {}", named.2);
-            // Then it has one that the gateway has made up.
+            // An unnamed conversation receives a generated name.
             let (found, name, answer) = post(&gateway, path, &headers[..2], &input(model));
             assert_eq!((found, name.is_some_and(|name| name.len() == 32)), (status, true), "{path} {answer}");
         }
@@ -112,8 +112,8 @@ fn refusals_name_the_conversation() {
     assert_eq!(told.map(|(status, name, _)| (status, name)), [502, 429].map(|s| (s, Some("one".to_owned()))));
 }
 
-/// A chat that goes on is read from where it goes on, and comes to the same as one that is read as a whole: whether its
-/// conversation is there, is another one, or said something else.
+/// A chat whose prefix is cached has the same result as one that is decoded as a whole, whether its conversation
+/// exists, is another one, or has another history.
 #[test]
 fn it_does_not_matter_what_was_read_before() {
     let upstream = Upstream::new(|_| says("Hello."));
@@ -125,7 +125,7 @@ fn it_does_not_matter_what_was_read_before() {
     );
     let ask = |name: &str, messages: &[Value], is_spread: bool| {
         let body = json!({"model": "double", "messages": messages});
-        // In other letters nothing is known.
+        // With other bytes, no cached prefix applies.
         let body = if is_spread { format!("{body:#}") } else { body.to_string() };
         let headers = [("authorization", key.as_str()), ("content-type", "application/json"), (NAME, name)];
         let (status, _, answer) = post(&gateway, "/v1/chat/completions", &headers, &body);

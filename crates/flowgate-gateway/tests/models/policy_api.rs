@@ -1,4 +1,5 @@
-//! The policy API of a gateway that has clients: for holders of its token, and for others only if the configuration says so.
+//! The policy API of a gateway with clients: it is available to holders of its token, and to others only if the
+//! configuration enables it.
 
 use flowgate_gateway::access::{Access, Token};
 use serde_json::json;
@@ -19,11 +20,11 @@ fn anonymous_callers_use_the_policy_api_only_where_the_configuration_says_so() {
         ("/api/v1/policy/check/batch", json!({"policies": [policy], "messages": trace})),
     ];
     let bearer = |key: &str| format!("Bearer {key}");
-    // What the configuration says, who may ask, the key that is sent, and the status.
+    // The configuration, the access control, the key that is sent, and the status.
     let rows = [
         ("", Access::Local, "", 403),
         ("", Access::Anonymous, "", 403),
-        // The key of a client or a person is no token.
+        // Keys of clients and people are no tokens.
         ("", Access::Local, KEY, 403),
         ("", Access::Anonymous, "key-of-the-person-ann", 403),
         ("[policy-api]\n", Access::Local, "", 403),
@@ -51,7 +52,7 @@ fn anonymous_callers_use_the_policy_api_only_where_the_configuration_says_so() {
             assert_eq!(status, expected, "{number} {path}: {said}");
             assert!(status != 403 || said.contains("[policy-api] allow-anonymous = true"), "{said}");
         }
-        // Everything else is as it was.
+        // The other routes are unaffected.
         assert_eq!(gateway.get("/health", KEY).0, 200, "{number}");
         assert_eq!(gateway.get("/v1/models", KEY).0, 200, "{number}");
         assert_eq!(gateway.get("/api/v1/approvals", "key-of-the-person-ann").0, 200, "{number}");

@@ -1,4 +1,4 @@
-//! Predicates that a service answers: live conversations ask it, and what it said stands when they are made again.
+//! Extern predicates that a service answers: live conversations ask the service, and replays use the recorded answers.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -18,10 +18,10 @@ use crate::upstream::{Upstream, calls, says, text_of};
 const EXTERN: &str = "extern is_friend(name: str) -> bool\n";
 const AUDIT: &str = "[audit]\nfile = \"audit.jsonl\"\n";
 
-/// What is answered to a question that was asked after so many others.
+/// Returns the answer to a question, given the number of earlier questions.
 type Mind = dyn Fn(usize, &str) -> &'static str + Send;
 
-/// Who knows friends, and how often they were asked.
+/// A service that answers `is_friend`, with the number of questions so far.
 struct Service {
     url: String,
     mind: Arc<Mutex<Box<Mind>>>,
@@ -45,7 +45,7 @@ impl Service {
         Self { url, mind, asked }
     }
 
-    /// A service that knows one friend.
+    /// Starts a service for which only this name is a friend.
     fn of(name: &'static str) -> Self {
         Self::new(knows(name))
     }
@@ -75,7 +75,7 @@ fn answer(mut stream: TcpStream, before: usize, mind: &Mutex<Box<Mind>>) {
     }
     let body = mind.lock().unwrap()(before, &heard);
     if body == "SILENCE" {
-        // Who waits for the answer waits in vain, and the test does not end.
+        // The connection stays open without an answer; this thread does not keep the test from ending.
         loop {
             std::thread::park();
         }
@@ -91,7 +91,7 @@ fn answer(mut stream: TcpStream, before: usize, mind: &Mutex<Box<Mind>>) {
 const YES: &str = r#"{"answer": true}"#;
 const NO: &str = r#"{"answer": false}"#;
 
-/// Mails whom the last message names, once.
+/// Mails the recipient that the last message names, once.
 fn mails(request: &Request) -> Completion {
     let text = text_of(request);
     let last = text.rsplit("Mail ").next().unwrap();
@@ -123,7 +123,7 @@ fn a_service_decides_and_its_answers_stand_for_the_conversation() {
         assert_eq!(service.asked(), 2);
         gateway.stop();
 
-        // The service has changed its mind: that is for other conversations, also after the gateway has been restarted.
+        // The changed answers apply to other conversations only, also after a restart.
         service.now_knows("mallory");
         let gateway = home.start();
         agent.moves_to(&gateway);
@@ -145,7 +145,7 @@ fn a_service_decides_and_its_answers_stand_for_the_conversation() {
     }
 }
 
-/// Whoever gives no answer lets nothing pass, and not for long.
+/// A service without a valid answer permits nothing, and delays the turn only briefly.
 #[test]
 fn no_answer_is_a_no() {
     let told = std::cell::RefCell::new(Vec::new());
@@ -167,7 +167,7 @@ fn no_answer_is_a_no() {
         told.borrow_mut().push((shown, log));
     };
     check("{\"answer\": 1}");
-    // A status, a reason and a delay are for the operator; the model is told the same of each.
+    // Status, reason and delay are for the operator; the model receives the same text in all cases.
     told.borrow_mut().clear();
     check("HTTP/1.1 500 secret\r\ncontent-length: 4803162\r\n\r\nsecret");
     check("HTTP/1.1 302 Found\r\nlocation: http://secret/4803162\r\ncontent-length: 0\r\n\r\n");
@@ -186,8 +186,8 @@ fn no_answer_is_a_no() {
     }
 }
 
-/// Where a draft is tried first, whoever tries it asks for themselves, and hears another answer than who judges the call. When the conversation is
-/// made again, each hears what they heard.
+/// A trial evaluation of a draft asks the service separately and may receive another answer than the evaluation that
+/// takes effect. A replay gives each of them its recorded answer.
 #[test]
 fn who_only_tries_asks_for_themselves() {
     let upstream = Upstream::new(|request: &Request| match text_of(request).contains("\"read\"") {
@@ -205,14 +205,14 @@ fn who_only_tries_asks_for_themselves() {
     assert_eq!((again.same, again.unkept, again.gone, again.differ.len()), (2, 0, 0, 0), "{again:?}");
     let gateway = home.start();
     agent.moves_to(&gateway);
-    // It is the same conversation still, in which bob is no friend.
+    // In the same conversation, the recorded answer still applies.
     assert_eq!(agent.says("Mail bob."), "I may not.");
     gateway.stop();
     let again = rechecked(&home, &records(&home));
     assert_eq!((again.same, again.gone, again.differ.len()), (3, 0, 0), "{again:?}");
 }
 
-/// What a server answers is labelled by what somebody says, and carries that when the conversation is made again.
+/// An extern predicate in a label statement of a server's output: a replay reproduces the label.
 #[test]
 fn servers_are_asked_about_as_well() {
     let service = Service::of("bob");
@@ -235,7 +235,7 @@ fn servers_are_asked_about_as_well() {
     let gateway = home.start();
     let mut one = client(&gateway, "one");
     one.next = 10;
-    // What the bank said is untrusted since then, and no payment may rest on it.
+    // The balance is untrusted since then, so no payment may depend on it.
     let said = pays(&mut one, "bob");
     assert!(said.contains("decision carries untrusted"), "{said}");
     gateway.stop();

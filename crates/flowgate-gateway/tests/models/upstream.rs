@@ -1,4 +1,4 @@
-//! A model's server, as a test double: it answers in all forms, by a function of what it was asked.
+//! A double of a model's server: it supports all APIs, and a function of the request computes the completion.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -11,16 +11,16 @@ use flowgate_lm::chat::{Completion, Message, Part, Request, Stop, ToolCall, Usag
 use flowgate_lm::json::Json;
 use flowgate_lm::wire::{Api, Asked, Head};
 
-/// What the double makes of a request.
+/// Computes the completion of a request.
 pub(crate) type Mind = dyn Fn(&Request) -> Completion + Send + Sync;
 
-/// A server, and what it was asked.
+/// A running double with the requests that it received.
 pub(crate) struct Upstream {
     pub(crate) url: String,
     asked: Arc<Mutex<Vec<(Asked, String)>>>,
-    /// Ends the pause in a stream whose text says `PAUSE`.
+    /// Ends the pause at `PAUSE` in a streamed text.
     pub(crate) go_on: Sender<()>,
-    /// Whether the last pause was ended so, and did not end by itself after some time.
+    /// Whether the last pause was ended through `go_on` and not by its timeout.
     pub(crate) was_released: Arc<AtomicBool>,
 }
 
@@ -29,7 +29,7 @@ impl Upstream {
         Self::pausing(mind, Duration::from_secs(2))
     }
 
-    /// One that goes on after a pause if nobody lets it.
+    /// Starts a double whose pauses end after `patience` at the latest.
     pub(crate) fn pausing(
         mind: impl Fn(&Request) -> Completion + Send + Sync + 'static,
         patience: Duration,
@@ -55,12 +55,12 @@ impl Upstream {
         Self { url, asked, go_on, was_released }
     }
 
-    /// Everything that it was shown in all its requests, as text.
+    /// Returns the text of each request.
     pub(crate) fn shown(&self) -> Vec<String> {
         self.asked.lock().unwrap().iter().map(|(asked, _)| text_of(&asked.request)).collect()
     }
 
-    /// The keys that it was sent.
+    /// Returns the keys of all requests.
     pub(crate) fn keys(&self) -> Vec<String> {
         self.asked.lock().unwrap().iter().map(|(_, key)| key.clone()).collect()
     }
@@ -116,7 +116,7 @@ fn serve(mut stream: TcpStream, mind: &Mind, log: &Mutex<Vec<(Asked, String)>>, 
     }
 }
 
-/// All text of a chat.
+/// Returns all text of a chat.
 pub(crate) fn text_of(request: &Request) -> String {
     let text = |parts: &[Part]| parts.iter().map(|part| format!("{part:?}")).collect::<String>();
     let shown = |message: &Message| match message {
