@@ -1,4 +1,5 @@
-//! Servers of tools behind the gateway, in the conversation of the chat: what one way in has shown counts for every other.
+//! MCP servers behind the gateway, in the conversation of the chat: what one of them has shown affects the verdicts on
+//! calls of all others.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +13,7 @@ use crate::gateway::{Gateway, Home, KEY, OTHER_KEY, config, until};
 use crate::mcp::{Client, Form, Server, text};
 use crate::upstream::{Upstream, calls, says, text_of};
 
-/// What the web says is untrusted; the bank takes only what is trusted.
+/// The policy: answers of `web` are untrusted, and `bank` requires trusted.
 pub(crate) const POLICY: &str = r#"
 lattice integrity: trusted < untrusted
 
@@ -59,8 +60,8 @@ pub(crate) fn client<'g>(gateway: &'g Gateway, conversation: &'static str) -> Cl
     Client { gateway, key: KEY, conversation, next: 0 }
 }
 
-/// What one server has shown decides what another one may be asked, in the same conversation and in no other; also after the gateway has
-/// been restarted, and whatever the servers call their connections.
+/// An answer of one server affects calls of another one in the same conversation and in no other, also after a restart,
+/// and independent of MCP session IDs.
 #[test]
 fn flows_across_servers_are_seen() {
     for form in [Form::Json, Form::Stream] {
@@ -106,7 +107,7 @@ fn flows_across_servers_are_seen() {
     }
 }
 
-/// A client that shares the key of nobody gets to no server, and each client to its own.
+/// Only an authenticated client reaches a server, and each client only its own.
 #[test]
 fn each_client_has_its_own_servers() {
     let (web, bank) = (web(Form::Json), bank(Form::Json));
@@ -125,7 +126,7 @@ fn each_client_has_its_own_servers() {
     check(KEY, "mail", 404, "it has: web, bank");
     check(OTHER_KEY, "web", 404, "no server of this name");
     check("nobody", "web", 401, "does not know the key");
-    // A page that a browser shows may come to a key by whatever adds one: only those of this machine may ask.
+    // A web page could use a key that a proxy adds, so only pages of this machine are accepted.
     for (origin, status, says) in [
         ("http://localhost:3000", 200, "result"),
         ("http://[::1]:8000", 200, "result"),
@@ -138,8 +139,8 @@ fn each_client_has_its_own_servers() {
     }
 }
 
-/// Two programs of one client count their requests alike, and each gets its own answers; what comes before an answer says nothing in
-/// words.
+/// Two programs of one client may use the same request IDs, and each receives its own answers; messages before an
+/// answer are forwarded without their text.
 #[test]
 fn requests_of_one_id_do_not_meet() {
     let (first_is_asked, second_is_asked) =
@@ -176,7 +177,7 @@ fn requests_of_one_id_do_not_meet() {
     });
 }
 
-/// Reads a page, pays Bob, and looks at what the page says only if it is shown.
+/// Reads a page and pays Bob; pays Mallory if it is shown the page's text.
 pub(crate) fn pays(request: &Request) -> flowgate_lm::chat::Completion {
     let shown = text_of(request);
     if shown.contains("PAY MALLORY") {
@@ -189,8 +190,8 @@ pub(crate) fn pays(request: &Request) -> flowgate_lm::chat::Completion {
     }
 }
 
-/// The agent: a chat with a model, and the servers of its tools, all through one gateway and in one conversation. What its tools answered,
-/// and what the model said last.
+/// Runs an agent whose model and MCP servers are behind one gateway, in one conversation. Returns the outputs of its
+/// tools and the last text of the model.
 fn run(gateway: &Gateway, conversation: &'static str) -> (Vec<String>, String) {
     let mut tools = client(gateway, conversation);
     tools.begin("web");
@@ -218,7 +219,7 @@ fn run(gateway: &Gateway, conversation: &'static str) -> (Vec<String>, String) {
             let arguments: Value = serde_json::from_str(function["arguments"].as_str().unwrap()).unwrap();
             let said = tools.call(server, tool, &arguments);
             ran.push(format!("{server}/{tool} {said}"));
-            // Once is all that was permitted.
+            // The permit is for a single call.
             if tool == "pay" {
                 assert!(tools.call(server, tool, &arguments).contains("refused"));
             }
@@ -227,8 +228,9 @@ fn run(gateway: &Gateway, conversation: &'static str) -> (Vec<String>, String) {
     }
 }
 
-/// The model never saw the page, so the payment that it wants is permitted in the chat, and passes to the bank as it was judged: once.
-/// Judged at the bank, by what the client was shown, it would be denied. The audit log says when it was judged, and that it ran, as one call.
+/// The model was not shown the page, so the chat permits the payment, which is forwarded to the bank once, as it was
+/// judged. Judged by everything that the client was shown, it would be denied. The audit log records its verdict and
+/// its execution as one call.
 #[test]
 fn a_call_that_the_chat_was_permitted_passes_to_its_server_once() {
     let upstream = Upstream::new(pays);
@@ -241,7 +243,7 @@ fn a_call_that_the_chat_was_permitted_passes_to_its_server_once() {
     assert_eq!(bank.calls(), [r#"pay {"to":"bob"}"#]);
     assert!(upstream.shown().iter().all(|shown| !shown.contains("MALLORY")));
     gateway.stop();
-    // Made again, the conversation runs nothing.
+    // A replay of the conversation runs no call.
     let gateway = home.start();
     client(&gateway, "mcp").call("bank", "balance", &json!({}));
     gateway.stop();
@@ -260,8 +262,8 @@ fn a_call_that_the_chat_was_permitted_passes_to_its_server_once() {
     assert!(again.differ.is_empty() && again.unkept == 0, "{again:?}");
 }
 
-/// What the agent says of an answer carries what the answer carried when it came: the chat does not show what the server's own label
-/// raises, and would show it by what the policy says.
+/// An output that the agent sends to its model carries the label that the answer had at the server: the server's label
+/// can hide what the policy alone would show.
 #[test]
 fn what_the_agent_says_of_an_answer_carries_as_much() {
     for (integrity, shown) in [("untrusted", false), ("trusted", true)] {
@@ -281,8 +283,8 @@ fn what_the_agent_says_of_an_answer_carries_as_much() {
     }
 }
 
-/// A call that the policy asks about is refused with the name of the question; once a person has allowed it, the same call runs, and
-/// runs once. Every verdict is in the audit log, and comes again.
+/// A call that needs a person's decision is refused with the name of the question; after an approval, the same call
+/// runs once. The audit log contains every verdict, and a replay reproduces them.
 #[test]
 fn people_decide_on_calls_of_servers() {
     let (web, bank) = (web(Form::Json), bank(Form::Json));
@@ -319,7 +321,7 @@ fn people_decide_on_calls_of_servers() {
     assert!(again.differ.is_empty() && again.same > 4, "{again:?}");
 }
 
-/// What a person has stopped does not go out, while a request waits as well.
+/// A frozen target receives no call, also if the request waits already.
 #[test]
 fn a_server_can_be_stopped() {
     let (web, bank) = (web(Form::Json), bank(Form::Json));
@@ -329,7 +331,8 @@ fn a_server_can_be_stopped() {
     let mut one = client(&gateway, "one");
     one.begin("bank");
     one.begin("web");
-    // A tool that is not listed yet is stopped in advance; one of no server, or by the agent's own name for it, never comes.
+    // A tool that is not listed yet can be frozen in advance; a tool of an unknown server, or the client's own name for
+    // a tool, cannot.
     for (what, can_come, why) in [
         ("bank/balanec", true, "no server has listed it"),
         ("bnak/balance", false, "there is no server `bnak`; there are: bank, web"),
@@ -346,7 +349,7 @@ fn a_server_can_be_stopped() {
             );
         }
     }
-    // The person is told what the name matches.
+    // The response names what the freeze matches.
     let freeze = |kind: &str, what: &str, matched: &Value, frozen: bool| {
         let body = json!({"kind": kind, "what": what, "frozen": frozen});
         let (status, said) = ann.post("/api/v1/freezes", &body);
@@ -375,7 +378,7 @@ fn a_server_can_be_stopped() {
     assert_eq!(bank.calls(), ["balance {}"]);
 }
 
-/// A client that an operator calls interactive has its person asked, in the stream of the call; only a yes is one.
+/// The person at an interactive client is asked in the stream of the call; only an explicit yes permits it.
 #[test]
 fn the_person_in_front_of_a_client_is_asked() {
     let (web, bank) = (web(Form::Json), bank(Form::Json));
@@ -407,8 +410,8 @@ fn the_person_in_front_of_a_client_is_asked() {
     assert_eq!(bank.calls(), [r#"pay {"to":"bob"}"#]);
 }
 
-/// What a server says of its tools is approved of once, for all conversations of a tenant. A tool that is new after that, or whose words
-/// were changed, is hidden until a person has read it.
+/// The first list of tools is approved for all conversations of a tenant. A tool that is new or changed after that is
+/// hidden until a person approves it.
 #[test]
 fn tools_that_change_are_hidden_until_somebody_approves() {
     for first in ["first", "approved"] {
@@ -450,7 +453,8 @@ fn tools_that_change_are_hidden_until_somebody_approves() {
     }
 }
 
-/// People are asked about a tool if one of them may decide, and if its description is not too long to be read. Any other stays hidden.
+/// People are asked about a tool if one of them may decide and the description does not exceed its limit; other tools
+/// stay hidden.
 #[test]
 fn people_are_asked_about_tools_that_they_can_decide() {
     let said = |words: &str| {
@@ -476,8 +480,8 @@ fn people_are_asked_about_tools_that_they_can_decide() {
     }
 }
 
-/// A server may say that an answer carries more than the policy says, never that it carries less; a client that asks is told what it
-/// carries.
+/// The label that a server states can raise the label of an answer and never lower it; a client receives the label on
+/// request.
 #[test]
 fn labels_are_read_and_told() {
     let web = Server::new(Form::Json, &["read"], |_, _| {
@@ -505,7 +509,7 @@ fn labels_are_read_and_told() {
     assert_eq!(client(&gateway, "two").call("bank", "pay", &json!({"to": "bob"})), "paid");
     assert_eq!(told("two", "bank", "balance", &json!({"integrity": "untrusted"})), ifc("untrusted"));
     assert!(client(&gateway, "two").call("bank", "pay", &json!({"to": "bob"})).contains("refused"));
-    // Nobody who does not ask is told, and what else a server says there is nobody's.
+    // A client that does not request labels receives none, and other metadata of a server is dropped.
     let plain = client(&gateway, "two").ask("web", "tools/list", &json!({}));
     assert!(plain["result"].get("_meta").is_none(), "{plain}");
 }

@@ -1,4 +1,4 @@
-//! What servers behind the gateway may try, and what of the chat's permits does not carry over to them. An attack stands beside the
+//! Attacks by servers behind the gateway, and the limits of permits that the chat has given. Each attack has a benign
 //! variant that must pass.
 
 use flowgate_lm::chat::Request;
@@ -18,7 +18,7 @@ pub(crate) fn answer(message: &Value, result: &Value) -> String {
     format!("data: {}\n\n", json!({"jsonrpc": "2.0", "id": message["id"], "result": result}))
 }
 
-/// The tools of [`bank`], for servers that answer by themselves.
+/// Answers `initialize` and `tools/list` with the tools of [`bank`], for servers with answers of their own.
 pub(crate) fn listed(message: &Value) -> Option<Value> {
     let tool = |name: &str| json!({"name": name, "inputSchema": {"type": "object"}});
     match message["method"].as_str()? {
@@ -28,7 +28,7 @@ pub(crate) fn listed(message: &Value) -> Option<Value> {
     }
 }
 
-/// A server that asks back with every answer brings about one message for each, and no more.
+/// A server that sends a request with every answer receives one response to each, and nothing else.
 #[test]
 fn a_server_that_asks_back_is_answered_once() {
     let ping = "data: {\"jsonrpc\": \"2.0\", \"id\": 1, \"method\": \"ping\"}\n\n";
@@ -41,11 +41,12 @@ fn a_server_that_asks_back_is_answered_once() {
     let mut one = client(&gateway, "one");
     one.begin("bank");
     assert_eq!(one.call("bank", "balance", &json!({})), "100");
-    // Three requests, what follows the greeting, and an answer to each ping.
+    // Three requests, the notification after the initialization, and a response to each of three pings.
     assert_eq!(bank.count(), 7);
 }
 
-/// Who says too much, or answers somebody else, is not heard, and the conversation goes on.
+/// Excess messages of a server end the request, answers to other requests are dropped, and the conversation can
+/// continue.
 #[test]
 fn a_server_that_says_too_much_is_cut_off() {
     for (junk, heard) in [
@@ -70,14 +71,14 @@ fn a_server_that_says_too_much_is_cut_off() {
     }
 }
 
-/// A server that does not answer keeps nobody's place: not when the request is cancelled, and not when the client goes away.
+/// A silent server holds no slot: neither after the request is cancelled, nor after the client disconnects.
 #[test]
 fn a_server_that_is_silent_keeps_no_place() {
     let bank = Server::answering(|message| match listed(message) {
         Some(result) => ("text/event-stream", answer(message, &result)),
         None if message["params"]["name"] == "pay" => ("text/event-stream", answer(message, &text("paid"))),
         None => {
-            // Whoever waits for the answer waits in vain, and the test does not end.
+            // The connection stays open without an answer; this thread does not keep the test from ending.
             loop {
                 std::thread::park();
             }
@@ -104,7 +105,7 @@ fn a_server_that_is_silent_keeps_no_place() {
         });
     }
     for id in 200..206 {
-        // If the place of the one before has not been given back yet, this one is refused.
+        // If the previous slot is still taken, the request is rejected.
         let (asked, mut tries) = (bank.calls().len(), 0);
         let mut is_asked = || {
             tries += 1;
@@ -121,7 +122,7 @@ fn a_server_that_is_silent_keeps_no_place() {
     assert_eq!(one.call("bank", "pay", &json!({"to": "bob"})), "paid");
 }
 
-/// A first list that is empty approves of nothing that comes later, for anybody.
+/// An empty first list approves no tool that is listed later, for any client.
 #[test]
 fn an_empty_list_is_no_way_to_be_approved_of_later() {
     let (empty, changed) =
@@ -152,7 +153,8 @@ fn an_empty_list_is_no_way_to_be_approved_of_later() {
     assert_eq!(client(&gateway, "one").begin("bank"), ["pay"]);
 }
 
-/// Where people decide for a client, its own person does not; where nobody does, what that person says is in the log.
+/// If people decide for a client, the person at the client does not; otherwise the answers of that person are in the
+/// audit log.
 #[test]
 fn who_asks_does_not_decide() {
     let can = json!({"protocolVersion": "2025-11-25", "capabilities": {"elicitation": {}}, "clientInfo": {"name": "c", "version": "1"}});
@@ -169,7 +171,7 @@ fn who_asks_does_not_decide() {
         one.listen("bank", &call, &mut |question| {
             asked += 1;
             let yes = json!({"jsonrpc": "2.0", "id": question["id"], "result": {"action": "accept"}});
-            // What is said to another server is not about this question.
+            // An answer that is sent to another server does not answer this question.
             one.send("web", &yes, &[]);
             one.send("bank", &yes, &[]);
         });
@@ -182,7 +184,7 @@ fn who_asks_does_not_decide() {
     }
 }
 
-/// The chat of an agent that pays Bob; the ids of the calls that it was given, and the status.
+/// Runs a turn of an agent that pays Bob; returns the status and the IDs of the calls that the agent received.
 pub(crate) fn turn(gateway: &Gateway, chat: &mut Vec<Value>, says: &str) -> (u16, Vec<String>) {
     chat.push(json!({"role": "user", "content": says}));
     let tool =
@@ -198,7 +200,8 @@ pub(crate) fn turn(gateway: &Gateway, chat: &mut Vec<Value>, says: &str) -> (u16
     (status, calls.iter().map(|call| call["id"].as_str().unwrap().to_owned()).collect())
 }
 
-/// What the chat permitted runs at the server if the agent was given it, and until it goes on: not what was held back, not what was given up.
+/// A permit of the chat is valid if the agent received the call, until the chat continues: neither for a withheld call
+/// nor for an abandoned one.
 #[test]
 fn a_permit_of_the_chat_ends_with_its_message() {
     let pays = |request: &Request| match text_of(request).contains("Pay")
@@ -215,7 +218,7 @@ fn a_permit_of_the_chat_ends_with_its_message() {
         let mut one = client(&gateway, "one");
         one.begin("bank");
         one.begin("web");
-        // From now on, a call that is judged at the bank is denied.
+        // Calls that are judged at the bank are denied from here on.
         one.call("web", "read", &json!({}));
         let mut chat = Vec::new();
         act(&gateway, &mut chat);
@@ -249,7 +252,7 @@ fn a_permit_of_the_chat_ends_with_its_message() {
     check(&given_up, false, "given up");
 }
 
-/// A client that has chats says which one a call belongs to.
+/// A call of a client with chats has to name its conversation.
 #[test]
 fn a_call_belongs_to_a_conversation() {
     let (web, bank) = (web(Form::Json), bank(Form::Json));

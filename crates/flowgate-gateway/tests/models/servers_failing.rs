@@ -1,4 +1,5 @@
-//! Servers behind the gateway that fail: the client gets one message for all failures, and what it does next carries the label of the tool.
+//! Failing servers behind the gateway: the client receives one message for all failures, and the outcome carries the
+//! label of the tool.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,7 +10,7 @@ use crate::mcp::{Client, Server, text};
 use crate::servers::{PEOPLE, client, home};
 use crate::servers_attacked::{NOWHERE, answer};
 
-/// Notes are private; what is posted is public. The size of a note is public as well.
+/// The policy: notes are private, and posts and the sizes of notes are public.
 const POLICY: &str = r#"
 lattice integrity: trusted < untrusted
 lattice secrecy: public < private
@@ -32,7 +33,7 @@ require trusted, public else deny if:
     (call: ToolCall) is tool:bank/post_public
 "#;
 
-/// What the server of notes sends to a call: the kind of a body and the body, or everything that goes over the wire.
+/// The response of the notes server to a call: its content type and body, or all bytes of the response.
 type Failing = Arc<dyn Fn(&Value) -> (&'static str, String) + Send + Sync>;
 
 fn listed(message: &Value, names: &[&str]) -> Option<Value> {
@@ -44,7 +45,7 @@ fn listed(message: &Value, names: &[&str]) -> Option<Value> {
     }
 }
 
-/// A server of notes that fails in the way that is set, and one where things are posted.
+/// A notes server with a configurable failure, and a server for posts.
 struct Both {
     web: Server,
     bank: Server,
@@ -73,7 +74,7 @@ fn call(tool: &str) -> Value {
     json!({"jsonrpc": "2.0", "id": 50, "method": "tools/call", "params": {"name": tool, "arguments": {}}})
 }
 
-/// Whether something may be posted.
+/// Returns whether a public post is permitted.
 fn posts(one: &mut Client<'_>) -> bool {
     one.call("bank", "post_public", &json!({"text": "x"})) == "posted"
 }
@@ -85,7 +86,7 @@ fn begin<'g>(gateway: &'g Gateway, conversation: &'static str) -> Client<'g> {
     one
 }
 
-/// Every way in which the answer to a call fails, as the text of a private note could choose it.
+/// Returns the ways for the answer to a call to fail; the text of a private note could determine which occurs.
 fn failures() -> Vec<(String, Failing)> {
     let raw =
         |head: &str, body: &str| format!("HTTP/1.1 {head}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
@@ -102,7 +103,7 @@ fn failures() -> Vec<(String, Failing)> {
             all.push((format!("{status} {kind}"), fixed("raw", raw(&head, "private note"))));
         }
     }
-    // JSON and events whose text cannot be read, or answers something else. `ID` is the id of the call.
+    // JSON and events that cannot be parsed, or answer another request. `ID` is replaced by the ID of the call.
     let bodies = [
         r#"{"jsonrpc":"2.0","id":ID,"result":{"note":1,"note":2}}"#,
         r#"{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"private \ud800"}]}}"#,
@@ -152,7 +153,7 @@ fn failures() -> Vec<(String, Failing)> {
     all
 }
 
-/// After each failure: the same body and the same status, and the label of the tool, no less and no more.
+/// After each failure, the client receives the same status and body, and its label is exactly that of the tool.
 #[test]
 fn every_failure_of_a_call_looks_alike_and_has_a_label() {
     let Both { web, bank, fails } = servers();
@@ -176,7 +177,7 @@ fn every_failure_of_a_call_looks_alike_and_has_a_label() {
     assert_eq!((status, &said[0]["result"]["isError"]), (200, &json!(true)), "{said:?}");
 }
 
-/// A notification, or a question that the policy lets a server ask, is no answer: the call has failed, and the client has heard something of it.
+/// A notification or a permitted request in place of the answer is a failure of the call.
 #[test]
 fn a_notification_in_place_of_the_answer_is_a_failure() {
     let asks = "label message as trusted, public if:\n    (message: Message)\n    message.role == \"mcp\"\n";
@@ -200,7 +201,8 @@ fn a_notification_in_place_of_the_answer_is_a_failure() {
     }
 }
 
-/// A connection that the server has forgotten is the one status that passes, since clients begin another one for it; its body is the same,
+/// An unknown MCP session is the only failure with a status of its own, since clients begin a new session after it; its
+/// body and label are those of every failure.
 /// and so is its label.
 #[test]
 fn a_forgotten_connection_is_told_as_such_at_the_label_of_the_tool() {
@@ -216,7 +218,7 @@ fn a_forgotten_connection_is_told_as_such_at_the_label_of_the_tool() {
     }
 }
 
-/// Whoever gives up, or goes away, knows how long the server took.
+/// A client that cancels a call or disconnects knows how long the server took, so its label is raised.
 #[test]
 fn a_call_that_nobody_waits_for_has_an_outcome() {
     for leaves in [true, false] {
@@ -246,7 +248,7 @@ fn a_call_that_nobody_waits_for_has_an_outcome() {
                     assert!(!format!("{heard:?}").contains("a note"), "{heard:?}");
                 });
             }
-            // The gateway finds out by itself that the client has gone.
+            // The gateway notices the disconnect after a while.
             let begun = std::time::Instant::now();
             let mut may = posts(&mut one);
             while may != may_post && begun.elapsed().as_secs() < 60 {
@@ -259,7 +261,7 @@ fn a_call_that_nobody_waits_for_has_an_outcome() {
     }
 }
 
-/// What is stopped while its server thinks is not heard: by the server, the tool, the conversation or the client.
+/// A freeze of the server, the tool, the conversation or the client withholds an answer that is pending.
 #[test]
 fn a_server_that_was_stopped_is_not_heard() {
     let rows = [
@@ -289,8 +291,8 @@ fn a_server_that_was_stopped_is_not_heard() {
     }
 }
 
-/// An answer that was stopped while its server thought is an outcome all the same: once it is let go on, what follows carries the label
-/// of the tool's answers.
+/// An answer that a freeze withholds is an outcome: after the freeze is reverted, later calls carry the label of the
+/// tool's answers.
 #[test]
 fn an_answer_that_was_stopped_has_the_label_of_its_tool() {
     for (kind, what) in [
@@ -325,7 +327,7 @@ fn an_answer_that_was_stopped_has_the_label_of_its_tool() {
     }
 }
 
-/// A client that is not named in the key of another conversation is none of these.
+/// A failure in one conversation does not raise the label of another one.
 #[test]
 fn a_failure_in_one_conversation_is_none_in_another() {
     let Both { web, bank, fails } = servers();

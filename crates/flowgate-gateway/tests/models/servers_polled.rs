@@ -1,4 +1,5 @@
-//! Servers that end a stream before the answer, to be asked for the rest: the client gets it in its own.
+//! Servers that end a stream before the answer, so that it has to be resumed: the client receives the answer in its own
+//! stream.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,7 +11,7 @@ use crate::mcp::{Form, Server, text};
 use crate::servers::{PEOPLE, POLICY, client, home, web};
 use crate::servers_attacked::{NOWHERE, answer, listed};
 
-/// What a server says when it is called, and each time it is asked for the rest since this event; and how often it was asked.
+/// Returns the response to a call or to a resumption after this event, given the number of resumptions so far.
 type Script = dyn Fn(Option<&str>, usize, &Value) -> (&'static str, String) + Send + Sync;
 
 fn polled(script: Box<Script>) -> (Server, Arc<Mutex<usize>>) {
@@ -72,12 +73,13 @@ fn the_rest_of_an_answer_is_asked_for() {
     let again = |last: Option<&str>, polls: usize, call: &Value| match last {
         None => begins("0"),
         Some("3") => ends(call),
-        // One time it has nothing to say, not even an event.
+        // One resumption brings nothing, not even an event.
         Some(_) if polls == 2 => ("text/event-stream", String::new()),
         Some(last) => begins(&(last.parse::<u64>().unwrap() + 1).to_string()),
     };
     check(Box::new(again), Ok("100"), 5);
-    // Who promises nothing is not asked, nor who breaks the promise; who has nothing to say is asked no more at last.
+    // A stream without a valid event ID is not resumed, nor one whose server rejects the resumption; the number of
+    // resumptions without a new event is limited.
     let silent = "no answer is shown";
     check(Box::new(|_, _, _| ("text/event-stream", String::from(": hm\n\n"))), Err(silent), 0);
     check(Box::new(|_, _, _| ("text/event-stream", String::from("id: \u{e4}\ndata:\n\n"))), Err(silent), 0);
@@ -88,7 +90,8 @@ fn the_rest_of_an_answer_is_asked_for() {
     check(Box::new(|_, _, _| begins("a")), Err(silent), 10);
 }
 
-/// What comes in the rest passes the machine like anything else: somebody else's answer is not heard, and nothing comes after a stop.
+/// Messages of a resumed stream go through the proxy like any other: answers to other requests are dropped, and a
+/// freeze applies.
 #[test]
 fn the_rest_is_judged_like_the_beginning() {
     let other = |call: &Value| {

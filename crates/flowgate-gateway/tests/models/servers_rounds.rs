@@ -1,4 +1,5 @@
-//! Servers that ask in their answers: the call comes again, to any gateway, with what the client says; and nobody else's does.
+//! Servers that request input in their answers: the call can be continued at any gateway, and only by the client that
+//! began it.
 
 use flowgate_lm::chat::Request;
 use serde_json::{Value, json};
@@ -20,12 +21,12 @@ require trusted if:
     (call: ToolCall) is tool:bank/elicitation/create
 "#;
 
-/// A bank that asks which account it is before it pays, and says what it was told.
+/// Starts a bank that requests the account before it pays, and repeats the response.
 fn asking() -> Server {
     asking_at("trusted")
 }
 
-/// And says what its answer carries.
+/// The same, with an answer whose label states this integrity.
 fn asking_at(integrity: &'static str) -> Server {
     Server::answering(move |message| {
         let params = &message["params"];
@@ -56,7 +57,7 @@ fn pay(id: u64, to: &str, more: &Value) -> Value {
     json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params})
 }
 
-/// Asks for a payment; what the client sends back when it has answered the bank.
+/// Requests a payment; returns the parameters with which the client continues the call.
 fn asked(gateway: &Gateway, conversation: &'static str) -> Value {
     let mut one = client(gateway, conversation);
     one.begin("bank");
@@ -74,7 +75,7 @@ fn begun(more: &str) -> (Home, Server, Server) {
     (home, web, bank)
 }
 
-/// What one gateway was asked, another one that shares its store knows, and one that was started again does.
+/// The call can be continued at another gateway that shares the store, and after a restart.
 #[test]
 fn a_call_comes_again_to_any_gateway() {
     let (home, _web, bank) = begun("");
@@ -90,7 +91,7 @@ fn a_call_comes_again_to_any_gateway() {
     assert_eq!(bank.calls(), [r#"pay {"to":"bob"}"#, r#"pay {"to":"bob"}"#]);
 }
 
-/// What belongs to one call is worth nothing for another one, in another conversation, or at another server.
+/// The parameters are not valid for another call, another conversation or another server.
 #[test]
 fn nobody_else_can_answer_for_a_client() {
     let (home, web, bank) = begun("");
@@ -114,7 +115,7 @@ fn nobody_else_can_answer_for_a_client() {
     assert!(told.to_string().contains("paid from 7"), "{told}");
 }
 
-/// What an untrusted page may have had the client say is not told to the bank.
+/// A response that an untrusted page could have influenced is not sent to the bank.
 #[test]
 fn what_was_shown_meanwhile_counts() {
     let (home, _web, bank) = begun("");
@@ -128,7 +129,7 @@ fn what_was_shown_meanwhile_counts() {
     assert_eq!(bank.calls().len(), 1);
 }
 
-/// A tool that is stopped while the client thinks is not called again, and what a server is stopped from asking is not asked.
+/// A freeze that is ordered during a round stops the next call, and requested input that is frozen is not forwarded.
 #[test]
 fn what_is_stopped_is_not_asked_nor_called_again() {
     for (what, asks) in [("bank/pay", true), ("bank/elicitation/create", false)] {
@@ -145,7 +146,7 @@ fn what_is_stopped_is_not_asked_nor_called_again() {
         one.begin("bank");
         let calls = bank.calls().len();
         let told = one.send("bank", &pay(51, "bob", more.as_ref().unwrap_or(&json!({}))), &[]).1.remove(0);
-        // What stops a call before it is sent is told; that it stops an answer is told as any failure.
+        // A freeze before the call is sent is reported as such; a freeze of an answer is reported like any failure.
         let says = if asks { "stopped by its operator" } else { "no answer is shown" };
         assert!(told.to_string().contains(says), "{what}: {told}");
         assert_eq!(bank.calls().len() - calls, usize::from(!asks), "{what}");
@@ -155,8 +156,8 @@ fn what_is_stopped_is_not_asked_nor_called_again() {
     }
 }
 
-/// A call that the chat was permitted may be asked about, too. What the agent then says of the answer carries what the last answer carried,
-/// not what the question did.
+/// A call that the chat has permitted may need rounds too. The output that the agent sends to its model carries the
+/// label of the last answer, not that of the round.
 #[test]
 fn what_the_agent_says_carries_what_the_last_answer_did() {
     for (integrity, is_shown) in [("untrusted", false), ("trusted", true)] {
