@@ -203,7 +203,6 @@ fn a_notification_in_place_of_the_answer_is_a_failure() {
 
 /// An unknown MCP session is the only failure with a status of its own, since clients begin a new session after it; its
 /// body and label are those of every failure.
-/// and so is its label.
 #[test]
 fn a_forgotten_connection_is_told_as_such_at_the_label_of_the_tool() {
     let Both { web, bank, fails } = servers();

@@ -1,4 +1,4 @@
-//! Connections that are held open by clients which never say who they are: those who have a key are answered all the same.
+//! Connections that stay open without authentication: requests with a valid key are answered nevertheless.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::gateway::{Home, KEY, POLICY, config};
 use crate::upstream::{Upstream, says};
 
-/// Time is no way out: a client that is slow stays for longer than a test runs.
+/// No timeout frees a connection: a slow client stays for longer than a test runs.
 const FOREVER: Duration = Duration::from_secs(3600);
 
 fn limits() -> Limits {
@@ -29,12 +29,12 @@ fn request(key: &str) -> String {
 fn connect(gateway: &crate::gateway::Gateway, sends: &str) -> TcpStream {
     let mut stream = TcpStream::connect(gateway.address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-    // Whoever is closed already cannot send.
+    // The connection may be closed already.
     let _ = stream.write_all(sends.as_bytes());
     stream
 }
 
-/// What is answered, up to a text.
+/// Reads the response up to this text.
 fn answer(stream: &mut TcpStream, until: &str) -> String {
     let (mut text, mut buffer) = (String::new(), [0; 4096]);
     while !text.contains(until) {
@@ -53,7 +53,7 @@ fn slow_connections_without_a_key_do_not_delay_those_with_one() {
     let (head, _) = unknown.split_once("\r\n\r\n").unwrap();
     let unfinished = format!("{head}\r\n\r\n{{");
     let health = "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n";
-    // The gateway itself closes a connection whose body it does not read.
+    // The gateway closes a connection whose body it does not read.
     for (what, sends, is_open) in [
         ("nothing", "", true),
         ("half a head", half, true),
@@ -67,7 +67,7 @@ fn slow_connections_without_a_key_do_not_delay_those_with_one() {
             POLICY,
         );
         let (gateway, mut log) = home.start_within(limits());
-        // Three who have a key, and are slow in between: they keep their connections.
+        // Three slow clients with a valid key keep their connections.
         let mut known: Vec<TcpStream> = (0..3).map(|_| connect(&gateway, &all)).collect();
         for stream in &mut known {
             assert!(answer(stream, "yourself").contains("yourself"), "{what}");
@@ -87,7 +87,7 @@ fn slow_connections_without_a_key_do_not_delay_those_with_one() {
     }
 }
 
-/// One address holds no more connections than it may, however many it opens, and takes no place of another: 600 slow ones leave room.
+/// An address cannot exceed its share of connections, so 600 slow ones leave room for other addresses.
 #[test]
 fn slow_connections_of_one_address_leave_room_for_others() {
     let upstream = Upstream::new(|_| says("Hello yourself."));
@@ -115,7 +115,7 @@ fn slow_connections_of_one_address_leave_room_for_others() {
     assert!(log.rest().contains("setting\":\"--max-connections-of-address"));
 }
 
-/// A connection from an address of this machine.
+/// Connects from an address of this machine.
 fn connect_from(from: [u8; 4], to: std::net::SocketAddr) -> TcpStream {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let stream = runtime.block_on(async {
@@ -128,7 +128,7 @@ fn connect_from(from: [u8; 4], to: std::net::SocketAddr) -> TcpStream {
     stream
 }
 
-/// A client with a key may be as slow as it likes: nobody who has none takes its place.
+/// A slow client with a valid key keeps its connection; only connections without one make room.
 #[test]
 fn a_slow_client_with_a_key_keeps_its_connection() {
     let upstream = Upstream::new(|_| says("Hello yourself."));
@@ -140,7 +140,7 @@ fn a_slow_client_with_a_key_keeps_its_connection() {
     let all = request(KEY);
     let (begin, rest) = all.split_at(all.len() - 5);
     let mut slow = connect(&gateway, begin);
-    // It is known to have a key when the gateway has read its head, and it answers this one after that.
+    // The gateway has read the key of the slow client once this later request is answered.
     assert!(answer(&mut connect(&gateway, &all), "yourself").contains("yourself"));
     let strangers: Vec<TcpStream> = (0..40).map(|_| connect(&gateway, "")).collect();
     assert_eq!(log.next("limit")["limit"], "open connections");

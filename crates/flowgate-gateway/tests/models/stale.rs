@@ -1,5 +1,5 @@
-//! What makes an answer of a person stale, and what the audit log says of approved calls: `approval-used` for each that went out, and
-//! `approval-void` for each that did not.
+//! The conditions under which an approval is stale, and the audit records of approved calls: `approval-used` for each
+//! that was released, and `approval-void` for each that was not.
 
 use flowgate_lm::chat::{Completion, Request};
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ use crate::servers;
 use crate::upstream::{Upstream, calls, says, text_of};
 
 const ASKS: &str = "ask \"mails are confirmed\" if:\n    (call: ToolCall) is tool:send\n";
-/// A tool that writes, and that nobody is asked about.
+/// A policy for a tool that writes and needs no approval.
 const EDITS: &str = "require trusted if:\n    (call: ToolCall) is tool:edit\nlabel out.content as trusted if:\n    (out: ToolOutput) is tool:edit\n";
 const PEOPLE: &str = "[people.bob]\nkey-from = \"bob\"\nrole = \"admin\"\n[approvals]\nwait-seconds = 0\n[audit]\nfile = \"audit.jsonl\"\n";
 
@@ -24,7 +24,7 @@ fn home(upstream: &Upstream, declared: &str) -> Home {
     Home::new(&text, &format!("{POLICY}{declared}{EDITS}{ASKS}"))
 }
 
-/// How many calls of a tool a text of a chat has.
+/// Returns the number of calls of a tool in a chat.
 fn made(request: &Request, tool: &str) -> usize {
     text_of(request).matches(&format!("name: \"{tool}\"")).count()
 }
@@ -33,7 +33,7 @@ fn asked(request: &Request) -> usize {
     text_of(request).matches("user ").count()
 }
 
-/// One mail for each message of the user.
+/// Sends one mail for each message of the user.
 fn mails_each(request: &Request) -> Completion {
     let asked = asked(request);
     match made(request, "send") < asked {
@@ -42,7 +42,7 @@ fn mails_each(request: &Request) -> Completion {
     }
 }
 
-/// How often each kind stands in the log, and what it says of approved calls that did not run.
+/// Returns the numbers of decisions and of used approvals in the audit log, and the causes of void ones.
 fn counted(home: &Home) -> (usize, usize, Vec<String>) {
     let records = records(home);
     let count = |kind: &str| records.iter().filter(|record| record.kind == kind).count();
@@ -55,7 +55,8 @@ fn ran(agent: &Agent, tool: &str) -> usize {
     agent.ran.iter().filter(|call| call.starts_with(&format!("{tool} "))).count()
 }
 
-/// Three conversations of one client ask at the same time, nobody has declared any store, and each call runs that was allowed.
+/// Parallel conversations of one client without declared stores do not make each other's approvals stale: every
+/// approved call runs.
 #[test]
 fn parallel_conversations_do_not_make_approvals_stale() {
     for (api, _) in FORMS {
@@ -80,12 +81,13 @@ fn parallel_conversations_do_not_make_approvals_stale() {
     }
 }
 
-/// A draft of one conversation is edited in another one, while a person is asked whether it may be sent.
+/// A second conversation edits a draft while a person is asked whether the first one may send it.
 #[test]
 fn an_answer_is_stale_if_what_it_refers_to_was_written_to() {
     let stored = "store drafts: written by edit, read by send, read\n";
     let others = "store drafts: written by edit, read by read\nstore mail: written by send\n";
-    // What is declared, what the conversation has read, what is sent, what the other conversation does, and whether it goes out.
+    // The declarations, the content that the conversation has read, the arguments, the call of the other conversation,
+    // and whether the approved call is released.
     let rows = [
         ("", "Draft 7 is for Bob.", r#"{"draft":7}"#, "edit", false),
         ("", r#"[{"id":"d-7","to":"Bob"}]"#, r#"{"draft":"d-7"}"#, "edit", false),
@@ -118,7 +120,7 @@ fn an_answer_is_stale_if_what_it_refers_to_was_written_to() {
             agents[0].says("Send the draft.");
             let question = bob.first();
             let allow = || assert_eq!(bob.says(&question, "allow").0, 200);
-            // The other conversation is there before or after the decision.
+            // The other conversation runs before or after the decision.
             if is_early {
                 allow();
             }
@@ -143,7 +145,7 @@ fn an_answer_is_stale_if_what_it_refers_to_was_written_to() {
     }
 }
 
-/// What is written while the request still waits for the person counts as well.
+/// A write during the wait of a request makes its approval stale as well.
 #[test]
 fn what_is_written_while_a_request_waits_is_seen() {
     for (page, goes_out) in [("Draft 7 is for Bob.", false), ("Draft 8 is for Bob.", true)] {
@@ -182,7 +184,7 @@ fn what_is_written_while_a_request_waits_is_seen() {
     }
 }
 
-/// A call that a person has allowed and that does not go out is not said to have gone out.
+/// An approved call that is not released is recorded as void, not as used.
 #[test]
 fn an_approval_is_used_when_its_call_goes_out() {
     type Act = fn(&Person<'_>, &mut Agent);
@@ -241,7 +243,7 @@ fn an_approval_is_used_when_its_call_goes_out() {
     }
 }
 
-/// An approval that is not used in time is void, and the log says so. Its question is deleted when it is old.
+/// An approval that is not used in time is recorded as void; its question is deleted after the retention time.
 #[test]
 fn an_approval_that_is_not_used_in_time_is_void() {
     let upstream = Upstream::new(mails_each);
@@ -252,19 +254,20 @@ fn an_approval_that_is_not_used_in_time_is_void() {
     let question = bob.first();
     assert_eq!(bob.says(&question, "allow").0, 200);
     gateway.stop();
-    // All of that was long ago.
+    // Dates the question back beyond its expiry and the retention time.
     tables(&home, &["UPDATE questions SET asked = 1, expires = 2"]);
-    // A gateway marks what has expired when it begins.
+    // A gateway marks expired questions when it starts.
     let gateway = home.start();
     let path = format!("/api/v1/approvals/{}", question["id"].as_str().unwrap());
     assert!(until(|| gateway.get(&path, "key-of-the-person-bob").0 == 404));
-    // Recording comes after deleting.
+    // The record follows the deletion.
     assert!(until(|| !counted(&home).2.is_empty()));
     gateway.stop();
     assert_eq!(counted(&home), (1, 0, vec!["\"the approval was not used in time\" []".to_owned()]));
 }
 
-/// The first of two calls of a message is allowed, and the second one never decided: neither goes out, and the log says so.
+/// If the first call of a message is approved and the second one is never decided, neither is released, and the
+/// approval is recorded as void.
 #[test]
 fn an_approved_call_whose_message_is_given_up_is_void() {
     let upstream = Upstream::new(|request| match text_of(request).contains("Never mind") {
@@ -286,7 +289,8 @@ fn an_approved_call_whose_message_is_given_up_is_void() {
     assert_eq!(counted(&home), (1, 0, vec![cause]));
 }
 
-/// A server of drafts and of mails, in front of which people decide.
+/// Runs an approval of a bank call that pays for a draft; `act` runs in between. Returns the calls that the server
+/// received, and the home.
 fn drafts(gateway: impl Fn(&Home) -> Gateway, act: impl Fn(&Gateway, &Value)) -> (Vec<String>, Home) {
     let web = servers::web(Form::Json);
     let bank = Server::new(Form::Json, &["balance", "pay", "edit"], |name, _| {
@@ -304,7 +308,7 @@ fn drafts(gateway: impl Fn(&Home) -> Gateway, act: impl Fn(&Gateway, &Value)) ->
         servers::PEOPLE.to_owned() + "[approvals]\nwait-seconds = 0\n[audit]\nfile = \"audit.jsonl\"\n";
     let home = servers::home("http://127.0.0.1:1/v1", [&web, &bank], &more, &policy);
     let gateway = gateway(&home);
-    // What greets a server may change something there, too.
+    // The initialization of a session may change state at the server, so it precedes the question.
     servers::client(&gateway, "two").begin("bank");
     let mut one = servers::client(&gateway, "one");
     one.begin("bank");
@@ -319,7 +323,7 @@ fn drafts(gateway: impl Fn(&Home) -> Gateway, act: impl Fn(&Gateway, &Value)) ->
     (bank.calls().into_iter().filter(|call| call.starts_with("pay")).collect(), home)
 }
 
-/// The same of calls of servers beside the chat, which come again when they are allowed.
+/// The same for calls of MCP servers beside the chat, which the client repeats after the approval.
 #[test]
 fn an_answer_about_a_call_of_a_server_is_stale_as_well() {
     let call = |conversation: &'static str, name: &'static str, arguments: Value| {

@@ -1,4 +1,5 @@
-//! An answer of a tool that a rule stops: that it was stopped depends on what the rule looked at, so a model at a lower level is not told.
+//! Outputs that a rule stops: the decision of the rule depends on content, so it is hidden from a model at a lower
+//! label.
 
 use serde_json::{Value, json};
 
@@ -6,7 +7,7 @@ use crate::gateway::{Gateway, KEY, POLICY, config};
 use crate::tool_errors::bodies;
 use crate::upstream::{Upstream, calls, says, text_of};
 
-/// What the model is shown, at the lowest level, after a tool has answered something trusted that says MALLORY.
+/// Returns the view of the model at the lowest label after a tool returned a trusted output that contains MALLORY.
 fn shown(path: &str, rule: &str) -> String {
     let upstream = Upstream::new(|request| match text_of(request).contains("tool ") {
         true => says("Done."),
@@ -14,7 +15,7 @@ fn shown(path: &str, rule: &str) -> String {
     });
     let declared = "label out.content as untrusted if:\n    (out: ToolOutput) is tool:read\n";
     assert!(POLICY.contains(declared));
-    // Something is on offer that takes only what is trusted.
+    // A tool that requires trusted is on offer.
     let policy = POLICY
         .replace(declared, &declared.replace("untrusted", "trusted"))
         .replace("require top if:", "require trusted if:");
@@ -51,7 +52,8 @@ fn a_model_at_a_lower_level_is_not_told_that_an_answer_was_stopped() {
     }
 }
 
-/// That an answer was not stopped shows as well: where a rule can stop answers of a tool, each carries the most that one may carry.
+/// That an output was not stopped reveals content too: if a rule can stop outputs of a tool, each carries the greatest
+/// label that an output of this tool may carry.
 #[test]
 fn an_answer_that_a_rule_can_stop_carries_the_most_of_its_tool() {
     let some = "label out.content as untrusted if:\n    (out: ToolOutput) is tool:read\n    \"BOB\" in out.content\n";

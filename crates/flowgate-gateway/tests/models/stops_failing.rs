@@ -1,5 +1,5 @@
-//! Whether something is stopped cannot be read: then it counts as stopped. No call goes out, in the chat or to a server, until it can be
-//! read again.
+//! Freezes that cannot be read: everything counts as frozen, so no call is released, in the chat or to a server, until
+//! they can be read again.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -16,8 +16,7 @@ use crate::servers_attacked::NOWHERE;
 use crate::upstream::{Upstream, calls, says, text_of};
 use crate::write_failing::{ask, chats};
 
-/// There is no table of what is stopped, and what was read of it before is not known any more, since somebody has tried to stop
-/// something: that fails, and the person is told so.
+/// Renames the table of freezes, and invalidates the cache by a freeze that fails; the person receives an error.
 fn begin(home: &Home, gateway: &Gateway) {
     tables(home, &["ALTER TABLE freezes RENAME TO freezes_elsewhere"]);
     let body = json!({"kind": "client", "what": "agent", "frozen": true});
@@ -29,7 +28,7 @@ fn end(home: &Home) {
     tables(home, &["ALTER TABLE freezes_elsewhere RENAME TO freezes"]);
 }
 
-/// What is done once, while a double is asked.
+/// An action that a double runs once, when it receives a request.
 type Once = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
 
 fn take(once: &Once) {
@@ -37,7 +36,8 @@ fn take(once: &Once) {
     what.into_iter().for_each(|what| what());
 }
 
-/// Before the model is asked, nobody asks it; while it thinks, none of its calls goes out. In every form, streamed or not.
+/// The model receives no request if the failure precedes it, and none of its calls is released if the failure follows.
+/// In every API, streamed or not.
 #[test]
 fn a_chat_gets_no_call_while_it_cannot_be_read_what_is_stopped() {
     for (path, body) in chats() {
@@ -92,7 +92,7 @@ fn a_chat_gets_no_call_while_it_cannot_be_read_what_is_stopped() {
     }
 }
 
-/// A server is sent no call; what it answers to one that was sent before is not heard.
+/// No call is sent to a server, and the answer to an earlier call is withheld.
 #[test]
 fn a_server_gets_no_call_while_it_cannot_be_read_what_is_stopped() {
     for form in [Form::Json, Form::Stream] {

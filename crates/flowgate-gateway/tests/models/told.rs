@@ -1,5 +1,5 @@
-//! What agents and people are told when something of the operator's fails: one of a few constants. No path, no address, no SQL, and nothing
-//! that a system, a database or a server says of itself. The log has it.
+//! Error messages to agents and people when a part of the operator's system fails: a few constants, without paths,
+//! addresses, SQL, or messages of the system, the database or a server. The details are in the log.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ const MODEL: &str =
 const SERVER: &str =
     "no answer is shown: the server gave none that can be passed on, or the policy withholds it";
 
-/// What must be in nothing that is told, beside the folder of the gateway.
+/// Texts that no error message may contain, in addition to the folder of the gateway.
 const SECRETS: [&str; 10] = [
     "os error",
     "Is a directory",
@@ -37,7 +37,7 @@ const SECRETS: [&str; 10] = [
     "Connection refused",
 ];
 
-/// Breaks everything that is read or written for a request.
+/// Renames tables, so that every request fails in the store.
 fn break_store(home: &Home) {
     let sql = &[
         "ALTER TABLE turns RENAME TO turns_elsewhere",
@@ -48,14 +48,14 @@ fn break_store(home: &Home) {
     tables(home, sql);
 }
 
-/// Contents cannot be written any more.
+/// Replaces the file of contents by a folder, so that writing to it fails.
 fn break_audit(home: &Home) {
     let contents = home.folder().join("audit.jsonl.content");
     let _ = std::fs::remove_file(&contents);
     std::fs::create_dir(contents).unwrap();
 }
 
-/// What an answer says of an error, wherever it says it.
+/// Returns the error messages in a response, wherever they are.
 fn told(body: &str) -> Vec<String> {
     let events = body.lines().filter_map(|line| line.strip_prefix("data: "));
     let mut all: Vec<Value> = events.filter_map(|data| serde_json::from_str(data).ok()).collect();
@@ -87,7 +87,7 @@ fn check(at: &str, home: &Home, body: &str, expected: &str) {
     assert!(told.iter().all(|one| one == expected), "{at}: {told:?}");
 }
 
-/// In every form, streamed or not, before the model is asked and after it has answered.
+/// In every API, streamed or not, before the model's request and after its answer.
 #[test]
 fn a_store_and_an_audit_log_that_fail_are_told_by_constants() {
     type Break = fn(&Home);
@@ -131,7 +131,7 @@ fn a_store_and_an_audit_log_that_fail_are_told_by_constants() {
     }
 }
 
-/// The same for calls of servers, and for servers that cannot be reached.
+/// The same for calls of MCP servers, and for servers that cannot be reached.
 #[test]
 fn failures_behind_servers_are_told_by_constants() {
     let (web, bank) = (web(Form::Json), bank(Form::Stream));
@@ -156,7 +156,7 @@ fn failures_behind_servers_are_told_by_constants() {
     check("store", &home, &heard, STORE);
     assert!(log.contains("\"detail\""), "{log}");
     let (home, status, heard, log) = begin(&|home, gateway| {
-        // The file of contents is opened again after some were deleted.
+        // A deletion of content makes the log open the file of contents again.
         Person(gateway, "ann").post("/api/v1/audit/forget", &json!({"client": "agent"}));
         break_audit(home);
     });
@@ -174,7 +174,7 @@ fn failures_behind_servers_are_told_by_constants() {
     assert!(lines.rest().contains("the server cannot be reached"));
 }
 
-/// A model's server that is not there, and one that tells all about itself.
+/// An upstream that is unreachable, and one whose errors contain internals.
 #[test]
 fn servers_of_models_that_fail_are_told_by_a_constant() {
     let key = format!("Bearer {KEY}");
@@ -190,7 +190,7 @@ fn servers_of_models_that_fail_are_told_by_a_constant() {
     }
 }
 
-/// People are told no more than agents, with one exception: whoever asks for what is not there.
+/// People receive the same constants as agents.
 #[test]
 fn people_are_told_constants() {
     let upstream = Upstream::new(|_| says("Done."));

@@ -1,4 +1,4 @@
-//! Servers of models that fail: what a client is told is a constant, whatever the server says of the failure.
+//! Failing upstreams: the client receives one constant message, whatever the upstream sends.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::gateway::{Gateway, Home, KEY, POLICY, config};
 use crate::requests;
 
-/// What a server sends to its requests, the last one again and again.
+/// An upstream that sends scripted responses; the last one is repeated.
 struct Scripted {
     url: String,
     script: Arc<Mutex<Vec<String>>>,
@@ -59,7 +59,8 @@ fn http(head: &str, kind: &str, body: &str) -> String {
     )
 }
 
-/// Answers that fail; none of what they say may reach a client or the log. The number in them is too long to occur in an id by chance.
+/// Returns responses that fail. No text of them may reach a client or the log; the number in them is too long to occur
+/// in an ID by chance.
 fn failures() -> Vec<String> {
     let mut all = Vec::new();
     for status in [201, 204, 301, 400, 401, 403, 404, 408, 409, 413, 418, 422, 429, 500, 503, 504, 529, 599] {
@@ -93,7 +94,7 @@ fn failures() -> Vec<String> {
     all
 }
 
-/// The same status and the same body for every failure; the log has a reason, and nothing that the server has said.
+/// All failures have the same status and body; the log contains a reason without text of the upstream.
 #[test]
 fn every_failure_of_a_model_looks_alike() {
     let upstream = Scripted::new();
@@ -120,8 +121,8 @@ fn every_failure_of_a_model_looks_alike() {
     assert!(["private", "4803162"].iter().all(|text| !log.contains(text)), "{log}");
 }
 
-/// What went out of an answer that broke off stands, and no other attempt is put behind it. An attempt of which nothing went out is
-/// made again without a trace.
+/// Released text of a broken response is not revoked, and no second attempt is appended to it. An attempt is retried if
+/// none of its text was released.
 #[test]
 fn no_other_attempt_follows_text_that_went_out() {
     let policy = POLICY.split("raise ").next().unwrap();
@@ -153,7 +154,7 @@ fn no_other_attempt_follows_text_that_went_out() {
             );
             let gateway = Gateway::configured(&text, policy);
             let (_, heard) = gateway.post(path, &[("authorization", &key)], &body.to_string());
-            // Of an answer that broke off, what went out stands, and an error follows.
+            // A broken response consists of the released text and an error.
             assert_eq!(heard.contains("Mallory wants"), is_whole, "{path}: {heard}");
             assert_eq!(heard.contains("Once upon a time"), !is_whole, "{path}: {heard}");
             assert_eq!(heard.contains("gave no answer"), !is_whole, "{path}: {heard}");

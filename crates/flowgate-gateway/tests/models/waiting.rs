@@ -1,4 +1,4 @@
-//! What programs read of a turn that waits for a person, and what people read of its question.
+//! The machine-readable status of a turn that waits for a person, and the content of its question by clearance.
 
 use flowgate_lm::wire::Api;
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ use crate::upstream::{Upstream, calls, says, text_of};
 const ASKS: &str = "ask \"mails are confirmed\" if:\n    (call: ToolCall) is tool:send\n";
 const PEOPLE: &str = "[people.bob]\nkey-from = \"bob\"\nrole = \"approver\"\n[approvals]\nwait-seconds = 0\n";
 
-/// The headers and the body of what is answered to one message in a form.
+/// Sends one message; returns the headers and the body of the response.
 fn ask(gateway: &Gateway, api: Api, streams: bool, says: &str) -> (Vec<(String, String)>, String) {
     let schema = json!({"type": "object"});
     let chat = json!([{"role": "user", "content": says}]);
@@ -51,7 +51,7 @@ fn ask(gateway: &Gateway, api: Api, streams: bool, says: &str) -> (Vec<(String, 
     (headers, response.body_mut().read_to_string().unwrap())
 }
 
-/// A turn that waits says so in headers and in a field, in every form, streamed or not; a turn that does not wait says nothing of the kind.
+/// A waiting turn reports its status in headers and in a field, in every API, streamed or not; other turns do not.
 #[test]
 fn a_turn_that_waits_says_so_to_programs() {
     for (api, name) in FORMS {
@@ -92,7 +92,7 @@ fn a_turn_that_waits_says_so_to_programs() {
     }
 }
 
-/// The same of a call of a server.
+/// The same for a call of an MCP server.
 #[test]
 fn a_call_of_a_server_that_waits_says_so_to_programs() {
     let (web, bank) = (servers::web(Form::Json), servers::bank(Form::Json));
@@ -109,7 +109,7 @@ fn a_call_of_a_server_that_waits_says_so_to_programs() {
     assert_eq!(result(one.send("bank", &call("balance", 101), &[]).1), Value::Null);
 }
 
-/// Secrets are asked about.
+/// A policy under which messages of users are private, and sending private text needs a decision of a person.
 const SECRETS: &str = r#"
 lattice integrity: trusted < untrusted
 lattice secrecy: public < private
@@ -125,7 +125,7 @@ require trusted, public if:
     (call: ToolCall) is tool:send
 "#;
 
-/// People see of a question what their clearance covers, and allow only what they see; they can always deny.
+/// People read what their clearance covers, and can allow only questions that they read in full; they can deny any.
 #[test]
 fn people_read_what_their_clearance_covers() {
     let mail = |request: &flowgate_lm::chat::Request| match text_of(request).contains("\"send\"") {

@@ -1,4 +1,5 @@
-//! Witnesses of the audit log: what they are told, what they notice, and what follows when they cannot be told.
+//! Witnesses of the audit log: the heads that they receive, the losses that they detect, and the effect of failed
+//! deliveries.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -48,15 +49,15 @@ fn verified(home: &Home, witness: Option<&Witness>) -> Result<Summary, Problem> 
     verify(&mut BufReader::new(log), &Expected { witness, ..Expected::default() }, None)
 }
 
-/// The database and the log, as they are now.
+/// Returns the files of the database and the log.
 fn kept(home: &Home) -> Vec<(PathBuf, Vec<u8>)> {
     let files = fs::read_dir(home.folder()).unwrap().map(|entry| entry.unwrap().path());
     files.filter(|path| path.is_file()).map(|path| (path.clone(), fs::read(path).unwrap())).collect()
 }
 
-/// Puts them back as they were.
+/// Restores these files.
 fn put_back(home: &Home, files: &[(PathBuf, Vec<u8>)]) {
-    // What stays has the mode that it had.
+    // A file that is overwritten keeps its mode.
     let is_gone = |path: &PathBuf| files.iter().all(|(kept, _)| kept != path);
     for (path, _) in kept(home).into_iter().filter(|(path, _)| is_gone(path)) {
         fs::remove_file(path).unwrap();
@@ -66,8 +67,8 @@ fn put_back(home: &Home, files: &[(PathBuf, Vec<u8>)]) {
     }
 }
 
-/// A log and a database that are put back together agree with each other: only who was told in the meantime knows better. Until an operator
-/// records the loss, the gateway is not started.
+/// A log and a database that are restored together are consistent; only a witness of a later head detects it. The
+/// gateway does not start until an operator accepts the loss.
 #[test]
 fn a_log_and_a_database_that_are_put_back_together_are_noticed() {
     let upstream = Upstream::new(gullible);
@@ -76,13 +77,13 @@ fn a_log_and_a_database_that_are_put_back_together_are_noticed() {
         let mut home = home(&upstream, audit);
         work(&home, 2);
         if home.file().is_none() {
-            // The database is not in the folder.
+            // With PostgreSQL, the database is not in the folder.
             return;
         }
         let before = kept(&home);
         work(&home, 2);
         put_back(&home, &before);
-        // In themselves they are whole.
+        // The log is valid by itself.
         verified(&home, None).unwrap();
         if !is_witnessed {
             work(&home, 1);
@@ -97,7 +98,7 @@ fn a_log_and_a_database_that_are_put_back_together_are_noticed() {
         assert!(error.contains("the witness knows line") && error.contains("audit accept-loss"), "{error}");
         assert_eq!(fs::read_to_string(heads(&home)).unwrap(), told);
 
-        // Also if the log and the database are gone.
+        // The loss is detected also if the log and the database were deleted.
         put_back(&home, &before);
         let key = home.folder().join("audit.key");
         put_back(
@@ -117,7 +118,8 @@ fn a_log_and_a_database_that_are_put_back_together_are_noticed() {
         );
         assert!(key.exists());
 
-        // Accepted, it is gone on with; the log and the witness say so, and what was lost is not looked for any more.
+        // After the loss was accepted, the log is continued; the log and the witness record that, and the lost lines
+        // are no longer expected.
         put_back(&home, &before);
         let lines = verified(&home, None).unwrap().lines;
         let loss = accept_loss(home.read(), "who has the key").unwrap();
@@ -133,14 +135,14 @@ fn a_log_and_a_database_that_are_put_back_together_are_noticed() {
             knows.given_up(summary.key).map(|(log, since, _)| (log, since)).collect::<Vec<_>>(),
             [(summary.id, lines)]
         );
-        // Without a witness nobody looks.
+        // Without a witness, the loss is not detected.
         put_back(&home, &before);
         home.edit("[audit.witness]\nfile = \"elsewhere/heads.jsonl\"\n", "");
         work(&home, 1);
     }
 }
 
-/// Each of two gateways is held against what the file was told of its own log.
+/// Two gateways share a witness's file, and each is compared with the heads of its own log.
 #[test]
 fn two_gateways_have_one_witness() {
     let upstream = Upstream::new(gullible);
@@ -161,7 +163,7 @@ fn two_gateways_have_one_witness() {
         let names: Vec<_> = knows.signed_by(summary.key).map(|(log, _)| log).collect();
         assert_eq!(names, [summary.id]);
     }
-    // What is lost of one is no loss of the other's.
+    // A loss of one log does not concern the other one.
     if one.file().is_some() {
         let before = kept(&one);
         work(&one, 1);
@@ -171,7 +173,7 @@ fn two_gateways_have_one_witness() {
     work(&other, 1);
 }
 
-/// A server to whom heads are sent: what it heard, and how it answers.
+/// A server that receives heads, with a configurable status.
 struct Listener {
     url: String,
     heard: Arc<Mutex<Vec<(String, String)>>>,
@@ -223,7 +225,7 @@ fn of_url(url: &str, more: &str) -> String {
     )
 }
 
-/// A server is sent a line at the start, every so many lines, and at the end; each is signed, and holds against the log.
+/// A server receives a head at start, after every few lines, and at the end; each is signed and matches the log.
 #[test]
 fn a_server_is_told_heads() {
     let (upstream, listener) = (Upstream::new(gullible), Listener::new());
@@ -262,8 +264,8 @@ fn ask(gateway: &Gateway) -> (u16, String) {
     gateway.post("/v1/chat/completions", &[("authorization", &format!("Bearer {KEY}"))], &body.to_string())
 }
 
-/// A witness that cannot be told is seen in the log, the figures and `/health`; where it is required, no turn begins, people still stop things, and all
-/// goes on when it is told again.
+/// Failed deliveries are visible in the log, the metrics and `/health`. With `required`, no turn begins, people can
+/// still freeze, and turns succeed once deliveries do.
 #[test]
 fn a_witness_that_cannot_be_told_is_seen() {
     for is_required in [true, false] {
@@ -286,7 +288,7 @@ fn a_witness_that_cannot_be_told_is_seen() {
         assert_eq!(said.contains("the witness of the audit log cannot be told of it"), is_required, "{said}");
         assert_eq!(upstream.shown().is_empty(), is_required);
         assert!(!said.contains(&listener.url));
-        // Whoever stops things need not wait for it.
+        // Freezes do not wait for a witness.
         let freeze = json!({"kind": "client", "what": "other", "frozen": true});
         assert_eq!(Person(&gateway, "ann").post("/api/v1/freezes", &freeze).0, 200);
         listener.status.store(204, Ordering::SeqCst);
@@ -297,7 +299,7 @@ fn a_witness_that_cannot_be_told_is_seen() {
     }
 }
 
-/// A server is not asked at a start: whoever is not there then keeps nothing from starting. A required file that cannot be written does.
+/// A required file that cannot be written keeps the gateway from starting; an optional one does not.
 #[test]
 fn a_required_file_is_there_at_the_start() {
     let upstream = Upstream::new(|_| says("Done."));
@@ -315,7 +317,7 @@ fn a_required_file_is_there_at_the_start() {
     gateway.stop();
 }
 
-/// A part of a line, as a process leaves it that is killed, and lines of others do not keep a gateway from starting; what was forged is found.
+/// A partial line of a killed process and a forged line do not keep a gateway from starting; both are counted.
 #[test]
 fn lines_of_others_are_found() {
     let upstream = Upstream::new(gullible);

@@ -1,7 +1,8 @@
-//! A store or an audit log that fails after the model or the server has answered: nothing of that answer reaches the client.
+//! Failures of the store or the audit log after a model or a server has answered: nothing of that answer reaches the
+//! client.
 //!
-//! The double breaks one of them when it is asked, before it answers. Once it is mended, the same request is answered, so that nothing
-//! is withheld for another reason.
+//! The double breaks one of them before it answers. After the repair, the same request succeeds, which shows that
+//! nothing else withheld the answer.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -18,12 +19,12 @@ use crate::servers::{self, PEOPLE, client, home as home_of};
 use crate::servers_attacked::{NOWHERE, answer};
 use crate::upstream::{Upstream, calls, says};
 
-/// Contents are kept: their file is opened when the first of them is written.
+/// The log keeps contents, whose file is opened for the first entry.
 const AUDIT: &str = "[audit]\nfile = \"audit.jsonl\"\ncontent-days = 9\n";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
-    /// There is no table for turns.
+    /// The table of turns is missing.
     Store,
     /// Contents cannot be written.
     Audit,
@@ -53,7 +54,7 @@ fn contents(folder: &Path) -> PathBuf {
     folder.join("audit.jsonl.content")
 }
 
-/// What a double does once when it is asked.
+/// An action that a double runs once, when it receives a request.
 type Once = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
 
 fn take(once: &Once) {
@@ -65,7 +66,7 @@ fn set(once: &Once, what: impl FnOnce() + Send + 'static) {
     *once.lock().unwrap() = Some(Box::new(what));
 }
 
-/// A chat at the model's turn with a tool, in every form.
+/// Returns a chat in which the model's message is next, with one tool, in every API.
 pub(crate) fn chats() -> [(&'static str, Value); 3] {
     let schema = json!({"type": "object", "properties": {"path": {"type": "string"}}});
     let said = json!([{"role": "user", "content": "Read the file."}]);
@@ -93,8 +94,8 @@ pub(crate) fn ask(gateway: &Gateway, path: &str, body: &Value, stream: bool) -> 
     gateway.post(path, &headers, &body.to_string())
 }
 
-/// In every form, streamed or not: no byte of an answer that could not be kept or recorded, but for text of a stream that was released
-/// before, since it had been judged and the message went on.
+/// In every API, streamed or not: no byte of an answer that could not be stored or recorded is sent, except streamed
+/// text that was released before the failure.
 #[test]
 fn a_call_of_the_model_that_is_not_kept_is_not_sent() {
     for fault in [Fault::Store, Fault::Audit] {
@@ -134,8 +135,8 @@ fn a_call_of_the_model_that_is_not_kept_is_not_sent() {
     }
 }
 
-/// An answer without a call is no event of the audit log, but it is kept before it is sent, unless it is text of a stream that no rule can
-/// stop.
+/// A reply without a call has no record in the audit log, but the turn is stored before it is sent, except for streamed
+/// text that no rule can stop.
 #[test]
 fn a_text_of_the_model_that_is_not_kept_is_not_sent() {
     let rule = "raise \"no passwords\" if:\n    (m: Message)\n    m.role == \"assistant\"\n    \"hunter2\" in m.content\n";
@@ -176,7 +177,7 @@ const ASKS: &str = "ask \"reads are confirmed\" if:\n    (call: ToolCall) is too
 const WAIT: &str = "[approvals]\nwait-seconds = 0\n";
 const UNRECORDED: &str = "nothing is done that cannot be recorded, and the audit log cannot be written now";
 
-/// The questions that the audit log knows, by their digest.
+/// Returns the digests of the questions in the audit log.
 fn asked(home: &Home) -> Vec<Value> {
     let records = records(home);
     records
@@ -186,8 +187,8 @@ fn asked(home: &Home) -> Vec<Value> {
         .collect()
 }
 
-/// A question that cannot be recorded is not asked: nobody can allow the call, the turn fails with a constant, and the log of the gateway
-/// has the reason. Once the audit log is mended, the same request asks.
+/// A question that cannot be recorded is not asked: the call cannot be approved, the turn fails with a constant
+/// message, and the log contains the reason. After the repair, the same request asks the question.
 #[test]
 fn a_question_that_is_not_recorded_is_not_open() {
     for (path, body) in chats() {
@@ -230,7 +231,7 @@ fn a_question_that_is_not_recorded_is_not_open() {
     }
 }
 
-/// The same of a call of a server, and of a tool that waits for approval.
+/// The same for a call of an MCP server, and for a tool that waits for approval.
 #[test]
 fn a_question_about_a_server_that_is_not_recorded_is_not_open() {
     for tools in ["first", "approved"] {
@@ -254,7 +255,7 @@ fn a_question_about_a_server_that_is_not_recorded_is_not_open() {
                 listing
             }
         };
-        // The file of contents is opened again after some were deleted.
+        // A deletion of content makes the log open the file of contents again.
         assert_eq!(ann.post("/api/v1/audit/forget", &json!({"client": "agent"})).0, 200);
         Fault::Audit.begin(&home);
         let (status, told) = one.send("bank", &message, &[]);
@@ -276,7 +277,7 @@ fn a_question_about_a_server_that_is_not_recorded_is_not_open() {
     }
 }
 
-/// Notes are private; what is posted is public; a server may ask the person in front of the client.
+/// The policy: notes are private, posts are public, and a server may elicit input from the user.
 const NOTES: &str = r#"
 lattice secrecy: public < private
 
@@ -312,7 +313,7 @@ fn call() -> Value {
     json!({"jsonrpc": "2.0", "id": 50, "method": "tools/call", "params": {"name": "note", "arguments": {}, "_meta": can}})
 }
 
-/// How a server answers a call: the kind of the body, and the body.
+/// The response of a server to a call: its content type and body.
 type Form = fn(&Value) -> (&'static str, String);
 
 fn asking() -> Value {
@@ -349,8 +350,8 @@ fn posts(one: &mut Client<'_>) -> bool {
     one.call("bank", "post_public", &json!({})) == "posted"
 }
 
-/// The client gets the same failure for every answer that was not kept or not recorded. That a server asks is recorded; that it answers is
-/// kept.
+/// The client receives the same failure for every answer that was not stored or not recorded. A request of the server
+/// is recorded; its answer is stored.
 #[test]
 fn an_answer_of_a_server_that_is_not_kept_is_not_sent() {
     for fault in [Fault::Store, Fault::Audit] {
@@ -382,7 +383,7 @@ fn an_answer_of_a_server_that_is_not_kept_is_not_sent() {
             let (broken, inner): (_, Arc<Gateway>) = (Arc::clone(&home), Arc::clone(&gateway));
             set(&once, move || {
                 if fault == Fault::Audit {
-                    // The file of contents is opened again after some were deleted.
+                    // A deletion of content makes the log open the file of contents again.
                     let whose = json!({"client": "agent"});
                     let (status, said) = Person(&inner, "ann").post("/api/v1/audit/forget", &whose);
                     assert_eq!(status, 200, "{said}");
@@ -390,14 +391,14 @@ fn an_answer_of_a_server_that_is_not_kept_is_not_sent() {
                 fault.begin(&broken);
             });
             let (status, told) = one.send("web", &call(), &[]);
-            // The operator's file may be named, and differs from row to row.
+            // The path of the home differs between rows.
             let told = Value::from(told).to_string().replace(&home.folder().display().to_string(), "");
             assert!(!told.contains("otter") && !told.contains("4803162"), "{at}: {told}");
             assert!(!told.contains("result") && told.contains("error"), "{at}: {told}");
             assert!(once.lock().unwrap().is_none(), "{at}");
             assert_eq!(*failure.get_or_insert_with(|| (status, told.clone())), (status, told), "{at}");
             fault.end(&home);
-            // Nothing was shown. The same call is answered now, and what is shown counts.
+            // Nothing was shown, so the label was not raised; the repeated call is answered and raises it.
             assert!(posts(&mut one), "{at}");
             let (status, told) = one.send("web", &call(), &[]);
             assert!(
