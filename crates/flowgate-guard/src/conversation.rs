@@ -115,6 +115,9 @@ pub struct Conversation {
     floor: Label,
     phase: Phase,
     turn: Turn,
+    /// The number of answers of the screener so far. The operator of the screener's model knows it; the number of
+    /// items would show how many of them are hidden.
+    screenings: usize,
     /// The number of addresses judged so far; makes the ids of these calls, which never run, unique.
     judged: usize,
     /// The number of calls per label.
@@ -173,6 +176,7 @@ impl Conversation {
             floor: Label::BOTTOM,
             phase,
             turn,
+            screenings: 0,
             judged: 0,
             ids: HashMap::new(),
             view: None,
@@ -381,7 +385,7 @@ impl Conversation {
         let everything = self.settings.method.shows_everything();
         let label = if everything { self.cleared(seen().join(&self.base)) } else { level.label };
         if let Some(screener) = self.settings.method.screener() {
-            let nonce = self.settings.key.nonce(self.items.len());
+            let nonce = self.settings.key.nonce(self.screenings);
             let View { request, names, .. } =
                 self.source(Some((&nonce, self.clearance.screener))).view(label);
             let may_ask = !names.is_empty() && label.flows_to(&self.clearance.screener);
@@ -419,6 +423,7 @@ impl Conversation {
             return;
         }
         self.turn.spent.screenings += 1;
+        self.screenings += 1;
         self.turn.spent.tokens = self.turn.spent.tokens.plus(completion.usage);
         let Phase::Screening(names) = phase else {
             self.roster = Some(tool_filter::answer(completion));

@@ -70,6 +70,25 @@ fn regions_are_tagged_with_a_nonce() {
     assert!(asked.starts_with("screens system: You judge") && asked.contains("This is the end of the chat"));
 }
 
+/// A screener's request does not depend on what the screener may not read, down to the nonce of its tags. The label of the first step
+/// is set, since the screener's choice of it may depend on that.
+#[test]
+fn a_request_to_a_screener_does_not_count_hidden_items() {
+    let clearance = "require untrusted, public if:\n    (call: ToolCall) is tool:flowgate/screener\n";
+    let none = r#"needed_regions {"reasoning": "", "regions": []}"#;
+    let asked = |has_memory: bool| {
+        let mut run = Run::new(&format!("{POLICY}{clearance}"), Method::Judge);
+        if has_memory {
+            run.conversation.note("memory", json!("The user likes tea.")).unwrap();
+        }
+        run.conversation.user("Go.".into()).unwrap();
+        run.conversation.choose(*run.conversation.base());
+        run.go(&["read {}", none, "Done."]);
+        run.log.into_iter().find(|line| line.starts_with("screens")).expect("a request to the screener")
+    };
+    assert_eq!(asked(true), asked(false));
+}
+
 /// What the model did at a higher label is a region as well: hidden from lower steps, and there to be needed.
 #[test]
 fn earlier_steps_are_regions() {

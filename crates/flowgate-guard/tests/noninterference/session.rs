@@ -39,6 +39,8 @@ pub(crate) struct Session {
     pub(crate) said: Vec<EventId>,
     /// The labels of the steps of each turn, in names.
     pub(crate) labels: Vec<Vec<Value>>,
+    /// The number of requests to the screener in each turn.
+    pub(crate) screenings: Vec<usize>,
     pub(crate) followed: Followed,
     /// What the model said to the user, as it was shown.
     pub(crate) replies: Vec<String>,
@@ -66,6 +68,7 @@ impl Session {
             answers: Vec::new(),
             said: Vec::new(),
             labels: Vec::new(),
+            screenings: Vec::new(),
             followed: Followed::default(),
             replies: Vec::new(),
             said_level: None,

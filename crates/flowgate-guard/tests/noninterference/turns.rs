@@ -102,7 +102,9 @@ impl Made<'_> {
     pub(crate) fn turn(&mut self, session: &mut Session, first: Option<&Session>) -> (Turn, bool) {
         let turn = session.labels.len();
         session.labels.push(Vec::new());
+        session.screenings.push(0);
         let labels = first.filter(|_| self.replay).and_then(|first| first.labels.get(turn));
+        let most = first.filter(|_| self.replay).and_then(|first| first.screenings.get(turn).copied());
         let mut written = Vec::new();
         let mut is_visible = self.sees(session.conversation.base());
         self.taint.follow(&mut session.followed, &session.conversation);
@@ -151,7 +153,15 @@ impl Made<'_> {
                         self.sees(&label) && !completion.calls.iter().any(|call| call.name == "look");
                     self.wrote(session, view, &shown, completion);
                 }
+                // The first run ended its turn here, whether there was a step to ask for or not.
+                Need::Screen(_)
+                    if labels.is_some_and(|labels| steps >= labels.len())
+                        && session.screenings.last() >= most.as_ref() =>
+                {
+                    return (Turn::default(), false);
+                }
                 Need::Screen(request) => {
+                    session.screenings.last_mut().into_iter().for_each(|number| *number += 1);
                     let shown = format!("{request:?}");
                     let clearance = self.case.declared.clearance("screener");
                     self.taint.shown("the screener", &shown, &clearance);
