@@ -1,7 +1,7 @@
 //! The policies of `examples/agentdojo` over runs of AgentDojo's tasks and attacks.
 //!
-//! The runs are made by `examples/agentdojo/traces.py`, which needs Python and the `agentdojo` package; without them the
-//! test says so and is skipped.
+//! `examples/agentdojo/traces.py` records the runs and needs Python and the `agentdojo` package; without recorded runs,
+//! the test reports that it is skipped.
 
 #![expect(
     clippy::print_stdout,

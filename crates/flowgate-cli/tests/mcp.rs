@@ -1,4 +1,4 @@
-//! `flowgate mcp` in front of a server that is a short script: what goes in and out of the program.
+//! `flowgate mcp` in front of scripted servers: the input and output of the program.
 
 #![cfg(all(unix, feature = "gateway", feature = "run"))]
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
 
-/// A server that writes a banner, answers what it is asked, and ends in the middle of a line that it has not read.
+/// A server that prints a banner, answers requests, and ends in the middle of a line.
 const SERVER: &str = r#"
 import json, sys
 print("starting up", flush=True)
@@ -39,7 +39,7 @@ fn run(server: &[&str], more: &[&str], said: &[Value]) -> Output {
     let mut child = command.spawn().unwrap();
     let mut input = child.stdin.take().unwrap();
     for message in said {
-        // A program that has ended reads no more.
+        // The program may have ended already.
         let _ = writeln!(input, "{message}");
     }
     drop(input);
@@ -50,7 +50,7 @@ fn call(id: u64, name: &str, arguments: &Value) -> Value {
     json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": name, "arguments": arguments}})
 }
 
-/// A short form of each answer.
+/// Returns a short form of each answer.
 fn answers(output: &Output) -> Vec<String> {
     let lines = String::from_utf8_lossy(&output.stdout).into_owned();
     let shown = |line: &str| {
@@ -72,7 +72,7 @@ fn list() -> Value {
     json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
 }
 
-/// The server answers the list after the calls have been sent, so there are no tools yet to call.
+/// The server answers the list after the calls were sent, so no tool is on offer yet.
 #[test]
 fn a_client_that_ends_gets_the_rest() {
     let output =
@@ -83,7 +83,7 @@ fn a_client_that_ends_gets_the_rest() {
     assert!(said.contains("dropped 1 line of the server's output, which was not MCP"), "{said}");
 }
 
-/// What the server wrote before it ended is read, and whoever still waits is told.
+/// All output of a server that ends is processed, and waiting requests are answered.
 #[test]
 fn a_server_that_ends_has_said_all() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_flowgate"));
@@ -129,7 +129,7 @@ fn what_cannot_be_used_is_said_in_one_line() {
     check(&["true"], &["--accept-new"], "--pins");
 }
 
-/// A server that is to answer a call ends instead, or writes what cannot be read, at a place that a private note chooses.
+/// A server that fails on a call: it ends or writes malformed output, at a position that a private note determines.
 const FAILING: &str = r#"
 import json, sys
 for line in sys.stdin:
@@ -170,7 +170,7 @@ require public else deny if:
     (call: ToolCall) is tool:notes/post
 ";
 
-/// One message for every failure, and the label of the tool: here, and at the other servers of the client.
+/// All failures have the same message and the label of the tool, at this server and at the client's other ones.
 #[test]
 fn a_call_that_fails_says_nothing_and_carries_the_label_of_its_tool() {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("mcp-failing");
@@ -220,7 +220,7 @@ fn a_call_that_fails_says_nothing_and_carries_the_label_of_its_tool() {
     assert_eq!(told.unwrap()["result"]["isError"], true);
 }
 
-/// A server that says where it was called, and nothing else.
+/// A server that records calls and never answers them.
 const SILENT: &str = r#"
 import json, sys
 for line in sys.stdin:
@@ -236,7 +236,8 @@ for line in sys.stdin:
             open(asked["params"]["arguments"]["mark"], "w").close()
 "#;
 
-/// A client that ends the program while a call runs has waited for it as well: its other servers know of the outcome.
+/// A client that ends the program during a call knows how long the call took: its other servers receive the label of
+/// the outcome.
 #[test]
 fn a_call_that_runs_when_the_program_is_ended_has_an_outcome() {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("mcp-ended");

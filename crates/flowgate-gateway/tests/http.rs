@@ -1,4 +1,4 @@
-//! The server as its clients meet it: over sockets, with a client that we did not write.
+//! Tests of the server over sockets, with an independent HTTP client.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
@@ -28,7 +28,7 @@ const LOAD: &str = "/api/v1/policy/load";
 const CHECK: &str = "/api/v1/policy/check";
 const BATCH: &str = "/api/v1/policy/check/batch";
 
-/// Longer than anything here takes.
+/// Longer than any test takes.
 const LONG: Duration = Duration::from_secs(300);
 const SHORT: Duration = Duration::from_millis(50);
 
@@ -115,7 +115,7 @@ impl Running {
         self.send(Method::GET, path, &[], "").await
     }
 
-    /// Sends bytes, and reads until the server closes.
+    /// Sends bytes, and reads until the server closes the connection.
     async fn raw(&self, bytes: &str) -> String {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
         stream.write_all(bytes.as_bytes()).await.unwrap();
@@ -129,7 +129,7 @@ async fn rest(mut stream: TcpStream) -> String {
     String::from_utf8(read).unwrap()
 }
 
-/// Compares with a golden file.
+/// Compares a text with a golden file.
 fn golden(name: &str, printed: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
@@ -294,7 +294,7 @@ async fn a_token_is_asked_for() {
 
 #[tokio::test]
 async fn too_much_at_the_same_time_is_put_off() {
-    // It takes longer to read than to look whether it is read.
+    // Compiling this policy takes so long that a time limit of zero expires before it ends.
     let body = json!({"policy": "raise \"x\" if:\n    (m: Message)\n".repeat(3000)});
     for limits in [
         Limits { bodies: 10, ..Limits::default() },
@@ -329,7 +329,7 @@ async fn slow_clients_lose_their_connection() {
     let limits = Limits { head_time: SHORT, body_time: SHORT, ..Limits::default() };
     let server = start(limits).await;
     let head = format!("POST {LOAD} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n");
-    // Nothing at all; half a head; half a body; nothing after an answer.
+    // No bytes; half a head; half a body; nothing after an answer.
     assert_eq!(server.raw("").await, "");
     assert!(!server.raw(&head).await.contains("200 OK"));
     let answer = server.raw(&format!("{head}Content-Length: 10\r\n\r\n{{")).await;
@@ -337,7 +337,7 @@ async fn slow_clients_lose_their_connection() {
         answer.starts_with("HTTP/1.1 408 ") && answer.contains("did not arrive within 0.05 s"),
         "{answer}"
     );
-    // This one is in time, on a busy machine too.
+    // This request is in time even on a slow machine.
     let limits = Limits { head_time: Duration::from_secs(5), ..Limits::default() };
     let server = start(limits).await;
     let answer = server.raw("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
@@ -367,7 +367,7 @@ async fn a_server_that_stops_lets_end_what_has_begun() {
         let idle = TcpStream::connect(server.address).await.unwrap();
         let mut begun = TcpStream::connect(server.address).await.unwrap();
         begun.write_all(head.as_bytes()).await.unwrap();
-        // Whoever is answered after them knows that they are there.
+        // A later response shows that the server has accepted the connections.
         let connections = |metrics: &str| metrics.lines().any(|line| line == "flowgate_connections 3");
         while !connections(&server.get("/metrics").await.body) {}
         server.stop.send(()).unwrap();
@@ -419,7 +419,7 @@ async fn the_description_is_served_and_its_examples_work() {
                 "delete" => server.send(Method::DELETE, path, &[], "").await,
                 _ => server.get(path).await,
             };
-            // This server was started without model routes.
+            // This server has no model routes.
             let asks_nobody =
                 ["/api/v1/approvals", "/api/v1/freezes", "/api/v1/audit/", "/api/v1/quotations", "/mcp/"];
             let is_missing =

@@ -1,4 +1,4 @@
-//! Measures the memory that a request takes against what the gateway accounts for it: many short values must not take more.
+//! Compares the memory that requests take with the gateway's estimate, for bodies of many short values in particular.
 //!
 //! A counting allocator measures live bytes, which depend neither on the system nor on other processes.
 
@@ -16,15 +16,15 @@ use serde_json::{Value, json};
 #[global_allocator]
 static HEAP: PeakAlloc = PeakAlloc;
 
-/// The allocator counts for the whole process, so tests take turns.
+/// The allocator counts for the whole process, so only one test runs at a time.
 static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
-/// A gateway whose model cannot be reached.
+/// Starts a gateway whose upstream is unreachable; returns the URL of its chat route.
 async fn start(limits: Limits) -> String {
     start_with(limits, "").await
 }
 
-/// The same with more lines about its store.
+/// The same with additional settings of the store.
 async fn start_with(limits: Limits, store: &str) -> String {
     let folder = std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("memory");
     std::fs::create_dir_all(&folder).unwrap();
@@ -47,7 +47,7 @@ async fn post(url: &str, body: &str) -> (u16, String) {
     post_in(url, "", body).await
 }
 
-/// In a conversation of this name, if it has one.
+/// Sends a request of a named conversation, or of an unnamed one if the name is empty.
 async fn post_in(url: &str, conversation: &str, body: &str) -> (u16, String) {
     let (url, body, conversation) = (url.to_owned(), body.to_owned(), conversation.to_owned());
     let ask = move || {
@@ -72,7 +72,7 @@ fn chat(messages: &Value, tools: &Value) -> String {
     body.to_string()
 }
 
-/// Bodies with many short values, in each place, and with long texts. The first ones are long texts.
+/// Returns bodies of long texts, and bodies with many short values in various places.
 fn shapes() -> Vec<(&'static str, String)> {
     let user = |content: Value| json!({"role": "user", "content": content});
     let many = |count: usize, one: Value| Value::Array(vec![one; count]);
@@ -100,8 +100,8 @@ fn shapes() -> Vec<(&'static str, String)> {
     ]
 }
 
-/// What a body takes is no more than what is accounted for it, in whatever it is large. One that would take too much is refused before it is
-/// read; one of as many bytes with fewer values is not.
+/// A body takes at most the estimated memory, whatever its shape. A body whose estimate exceeds the limit is rejected
+/// before it is parsed; a body of the same size with fewer values is not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_body_takes_what_is_accounted_for_it() {
     let _alone = ALONE.lock().await;
@@ -129,7 +129,7 @@ async fn a_body_takes_what_is_accounted_for_it() {
     }
 }
 
-/// Conversations that stay in memory take no more than they may together, in whatever they are large.
+/// Conversations in memory stay within their limit, whatever their shape.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kept_conversations_take_what_they_may() {
     let _alone = ALONE.lock().await;
@@ -162,7 +162,7 @@ async fn kept_conversations_take_what_they_may() {
             sizes.push(HEAP.current_usage() >> 20);
         }
         println!("{name}: {sizes:?} MiB");
-        // What is kept of the first two is what the gateway needs anyway.
+        // The first two conversations include the constant memory of the gateway.
         let grown = sizes.last().unwrap().saturating_sub(*sizes.get(1).unwrap());
         if grown > 64 + 48 {
             beyond.push(format!("{name}: {grown} MiB"));

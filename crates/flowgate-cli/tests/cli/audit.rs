@@ -1,10 +1,10 @@
-//! `flowgate audit`: logs that are verified, listed, and lose their content.
+//! `flowgate audit`: verification, listing, and deletion of content.
 
 use std::path::{Path, PathBuf};
 
 use crate::{check, file, flowgate, name, text};
 
-/// A log in which a call was refused, with its content, and the file of the key.
+/// Creates a log with a refused call and its content; returns the paths of the log and of the key.
 pub(crate) fn audit_log(folder: &str) -> (PathBuf, PathBuf) {
     use flowgate_gateway::audit::{Content, Event, Forget, Key, Log, Options, Switch, Time};
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(folder);
@@ -93,7 +93,8 @@ fn a_changed_audit_log_is_found() {
     check(&["audit", "verify", "--help"], 0, "A log that was cut off directly after a head is consistent.");
 }
 
-/// What a witness was told: a log that was cut, a forged line, a log that nobody told of, and another log of the same key.
+/// Verification against a witness: a truncated log, a forged line, a log unknown to the witness, and another log with
+/// the same key.
 #[test]
 fn a_log_is_held_against_its_witness() {
     use flowgate_gateway::audit::{Event, Key, Log, Options, Switch, Time};
@@ -129,7 +130,7 @@ fn a_log_is_held_against_its_witness() {
         check(&arguments, code, said);
     };
     verify(&[&a], &[&first, &foreign, &second], 0, "  witness   knows 2 of its heads, the last of line 8 (");
-    // Cut off, it is whole in itself.
+    // The truncated log is valid by itself.
     check(&["audit", "verify", name(&cut)], 0, "cut.jsonl is whole: 4 lines");
     let unseen = "cut.jsonl: line 4: the log ends here, and the witness knows its line 8: it was cut off, or put back as it was before";
     verify(&[&cut], &[&first, &second], 1, unseen);
@@ -149,7 +150,8 @@ fn a_log_is_held_against_its_witness() {
     check(&["audit", "verify", "--help"], 0, "--witness <FILE>");
 }
 
-/// A database that does not know a log is refused by the gateway, and verifies as such, until somebody accepts that.
+/// A log that is unknown to its database keeps the gateway from starting and does not verify until an operator accepts
+/// the loss.
 #[test]
 fn a_loss_is_accepted() {
     let (log, key) = audit_log("audit-loss");
@@ -201,7 +203,7 @@ fn a_loss_is_accepted() {
         0,
         "continues and records the loss: log behind its database\n",
     );
-    // Another log in its place.
+    // The log is replaced by another one.
     std::fs::rename(&log, folder.join("aside.jsonl")).unwrap();
     check(&["audit", "accept-loss", "--config", config], 0, "log missing\n");
     let aside = folder.join("aside.jsonl");
@@ -274,7 +276,7 @@ fn content_is_shown_and_deleted() {
     );
     check(&["audit", "verify", path], 0, "  content   0 kept, 2 forgotten\n");
     assert_eq!(std::fs::read_to_string(&contents).unwrap(), "");
-    // What was deleted comes back from somewhere.
+    // The deleted content is restored from a copy.
     std::fs::write(&contents, before).unwrap();
     let again = "1 kept, 1 forgotten, 1 present although the log records their deletion\n";
     check(&["audit", "verify", path], 0, again);

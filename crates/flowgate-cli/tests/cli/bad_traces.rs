@@ -1,8 +1,8 @@
-//! What is said of traces that cannot be read.
+//! Error messages about traces that cannot be parsed.
 
 use crate::{POLICY, check, file, name};
 
-/// Every row is bad input; what is said names the place, and the verdict is never a plain permit of a payment.
+/// Every row is invalid input; the message contains its position, and no payment is permitted without an objection.
 #[test]
 fn bad_traces_are_located_or_fail_closed() {
     let pay = |arguments: &str| {

@@ -18,7 +18,8 @@ fn the_table_of_detectors_is_stable() {
     check(&["bench"], 2, "Usage: flowgate bench");
 }
 
-/// The figures follow the policy: the listing of the paper knows one way to switch previews on, and no rule stops nothing.
+/// The figures depend on the policy: the paper's rule covers one way to request previews, and an empty policy stops
+/// nothing.
 #[test]
 fn another_policy_gives_other_figures() {
     let listing = file(

@@ -1,4 +1,4 @@
-//! `flowgate check`: verdicts, formats, and mistakes of policies.
+//! `flowgate check`: verdicts, output formats, and errors of policies.
 
 use std::path::Path;
 use std::process::Command;

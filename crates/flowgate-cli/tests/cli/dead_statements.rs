@@ -1,4 +1,5 @@
-//! What a policy names and the traces do not have, empty traces and odd roles: reported, and an error if so wished.
+//! Names in a policy that do not occur in the traces, empty traces and unknown roles: each is a warning, or an error on
+//! request.
 
 use crate::{POLICY, TRACE, check, file, flowgate, name, text};
 
@@ -11,7 +12,7 @@ const RUN: &str = r#"[
     "function":{"name":"refund","arguments":"{\"amount\": 5}"}}]},
   {"role":"tool","tool_call_id":"c2","content":"done"}]"#;
 
-/// A line of a rule; what is said of it, with the place and what was perhaps meant.
+/// A condition, the code and the message of its warning, and the suggested name.
 const DEAD: &[(&str, &str, &str, &str)] = &[
     ("(call: ToolCall) is tool:refnd", "unused-tool", "no tool in the traces matches `tool:refnd`", "refund"),
     (
@@ -70,7 +71,7 @@ fn dead_statements_are_reported_and_can_be_denied() {
                 );
             }
         }
-        // The same line spelled as the traces have it says nothing of the kind.
+        // The same condition with the suggested name causes no warning.
         for command in
             [&["check", name(&alive), name(&run)][..], &["replay", "--policy", name(&alive), name(&run)]]
         {
@@ -81,7 +82,7 @@ fn dead_statements_are_reported_and_can_be_denied() {
     }
 }
 
-/// Where there are several traces, what one of them has is there.
+/// A name occurs if any of the traces contains it.
 #[test]
 fn what_one_trace_has_is_there() {
     let run = file("refund.json", RUN.as_bytes());
@@ -94,7 +95,7 @@ fn what_one_trace_has_is_there() {
     );
     check(&["check", name(&alive), name(&other), name(&run), "--deny-warnings"], 0, "2 runs");
     check(&["replay", "--policy", name(&alive), name(&other), name(&run), "--deny-warnings"], 0, "");
-    // Many words that are not there are counted.
+    // Surplus warnings are counted.
     let many: String = (0..30)
         .map(|n| format!("raise \"x\" if:\n    (c: ToolCall) is tool:{}\n", "q".repeat(n + 20)))
         .collect();
@@ -128,7 +129,7 @@ fn empty_traces_and_odd_roles_are_warnings() {
     check(&["check", name(&plain), name(&hi), "--deny-warnings"], 0, "1 run");
 }
 
-/// A role that no message can have is a warning of the policy itself.
+/// An unknown role in a policy is a warning without any trace.
 #[test]
 fn a_misspelled_role_needs_no_trace() {
     let wrong = policy("(m: Message)\n    m.role == \"asistant\"");

@@ -1,8 +1,8 @@
-//! What holds of every command: manual pages, files that are not there, plural forms.
+//! Properties of all commands: manual pages, errors for missing files, and plural forms.
 
 use crate::{POLICY, TRACE, check, file, flowgate, name, text};
 
-/// A page for each command, by itself and in a folder.
+/// There is a manual page for each command, printed or in a folder.
 #[test]
 fn every_command_has_a_manual_page() {
     let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("man/man1");
@@ -28,7 +28,7 @@ fn every_command_has_a_manual_page() {
     }
     for page in &pages {
         let command = page.trim_end_matches(".1");
-        // A command below another has its page's name as a prefix; its own name may have a hyphen.
+        // The page of a subcommand has the name of its parent's page as a prefix; its own name may contain a hyphen.
         let mut arguments = Vec::new();
         let mut rest = command;
         while rest != "flowgate" {
@@ -49,7 +49,7 @@ fn every_command_has_a_manual_page() {
     check(&["man", "--out", name(&taken)], 2, "no-folder: ");
 }
 
-/// The names of all commands, such as `audit verify`, with their help.
+/// Returns the names of all commands, such as `audit verify`, with their help texts.
 fn every_command() -> Vec<(String, String)> {
     let mut open = vec![String::new()];
     let mut found = Vec::new();
@@ -66,7 +66,7 @@ fn every_command() -> Vec<(String, String)> {
     found
 }
 
-/// The arguments of a command that take a file or a folder, as its help names them.
+/// Returns the arguments of a command that take a file or a folder, by its help text.
 fn file_arguments(help: &str) -> Vec<String> {
     let paths = ["FILE", "FOLDER", "<POLICY>", "TRACES]", "<TRACE>", "TRACES>", "<CORPORA>", "FILES>"];
     let lines =
@@ -79,11 +79,11 @@ fn file_arguments(help: &str) -> Vec<String> {
     takes.filter_map(|line| line.split(' ').next()).map(str::to_owned).collect()
 }
 
-/// One wording, with the path, in every command and for every argument that takes a file.
+/// All commands report a missing file in the same words, with its path, for every argument that takes a file.
 #[test]
 fn a_file_that_is_not_there_is_reported_in_one_way() {
     let url = "http://127.0.0.1:1/v1";
-    // The command, the argument as the help names it, and a command line that names a missing file there.
+    // The command, the argument as its help text names it, and a command line with a missing file there.
     let rows: Vec<(&str, &str, Vec<&str>)> = vec![
         ("check", "<POLICY>", vec!["MISSING"]),
         ("check", "[TRACES]...", vec![POLICY, "MISSING"]),
@@ -142,7 +142,8 @@ fn a_file_that_is_not_there_is_reported_in_one_way() {
     let mut wrong = Vec::new();
     for (command, help) in &commands {
         for argument in file_arguments(help) {
-            // Modules need a feature, `hook` answers in JSON (`hook.rs` tests that), and `man` makes the folder.
+            // Modules need a feature, `hook` reports errors in JSON (`hook.rs` tests that), and `man` creates the
+            // folder.
             let is_elsewhere = argument == "--predicate" || command == "hook" || argument == "--out";
             if !is_elsewhere && !rows.iter().any(|(name, named, _)| name == command && *named == argument) {
                 wrong.push(format!("`flowgate {command}` has an argument {argument} that has no row here"));
@@ -165,7 +166,7 @@ fn a_file_that_is_not_there_is_reported_in_one_way() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// A command line that cannot be used ends with 2, and help with 0, everywhere.
+/// For every command, an unknown option has the exit code 2, and `--help` has 0.
 #[test]
 fn every_command_refuses_an_unknown_option_and_helps() {
     let commands = every_command();
@@ -179,7 +180,7 @@ fn every_command_refuses_an_unknown_option_and_helps() {
     }
 }
 
-/// Shells complete all commands.
+/// The completions of all shells contain all commands.
 #[test]
 fn every_shell_completes_every_command() {
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
@@ -192,7 +193,7 @@ fn every_shell_completes_every_command() {
     }
 }
 
-/// One of something is one thing.
+/// Messages use the singular for one.
 #[test]
 fn numbers_agree_with_their_words() {
     let one = file("one.flow", b"lattice integrity: trusted < untrusted\n");

@@ -1,4 +1,4 @@
-//! The command line as its users meet it: output, exit codes, and what it says to bad input.
+//! Tests of the command line: output, exit codes, and error messages for invalid input.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -34,12 +34,12 @@ fn text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-/// A file of this test's own.
+/// Creates a file for tests; returns its path.
 fn file(name: &str, content: &[u8]) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cli");
     std::fs::create_dir_all(&folder).unwrap();
     let path = folder.join(name);
-    // Tests that share a file write the same content, and never read half of it.
+    // Tests that share a file write the same content, and the rename makes the write atomic.
     let new = folder.join(format!("{name}.{:?}", std::thread::current().id()));
     std::fs::File::create(&new).unwrap().write_all(content).unwrap();
     std::fs::rename(new, &path).unwrap();
@@ -50,14 +50,14 @@ fn name(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// Runs the command, and compares its exit code and a part of what it prints.
+/// Runs a command, and checks its exit code and that its output contains `part`.
 fn check(arguments: &[&str], code: i32, part: &str) {
     let output = flowgate(arguments);
     assert_eq!(output.status.code(), Some(code), "{arguments:?}\n{}", text(&output));
     assert!(text(&output).contains(part), "{arguments:?} should say {part:?}, but says\n{}", text(&output));
 }
 
-/// Compares what a command prints with a file.
+/// Compares the output of a command with a golden file.
 fn check_golden(output: Output, golden: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(golden);
     let printed = String::from_utf8(output.stdout).unwrap();

@@ -1,4 +1,4 @@
-//! Predicates that others answer, in every command that takes them.
+//! Extern predicates, in every command that evaluates them.
 
 use std::io::Write;
 
@@ -75,7 +75,7 @@ fn predicates_are_answered_by_whom_the_operator_names() {
     );
     #[cfg(feature = "wasm")]
     {
-        // Its answer is `true` for what ends with `n@example.org"]`, and `false` otherwise.
+        // The module answers `true` if the arguments end with `n@example.org"]`, and `false` otherwise.
         let module = wat::parse_str(
             r#"(module (memory (export "memory") 1) (data (i32.const 0) "truefalse")
                 (func (export "alloc") (param i32) (result i32) i32.const 1024)

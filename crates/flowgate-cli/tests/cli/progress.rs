@@ -1,4 +1,4 @@
-//! Progress in pipes, and Ctrl-C.
+//! Progress output in pipes, and Ctrl-C.
 
 use crate::{POLICY, TRACE, flowgate, text};
 
@@ -35,7 +35,7 @@ fn a_pipe_gets_progress_only_if_that_was_asked_for() {
     }
 }
 
-/// A command that reads its standard input and is interrupted between two lines of it.
+/// A command that reads its standard input and is interrupted between two lines.
 #[cfg(unix)]
 mod interrupted {
     use std::io::{BufRead, BufReader, Read, Write};
@@ -58,7 +58,7 @@ mod interrupted {
         }
     }
 
-    /// Reads lines until one contains a text; the text must come.
+    /// Reads lines until one contains `part`.
     fn wait(from: &mut impl BufRead, part: &str) {
         let mut line = String::new();
         while !line.contains(part) {
@@ -83,7 +83,7 @@ mod interrupted {
             input.flush().unwrap();
         }
 
-        /// Presses Ctrl-C, then hands in the rest of the input; returns the exit code and the rest of both outputs.
+        /// Sends SIGINT, then writes the rest of the input; returns the exit code and the rest of both outputs.
         fn interrupt(mut self, rest: &str) -> (Option<i32>, String, String) {
             let process = self.child.id().to_string();
             assert!(Command::new("kill").args(["-INT", &process]).status().unwrap().success());
@@ -125,7 +125,7 @@ mod interrupted {
         assert_eq!(row, ["payment", "everything", "2"], "{out}");
     }
 
-    /// A log that was not read to its end is not called a log that was cut off.
+    /// After an interruption, an incompletely read log is not reported as truncated.
     #[test]
     #[cfg(feature = "gateway")]
     fn audit_verify_does_not_judge_half_a_log() {

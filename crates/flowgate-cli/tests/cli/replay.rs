@@ -1,4 +1,4 @@
-//! `flowgate replay`: corpora, summed up.
+//! `flowgate replay`: summaries of corpora.
 
 use crate::{POLICY, TRACE, check, file, flowgate, name, text};
 
@@ -53,7 +53,7 @@ fn a_corpus_is_summed_up_by_suite() {
     check(&["replay", "--policy", &elsewhere, name(&path)], 2, "no run was judged");
     let broken = file("broken-corpus.jsonl", format!("{{\n{corpus}").as_bytes());
     check(&["replay", "--policy", POLICY, name(&broken)], 2, "no strict JSON");
-    // A corpus whose calls have no origin has no figures of attacks.
+    // Without the origins of calls, the summary has no figures of attacks.
     let plain = file("plain.jsonl", format!("{{\"messages\":{payment}}}\n").as_bytes());
     let output = flowgate(&["replay", "--policy", POLICY, "--format", "json", name(&plain)]);
     let line: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use crate::{check, file, name};
 
-/// A server that is ended with the test.
+/// A running server, killed on drop, and its address.
 #[cfg(unix)]
 struct Serving(std::process::Child, String);
 
@@ -30,7 +30,7 @@ impl Serving {
         Self(child, address.unwrap().0.to_owned())
     }
 
-    /// The first line of the answer.
+    /// Sends a request; returns the first line of the response.
     fn get(&self, path: &str, headers: &str) -> String {
         use std::io::Read;
         let mut stream = std::net::TcpStream::connect(&self.1).unwrap();
@@ -61,7 +61,7 @@ fn a_server_says_where_it_is_and_ends_when_it_is_told() {
         assert_eq!(server.get("/metrics", ""), "HTTP/1.1 200 OK");
         assert_eq!(server.end(signal), Some(0), "{signal}");
     }
-    // Who does not want to wait for a slow client asks again.
+    // A second signal ends the drain.
     let server = Serving::start(&["--drain-time", "3600", "--head-time", "3600"]);
     let mut slow = std::net::TcpStream::connect(&server.1).unwrap();
     slow.write_all(b"GET /health HTTP/1.1\r\n").unwrap();
@@ -89,7 +89,7 @@ fn a_server_is_not_opened_by_accident() {
     check(&["serve", "--help"], 0, "INVARIANT_API_ENDPOINT=http://127.0.0.1:8000");
 }
 
-/// What `--check` and a start say of a configuration: what to do next, and the lines that would show what is hidden.
+/// The output of `--check` and of a start: warnings with advice, and the lines that would show what is hidden.
 #[test]
 fn a_configuration_is_checked_before_it_serves() {
     let policy = "lattice integrity: trusted < untrusted\n\
@@ -121,7 +121,7 @@ fn a_configuration_is_checked_before_it_serves() {
     let key = Some("0123456789abcdef");
     let (quiet, strict): (&[&str], &[&str]) = (&["--check"], &["--check", "--deny-warnings"]);
     let start: &[&str] = &["--deny-warnings"];
-    // The configuration, the policy, the options, the exit code, and what is said.
+    // The configuration, the policy, the options, the exit code, and parts of the output.
     type Row<'r> = (&'r str, &'r str, &'r [&'r str], i32, &'r [&'r str]);
     let rows: [Row<'_>; 13] = [
         (&whole, &labelled, quiet, 0, &["1 client, no warnings"]),
@@ -150,7 +150,7 @@ fn a_configuration_is_checked_before_it_serves() {
             0,
             &["in [clients.assistant]", "if a person types all", "1 warning"],
         ),
-        // That a person can be asked does not say what that person has typed.
+        // `interactive` does not declare who typed the messages.
         (
             &config("interactive = true\npinned = [\"You help.\"]"),
             &labelled,

@@ -1,10 +1,10 @@
-//! Text of a trace cannot control the terminal on which a command prints it.
+//! Text of a trace cannot control the terminal.
 
 use serde_json::json;
 
 use crate::{file, flowgate, name, text};
 
-/// Names and texts that a trace can contain.
+/// Names and texts with control characters.
 const TRICKS: [&str; 4] = ["\u{1b}[2J", "\u{1b}]0;title\u{7}", "\u{9b}31m", "over\r\u{202e}written"];
 
 #[test]

@@ -1,4 +1,4 @@
-//! Agents that a chat hands tasks to, and chats of one account.
+//! Agents to which a chat delegates tasks, and chats that share stores.
 
 use serde_json::Value;
 
@@ -11,7 +11,8 @@ require untrusted, public if:
     (call: ToolCall) is tool:agents/reader
 "#;
 
-/// The example with an agent that has the tools of some servers: what the model is asked, in order, and what the program wrote.
+/// Runs the example with an agent that may use these servers; returns the model with its requests, the sent mails, and
+/// both outputs.
 fn with_reader(name: &str, may_use: &[&str], script: &[&str]) -> (Model, Vec<Value>, String, String) {
     let folder = folder(name);
     let policy = std::fs::read_to_string(format!("{EXAMPLE}/policy.flow")).unwrap();
@@ -40,7 +41,8 @@ const TASK: &str = r#"agents__reader {"task": "Fetch the news."}"#;
 const FETCH: &str = r#"web__fetch {"url": "https://example.org/news"}"#;
 const MAIL: &str = r#"mail__send_mail {"to": "ann@example.org", "subject": "hello", "body": "hello"}"#;
 
-/// What an agent was shown to write its answer, the answer carries: it is hidden from the step that acts.
+/// An agent's answer carries the labels of everything that the agent was shown: here it is hidden from the step that
+/// acts.
 #[test]
 fn an_answer_carries_what_its_agent_was_shown() {
     let script = [TASK, FETCH, r#"look {"regions": ["h1"]}"#, "Otters are back.", MAIL, "Sent."];
@@ -56,8 +58,8 @@ fn an_answer_carries_what_its_agent_was_shown() {
     assert!(err.contains("reader: step: untrusted"), "{err}");
 }
 
-/// An agent that was shown nothing more than the chat answers at the chat's own label. (With nothing but the web to use, its
-/// lowest steps would be shown pages: no tool of it is too good for them.)
+/// An agent that was shown nothing hidden answers at the label of the chat. (If it could use only the web, its lowest
+/// steps would include pages, since no tool would require a lower label.)
 #[test]
 fn an_answer_that_was_written_without_looking_is_shown() {
     let script = [TASK, FETCH, "There is a page.", MAIL, "Sent."];
@@ -66,7 +68,7 @@ fn an_answer_that_was_written_without_looking_is_shown() {
     assert_eq!(sent.len(), 1, "{err}");
 }
 
-/// An agent has its own instructions, the tools of its servers, and the task.
+/// An agent is shown its own instructions, the tools of its servers, and the task, but not the chat.
 #[test]
 fn an_agent_sees_its_task_and_nothing_of_the_chat() {
     let (model, ..) = with_reader("agents-own", &["web"], &[TASK, "I have no time.", "Well."]);
@@ -76,7 +78,7 @@ fn an_agent_sees_its_task_and_nothing_of_the_chat() {
     assert!(model.tools(0).contains(&"agents__reader".to_owned()), "{:?}", model.tools(0));
 }
 
-/// A task that holds what was hidden binds the agent: nothing that it does carries less.
+/// A task carries the label of its content, and so does everything that the agent does.
 #[test]
 fn a_task_carries_what_it_holds() {
     let script = [

@@ -1,4 +1,4 @@
-//! `flowgate run` as its users meet it: real servers as child processes, and a model that follows a script.
+//! `flowgate run` with real servers as child processes, and a scripted model.
 
 #![cfg(feature = "run")]
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
@@ -57,7 +57,7 @@ fn a_page_is_hidden_and_a_slot_passes_its_summary_on() {
         "{told}"
     );
 
-    // The run can be judged again, as if everything had influenced everything.
+    // `check` judges the trace as if every call were influenced by all events.
     let policy = format!("{EXAMPLE}/policy.flow");
     let checked = flowgate(&folder, &["check", &policy, "trace.jsonl"], "");
     assert!(
@@ -68,7 +68,7 @@ fn a_page_is_hidden_and_a_slot_passes_its_summary_on() {
     let trace = std::fs::read_to_string(folder.join("trace.jsonl")).unwrap();
     assert_eq!(trace.lines().count(), 3 + 1 + 2 + 2 + 1, "{trace}");
 
-    // And it can be run again without the model.
+    // The recorded answers replace the model in a second run.
     let config = format!("{EXAMPLE}/servers.json");
     let replay = flowgate(
         &folder,
@@ -165,7 +165,7 @@ require trusted if:
     (call: ToolCall) is tool:odd/*
 ";
 
-/// A run with the odd server.
+/// Runs a chat with the server of `odd.py`.
 fn odd(folder: &Path, how: &[&str], policy: &str, script: &[&str], more: &[&str]) -> (Output, Model) {
     let model = Model::new(script);
     let mut args = vec![json!(format!("{DOUBLES}/odd.py"))];
@@ -281,7 +281,7 @@ fn what_cannot_be_used_is_named_with_advice() {
     assert_eq!((output.status.code(), err(&output).as_str()), (Some(2), which));
 }
 
-/// The statement that a note ends with, as it would be added to a policy.
+/// Returns the statement at the end of a note, without its indentation.
 fn statement(told: &str) -> String {
     let lines = told.lines().skip_while(|line| !line.starts_with("  label "));
     lines
@@ -304,7 +304,7 @@ fn what_a_policy_hides_at_the_start_is_said_with_the_statement_that_shows_it() {
         odd(&folder, &["plain"], &format!("{tools}{}", statement(&told)), &["Hello."], &["Hi"]);
     assert_eq!((err(&output).as_str(), model.tools(0)), ("", vec!["odd__do".to_owned()]));
 
-    // A pattern for tools speaks of descriptions as well.
+    // A pattern for tools applies to their descriptions as well.
     let pattern = ODD.replace("(tool: Tool)\n", "(tool: Tool) is tool:odd/*\n");
     let (output, model) = odd(&folder, &["plain"], &pattern, &["Hello."], &["Hi"]);
     assert_eq!((err(&output).as_str(), model.tools(0)), ("", vec!["odd__do".to_owned()]));
@@ -349,7 +349,7 @@ fn the_help_shows_how() {
     }
 }
 
-/// A process that ends with its test.
+/// A process that is killed on drop.
 struct Ended(Child);
 
 impl Drop for Ended {
@@ -394,7 +394,7 @@ fn servers_may_be_elsewhere() {
     }
 }
 
-/// Runs the example at a terminal; `steps` are what to wait for, and what to type then.
+/// Runs the example at a terminal; `steps` lists the expected outputs and the lines to type after them.
 fn at_terminal(folder: &Path, model: &Model, steps: &Value) -> (Option<i32>, String) {
     let output = Command::new("python3")
         .arg(format!("{DOUBLES}/terminal.py"))

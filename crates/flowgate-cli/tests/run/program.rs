@@ -1,4 +1,4 @@
-//! The program under test, and a model behind an address that it talks to.
+//! The program under test, and a scripted model behind an address.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -16,14 +16,14 @@ use serde_json::Value;
 pub(crate) const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/run");
 pub(crate) const DOUBLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/run");
 
-/// A model behind an address that follows a script, and remembers what it was asked.
+/// A scripted model with the requests that it received.
 pub(crate) struct Model {
     pub(crate) url: String,
     pub(crate) asked: Arc<Mutex<Vec<Asked>>>,
 }
 
 impl Model {
-    /// Lines `name {arguments}` are calls, other lines text; `wait` never ends.
+    /// Starts a model. A line `name {arguments}` is a call, `wait` never ends, and any other line is text.
     pub(crate) fn new(script: &[&str]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/v1", listener.local_addr().unwrap());
@@ -40,7 +40,7 @@ impl Model {
         Self { url, asked }
     }
 
-    /// Everything that the model was shown in its `index`-th message, as text.
+    /// Returns the text of the chat in this request.
     pub(crate) fn shown(&self, index: usize) -> String {
         let text = |parts: &[Part]| parts.iter().map(|part| format!("{part:?}")).collect::<String>();
         let shown = |message: &Message| match message {
@@ -52,7 +52,7 @@ impl Model {
         self.asked.lock().unwrap()[index].request.messages.iter().map(shown).collect::<Vec<_>>().join("\n")
     }
 
-    /// Which model was asked for the `index`-th message.
+    /// Returns the model's name in this request.
     pub(crate) fn name(&self, index: usize) -> String {
         self.asked.lock().unwrap()[index].model.clone()
     }
@@ -114,7 +114,7 @@ fn written(script: &str) -> Completion {
     completion
 }
 
-/// A folder of one test's own.
+/// Creates a folder for one test.
 pub(crate) fn folder(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("run").join(name);
     let _ = std::fs::remove_dir_all(&folder);
@@ -151,7 +151,7 @@ pub(crate) fn err(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-/// The arguments of a run of the example.
+/// Returns the arguments of a run of the example.
 pub(crate) fn example<'a>(model: &'a Model, more: &[&'a str]) -> Vec<String> {
     let common = [
         "run",

@@ -1,13 +1,13 @@
-//! A chat as an agent keeps it: every request carries all of it, and one more message of the user's.
+//! A double of an agent's chat: every request contains the whole chat and one more message of the user.
 
 use std::fmt::Write as _;
 
 use serde_json::Value;
 
-/// What the operator knows word for word.
+/// The system message, which the configuration pins.
 pub(crate) const SYSTEM: &str =
     "You are the assistant of a small firm. Answer shortly, and say what you have done.";
-/// What the agent offers, among them those that the policy speaks of.
+/// The tools on offer; the policy has statements about some of them.
 pub(crate) const TOOLS: [&str; 10] = [
     "read_mail",
     "send_mail",
@@ -23,9 +23,9 @@ pub(crate) const TOOLS: [&str; 10] = [
 
 #[derive(Debug)]
 pub(crate) struct Chat {
-    /// Different for each chat.
+    /// The name of the chat, which is unique.
     pub(crate) name: String,
-    /// The messages so far, as they stand in a request.
+    /// The JSON text of the messages so far.
     messages: String,
     pub(crate) length: usize,
 }
@@ -37,7 +37,7 @@ impl Chat {
         Self { name, messages, length: 0 }
     }
 
-    /// Says one more thing; the request.
+    /// Appends a message of the user; returns the body of the request.
     pub(crate) fn ask(&mut self, stream: bool) -> String {
         let (name, length) = (&self.name, self.length);
         let _ = write!(
@@ -54,7 +54,7 @@ impl Chat {
         )
     }
 
-    /// Takes the answer to the last request into the chat; what is wrong with it, if it is none.
+    /// Appends the answer to the last request; returns an error if it is not the expected answer.
     pub(crate) fn answered(&mut self, stream: bool, body: &[u8]) -> Result<(), String> {
         let body = std::str::from_utf8(body).map_err(|error| error.to_string())?;
         let text = if stream { streamed(body)? } else { whole(body)? };

@@ -1,4 +1,5 @@
-//! All ways to the same server, in turn, round by round: what else the machine does meets all of them.
+//! Compares all ways to the same upstream, alternating in rounds, so that other load on the machine affects all of
+//! them.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,10 +11,10 @@ use crate::options::Options;
 use crate::process::{self, Process};
 use crate::report::{self, Found, Round};
 
-/// A way to the model's server.
+/// A way to the upstream.
 struct Way {
     name: &'static str,
-    /// What stands in between.
+    /// The server in between, if there is one.
     process: Option<Process>,
     target: Arc<Target>,
 }

@@ -1,4 +1,4 @@
-//! Connections that are kept open, to one address.
+//! A pool of persistent connections to one address.
 
 use std::sync::Mutex;
 
@@ -19,7 +19,7 @@ where
     B::Data: Send,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    /// To a host and a port.
+    /// Creates an empty pool for a host and a port.
     pub(crate) fn new(address: &str) -> Self {
         Self { address: address.to_owned(), idle: Mutex::default() }
     }
@@ -32,7 +32,7 @@ where
         let known = {
             let mut idle = self.idle.lock().unwrap();
             idle.retain(|sender| !sender.is_closed());
-            // One whose last answer has not been read is not ready.
+            // A connection whose last response was not read to its end is not ready.
             idle.iter().rposition(SendRequest::is_ready).map(|index| idle.swap_remove(index))
         };
         let mut sender = match known {

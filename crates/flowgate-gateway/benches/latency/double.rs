@@ -1,4 +1,4 @@
-//! The model's server: it answers a short text at once, in chat completions, streamed or not.
+//! A double of a model's server: it answers Chat Completions requests with a short text at once, streamed or not.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,7 +7,7 @@ use axum::body::Bytes;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 
-/// Counts the answers: no two are the same.
+/// The number of answers so far, which makes each answer unique.
 static ANSWERS: AtomicU64 = AtomicU64::new(0);
 
 pub(crate) async fn serve() {
@@ -56,7 +56,8 @@ fn stream(number: u64, words: &[String]) -> String {
     events
 }
 
-/// Whether a request asks for a stream. It stands before the messages or after them, and no message of ours says it.
+/// Returns whether a request asks for a stream. Only the beginning and the end of the body are searched; no message
+/// contains the searched text.
 fn is_streamed(body: &[u8]) -> bool {
     let near = |bytes: &[u8]| {
         [&b"\"stream\":true"[..], b"\"stream\": true"]

@@ -1,4 +1,5 @@
-//! Requests at a fixed rate, whatever becomes of those before: the time of an answer counts from when its request was due.
+//! Requests at a fixed rate, independent of earlier responses: a latency is measured from the time at which its request
+//! was due.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,22 +17,22 @@ use crate::connections::Connections;
 use crate::options::Options;
 use crate::process::KEY;
 
-/// A server that is asked, and the chats with it.
+/// A server under load, with the chats of its clients.
 pub(crate) struct Target {
     connections: Connections<Full<Bytes>>,
     chats: Mutex<VecDeque<Chat>>,
-    /// As many as there are chats that wait for nothing.
+    /// The number of idle chats.
     idle: Semaphore,
     begun: AtomicUsize,
     messages: usize,
     named: bool,
 }
 
-/// One request that was answered, or given up.
+/// A request that was answered or abandoned.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sample {
     pub(crate) stream: bool,
-    /// From when it was due to the end of the answer.
+    /// The time from when the request was due to the end of its answer.
     pub(crate) whole: Duration,
     pub(crate) is_answered: bool,
 }
@@ -52,7 +53,7 @@ impl Target {
         Chat::new(format!("chat {}", self.begun.fetch_add(1, Ordering::Relaxed)))
     }
 
-    /// Begins a chat, says something this many times, and lets the chat wait for more.
+    /// Begins a chat, sends this many messages, and adds it to the idle chats.
     async fn grow(&self, times: usize) -> Result<(), String> {
         let mut chat = self.begin();
         for time in 0..times {
@@ -62,7 +63,7 @@ impl Target {
         Ok(())
     }
 
-    /// Has chats of all lengths, so that the load is the same all the time; how many requests in a second that were.
+    /// Begins chats of all lengths, so that the load is constant over time; returns the number of requests per second.
     pub(crate) fn prepare(self: &Arc<Self>, runtime: &Runtime, chats: usize) -> Result<f64, String> {
         let begun = Instant::now();
         let most = self.messages / 2 + 1;
@@ -72,7 +73,7 @@ impl Target {
         Ok(all as f64 / begun.elapsed().as_secs_f64())
     }
 
-    /// Begins chats of these lengths, sixteen at the same time.
+    /// Begins chats of these lengths, sixteen at a time.
     pub(crate) fn grow_all(self: &Arc<Self>, runtime: &Runtime, times: Vec<usize>) -> Result<(), String> {
         runtime.block_on(async {
             let places = Arc::new(Semaphore::new(16));
@@ -94,13 +95,13 @@ impl Target {
     }
 
     fn put(&self, chat: Chat) {
-        // Whoever has come to the end begins anew.
+        // A chat of the maximum length is replaced by a new one.
         let chat = if chat.length >= self.messages { self.begin() } else { chat };
         self.chats.lock().unwrap().push_back(chat);
         self.idle.add_permits(1);
     }
 
-    /// Forgets all chats.
+    /// Removes all idle chats.
     pub(crate) fn clear(&self) {
         self.chats.lock().unwrap().clear();
     }
@@ -136,13 +137,14 @@ impl Target {
         Sample { stream, whole, is_answered: done.is_ok() }
     }
 
-    /// Asks at a rate for so many seconds. What has not begun after twice the time is given up.
+    /// Sends requests at this rate for this many seconds. Requests that have not begun after twice that time are
+    /// abandoned.
     pub(crate) fn offer(self: &Arc<Self>, runtime: &Runtime, rate: f64, seconds: f64) -> Vec<Sample> {
         let count = (rate * seconds).ceil() as u32;
         let begun = Instant::now() + Duration::from_millis(5);
         let end = begun + Duration::from_secs_f64(seconds * 2.0);
         let mut tasks = Vec::new();
-        // A thread of its own sleeps more exactly than timers of tokio's.
+        // This thread sleeps, since that is more precise than tokio's timers.
         for index in 0..count {
             let due = begun + Duration::from_secs_f64(f64::from(index) / rate);
             std::thread::sleep(due.saturating_duration_since(Instant::now()));

@@ -1,6 +1,6 @@
-//! What the gateway adds to an answer, beside what a bare proxy adds: `compat/latency/run` says how it is run.
+//! Measures the latency that the gateway adds, in comparison with a bare proxy; `compat/latency/run` describes its use.
 //!
-//! One binary is the load, the model's server and the bare proxy, each in a process of its own.
+//! One binary contains the load, the double of the upstream and the bare proxy; each runs in a process of its own.
 
 #![expect(
     clippy::unwrap_used,
@@ -27,7 +27,7 @@ use options::{Mode, Options};
 
 fn main() {
     let options = Options::read(std::env::args().skip(1));
-    // As `flowgate serve` has it.
+    // The same runtime as in `flowgate serve`.
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     match options.mode {
         Mode::Upstream => runtime.block_on(double::serve()),

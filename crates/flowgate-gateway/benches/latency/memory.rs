@@ -1,4 +1,4 @@
-//! What the gateway takes of memory: over many requests, and with many conversations that nobody goes on with.
+//! Measures the memory of the gateway: over many requests, and with many idle conversations.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use crate::process;
 
 const REQUESTS: usize = 100_000;
 const CONVERSATIONS: usize = 10_000;
-/// Requests of one chat while requests are counted.
+/// The number of messages in a chat while requests are counted.
 const LENGTH: usize = 10;
 
 pub(crate) fn run(runtime: &Runtime, options: &Options) {

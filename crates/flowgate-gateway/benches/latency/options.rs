@@ -1,12 +1,12 @@
-//! What is to be measured.
+//! The options of the benchmark.
 
 use std::path::PathBuf;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// All ways to the upstream, in turn.
+    /// Compares all ways to the upstream.
     Compare,
-    /// What the gateway takes of memory.
+    /// Measures the memory of the gateway.
     Memory,
     Upstream,
     Proxy,
@@ -15,26 +15,26 @@ pub(crate) enum Mode {
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
     pub(crate) mode: Mode,
-    /// Where the bare proxy asks.
+    /// The address to which the bare proxy forwards.
     pub(crate) url: String,
-    /// The gateway's binaries: more than one, to hold builds against each other.
+    /// The gateway binaries; several builds can be compared.
     pub(crate) flowgate: Vec<PathBuf>,
-    /// LiteLLM's; it is left out without one.
+    /// The LiteLLM binary; without it, LiteLLM is not measured.
     pub(crate) litellm: Option<PathBuf>,
-    /// Requests in a second.
+    /// The rates, in requests per second.
     pub(crate) rates: Vec<f64>,
     pub(crate) rounds: usize,
-    /// Seconds of one round of one way.
+    /// The duration of one round of one way, in seconds.
     pub(crate) seconds: f64,
-    /// Chats that go on side by side.
+    /// The number of parallel chats.
     pub(crate) chats: usize,
-    /// Messages of a chat when it ends.
+    /// The number of messages at which a chat ends.
     pub(crate) messages: usize,
-    /// Whether chats name their conversation.
+    /// Whether requests name their conversation.
     pub(crate) named: bool,
-    /// Whether only the gateway is asked.
+    /// Whether only the gateway is measured.
     pub(crate) only_flowgate: bool,
-    /// Where the gateway keeps its conversations.
+    /// The URL of the gateway's store.
     pub(crate) store: String,
 }
 
@@ -60,7 +60,7 @@ impl Options {
                 "upstream" => options.mode = Mode::Upstream,
                 "proxy" => (options.mode, options.url) = (Mode::Proxy, value()),
                 "--memory" => options.mode = Mode::Memory,
-                // It is started in a folder of its own.
+                // The gateway is started in another folder, so the path must be absolute.
                 "--flowgate" => options.flowgate.push(std::path::absolute(value()).unwrap()),
                 "--litellm" => options.litellm = Some(value().into()),
                 "--rate" => {
@@ -73,13 +73,13 @@ impl Options {
                 "--store" => options.store = value(),
                 "--named" => options.named = true,
                 "--only-flowgate" => options.only_flowgate = true,
-                // Whether it works, and nothing more.
+                // A short run that only shows that the benchmark works.
                 "--test" => {
                     (options.rates, options.rounds, options.seconds) = (vec![50.0], 1, 0.2);
                     (options.chats, options.messages) = (4, 9);
                 }
                 "--bench" => {}
-                // Whoever looks for another benchmark by its name passes the name to all of them.
+                // An unknown argument is the name filter of another benchmark.
                 _ => std::process::exit(0),
             }
         }

@@ -1,14 +1,14 @@
-//! A policy of fifty statements, with two lattices and three stores: an agent with mails, files, money and the web.
+//! A policy of fifty statements, with two lattices and three stores, for an agent with mails, files, money and the web.
 
-/// What reads what others wrote, and what acts.
+/// The tools whose output is untrusted, and those that act.
 const READERS: [&str; 4] = ["read_mail", "search_web", "read_page", "read_file"];
 const ACTORS: [&str; 4] = ["send_mail", "pay", "post_note", "write_file"];
-/// What no answer says.
+/// Texts that no answer contains; the policy has a rule about each.
 const WORDS: [&str; 4] = ["hunter2", "BEGIN PRIVATE KEY", "account number", "password is"];
 
 pub(crate) const STATEMENTS: usize = 50;
 
-/// The policy as a text.
+/// Returns the text of the policy.
 pub(crate) fn text() -> String {
     let mut statements = vec![
         "label message as trusted, public if:\n    (message: Message)\n    message.role in [\"system\", \"user\"]"

@@ -1,4 +1,4 @@
-//! Servers under test, each a process of its own.
+//! The servers under test, each in a process of its own.
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::{TcpListener, TcpStream};
@@ -10,43 +10,43 @@ use std::time::{Duration, Instant};
 use crate::chat::SYSTEM;
 use crate::options::Options;
 
-/// Ticks of the kernel's clock in a second, as all platforms have it.
+/// The number of clock ticks per second in `/proc`.
 const TICKS: u64 = 100;
-/// How long a server may take to start.
+/// The time limit for a server to start.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The time of all of this machine's CPUs since it began, in the kernel's ticks.
+/// The CPU time of the machine since boot, in clock ticks.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Machine {
     all: u64,
     stolen: u64,
 }
 
-/// Reads it from `/proc/stat`; nothing is stolen where there is none.
+/// Reads the CPU time from `/proc/stat`; zero if that does not exist.
 pub(crate) fn machine() -> Machine {
     let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
     let line = text.lines().next().unwrap_or_default();
     let ticks: Vec<u64> = line.split_whitespace().skip(1).map_while(|word| word.parse().ok()).collect();
-    // user, nice, system, idle, iowait, irq, softirq, steal; guests are counted as users, too.
+    // The fields are user, nice, system, idle, iowait, irq, softirq and steal; user includes guest time.
     Machine { all: ticks.iter().take(8).sum(), stolen: ticks.get(7).copied().unwrap_or_default() }
 }
 
 impl Machine {
-    /// The part of its time that other machines took meanwhile.
+    /// Returns the share of the time since then that other virtual machines took.
     pub(crate) fn stolen_until(self, later: Self) -> f64 {
         later.stolen.saturating_sub(self.stolen) as f64 / later.all.saturating_sub(self.all).max(1) as f64
     }
 }
 
-/// A process, until it is dropped.
+/// A running process; killed on drop.
 pub(crate) struct Process {
     child: Child,
-    /// Its host and port.
+    /// The host and the port.
     pub(crate) address: String,
 }
 
 impl Process {
-    /// Starts a program, and waits until it says on one of its ways out where it listens, or listens where it was told to.
+    /// Starts a program. Waits until it prints its address, or until it listens on the address that it was given.
     fn start(command: &mut Command, told: Option<&str>) -> Result<Self, String> {
         let name = command.get_program().display().to_string();
         let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -56,7 +56,7 @@ impl Process {
             [Box::new(child.stdout.take().unwrap()), Box::new(child.stderr.take().unwrap())];
         for way in ways {
             let say = say.clone();
-            // Read to the end, so that nothing waits for a reader.
+            // The output is read to its end, so that the process never blocks on a full pipe.
             std::thread::spawn(move || {
                 for line in BufReader::new(way).lines().map_while(Result::ok) {
                     let _ = say.send(line);
@@ -88,17 +88,17 @@ impl Process {
         Err(format!("{name} did not start; it said last: {last}"))
     }
 
-    /// Time that it has spent on processors, with its threads.
+    /// Returns the CPU time of all threads.
     pub(crate) fn cpu(&self) -> Duration {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap_or_default();
-        // The name before may hold anything, in parentheses.
+        // The preceding field is the name in parentheses, which may contain any character.
         let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
         let ticks: u64 =
             fields.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
         Duration::from_millis(ticks * 1000 / TICKS)
     }
 
-    /// Resident memory, in MiB.
+    /// Returns the resident memory in MiB.
     pub(crate) fn resident(&self) -> f64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
@@ -144,22 +144,22 @@ pub(crate) fn flowgate(options: &Options, binary: &Path, upstream: &str, folder:
     Process::start(command.env("KEY", KEY).current_dir(folder), None).unwrap()
 }
 
-/// LiteLLM's proxy, as it is installed; what it says if it does not start.
+/// Starts an installed LiteLLM proxy; returns its output if it does not start.
 pub(crate) fn litellm(binary: &Path, upstream: &str, folder: &Path) -> Result<Process, String> {
     std::fs::create_dir_all(folder).map_err(|error| error.to_string())?;
     let config = format!(
         "model_list:\n  - model_name: double\n    litellm_params:\n      model: openai/double\n      api_base: http://{upstream}/v1\n      api_key: none\n"
     );
     std::fs::write(folder.join("config.yaml"), config).map_err(|error| error.to_string())?;
-    // It does not say which port it took, so it is told one that was free a moment ago.
+    // LiteLLM does not report its port, so it receives one that was free before.
     let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
     let address = free.map_err(|error| error.to_string())?;
     let port = address.port().to_string();
     let mut command = Command::new(binary);
     command.args(["--config", "config.yaml", "--host", "127.0.0.1", "--port", &port, "--telemetry", "False"]);
-    // It asks the network for prices otherwise.
+    // Otherwise, LiteLLM requests prices from the network.
     command.env("LITELLM_LOCAL_MODEL_COST_MAP", "True").env("LITELLM_LOG", "ERROR");
-    // It does not start without a key.
+    // LiteLLM does not start without a key.
     command.env("LITELLM_MASTER_KEY", KEY).current_dir(folder);
     Process::start(&mut command, Some(&address.to_string()))
 }

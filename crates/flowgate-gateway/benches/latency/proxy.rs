@@ -1,4 +1,4 @@
-//! A proxy that does nothing: what is left of a gateway without the guard.
+//! A bare proxy: the cost of a gateway without the guard.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 
 use crate::connections::Connections;
 
-/// Passes everything on to a host and a port.
+/// Forwards all requests to a host and a port.
 pub(crate) async fn serve(address: &str) {
     let connections = Arc::new(Connections::<Body>::new(address));
     listen(Router::new().fallback(pass).with_state(connections)).await;
@@ -29,7 +29,7 @@ async fn pass(State(connections): State<Arc<Connections<Body>>>, mut request: Re
     }
 }
 
-/// Serves a router on a free port, and prints where.
+/// Serves a router on a free port, and prints its address.
 pub(crate) async fn listen(router: Router) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     println!("listening on http://{};", listener.local_addr().unwrap());

@@ -1,24 +1,24 @@
-//! What was found, as a table.
+//! The results as a table.
 
 use std::time::Duration;
 
 use crate::load::Sample;
 
-/// What is known of one way at one rate.
+/// The results of one way at one rate.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) name: &'static str,
     pub(crate) rounds: Vec<Round>,
 }
 
-/// What one round found.
+/// The results of one round.
 #[derive(Debug)]
 pub(crate) struct Round {
     pub(crate) samples: Vec<Sample>,
     pub(crate) cpu: Duration,
-    /// Seconds in which all answers came.
+    /// The time until all answers had arrived, in seconds.
     pub(crate) seconds: f64,
-    /// The part of this machine's time that went to other machines on the same host.
+    /// The share of the time that other virtual machines on the host took.
     pub(crate) stolen: f64,
 }
 
@@ -27,13 +27,13 @@ impl Round {
         self.samples.iter().filter(|sample| sample.is_answered).count()
     }
 
-    /// CPU milliseconds for a request; nothing if there is no process in between.
+    /// Returns the CPU time per request in milliseconds; `None` if there is no process in between.
     fn cpu(&self) -> Option<f64> {
         (!self.cpu.is_zero()).then(|| self.cpu.as_secs_f64() * 1e3 / self.answered().max(1) as f64)
     }
 
-    /// The time in milliseconds within which this part of requests was answered. One that was given up took at least as long
-    /// as it was waited for.
+    /// Returns the latency percentile in milliseconds. An abandoned request counts with the time after which it was
+    /// abandoned, a lower bound.
     fn percentile(&self, stream: bool, part: f64) -> f64 {
         let of = self.samples.iter().filter(|sample| sample.stream == stream);
         let mut times: Vec<f64> = of.map(|sample| sample.whole.as_secs_f64() * 1e3).collect();
@@ -52,7 +52,7 @@ impl Found {
         self.rounds.iter().map(|round| round.samples.len()).sum()
     }
 
-    /// The median of what is computed of each round, beside the same round of another way.
+    /// Returns the median over rounds of a figure that is computed from a round and the same round of another way.
     fn beside(&self, other: Option<&Self>, compute: impl Fn(&Round, &Round) -> Option<f64>) -> Option<f64> {
         let rounds = self.rounds.iter().zip(&other?.rounds);
         let mut values: Vec<f64> = rounds.filter_map(|(round, other)| compute(round, other)).collect();
@@ -66,7 +66,7 @@ impl Found {
     }
 }
 
-/// Prints all ways at one rate, held against the bare proxy.
+/// Prints the results of all ways at one rate, in comparison with the bare proxy.
 pub(crate) fn print(rate: f64, found: &[Found]) {
     println!("\n## {rate} requests per second\n");
     println!(
