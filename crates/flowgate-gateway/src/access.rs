@@ -52,18 +52,18 @@ impl Token {
     }
 }
 
-/// Who may send requests.
+/// The callers that may send requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Access {
     /// Holders of the token.
     Token(Token),
     /// Programs on this machine.
     Local,
-    /// Everybody who can connect.
+    /// All callers that can connect.
     Anonymous,
 }
 
-/// Why the access control of a server would be insecure.
+/// The reason why the access control of a server would be insecure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AccessError {
     /// It would listen beyond this machine without a token.

@@ -1,10 +1,10 @@
 //! Admission of connections: those whose client has shown a valid key keep their place, and the others make room.
 //!
-//! Anybody who can connect can hold a connection open without authenticating. Such connections have a bounded share
-//! of all places. When a new connection finds none, the one that has kept the server waiting longest is closed, of
-//! the address that has most of them. One address may have a bounded number of them: when it opens another, one of
-//! its own makes room, and the new one waits aside, where it delays no other. A connection whose bytes the server has
-//! not read yet, or has awaited for only a moment, is not closed: the new one waits.
+//! Every client can hold connections open without authenticating. Such connections have a bounded share of all places.
+//! When a new connection finds none, the one that has kept the server waiting longest is closed, of the address that
+//! has most of them. One address may have a bounded number of them: when it opens another, one of its own makes room,
+//! and the new one waits aside, where it delays no other. A connection whose bytes the server has not read yet, or has
+//! awaited for only a moment, is not closed: the new one waits.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, oneshot};
 
-/// How long a client may keep the server waiting before its connection may be closed for another one.
+/// The time for which a client may keep the server waiting before its connection may be closed for another one.
 const PATIENCE: Duration = Duration::from_millis(250);
 /// The part of all places that is reserved for connections with a valid key: a quarter.
 const RESERVE: usize = 4;

@@ -41,7 +41,8 @@ use people::People;
 use routes::Kind;
 use webhook::Webhook;
 
-/// The most bytes of a tool's description for which people are asked: nobody reads more.
+/// The maximum size of a tool's description about which people are asked, in bytes; a person could not review a longer
+/// one.
 const MOST_SAID: usize = 64 << 10;
 /// The interval at which the store is polled for decisions made at other gateways.
 const LOOK: Duration = Duration::from_millis(500);
@@ -54,7 +55,7 @@ const NO_RANDOM: StoreError = StoreError::Damaged("the system gives no random by
 /// The settings of questions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asking {
-    /// How long a request waits for an answer.
+    /// The time for which a request waits for an answer.
     pub wait: Duration,
     /// The time until a question expires.
     pub stands: Duration,
@@ -139,7 +140,7 @@ impl Approvals {
     /// `used` are the approvals that this turn has used already.
     ///
     /// # Errors
-    /// If the question cannot be stored or recorded: nobody can see it then, and the turn has to fail.
+    /// If the question cannot be stored or recorded: no person can see it then, and the turn has to fail.
     pub(crate) fn ask(&self, asker: Asker<'_>, ask: &Ask, used: &[Asked]) -> Result<Answered, StoreError> {
         let Asker { client, conversation, turns, waiting, key } = asker;
         if !self.people.can_decide_for(client) {
@@ -286,7 +287,7 @@ impl Approvals {
         Ok(())
     }
 
-    /// Returns the answer to what a conversation asked about the call with this digest; waits for it for a while.
+    /// Returns the answer to the question of a conversation about the call with this digest, after a bounded wait.
     pub(crate) fn answer_to(&self, asker: Asker<'_>, digest: &str) -> Result<Answered, StoreError> {
         let Asker { client, conversation, turns, waiting, .. } = asker;
         let found = wait(self.store.question_of((&client.name, conversation), digest, turns))?;
@@ -377,7 +378,7 @@ impl Approvals {
         }
     }
 
-    /// Voids what a conversation asked: it continues without the answer.
+    /// Voids the questions of a conversation that continues without the answers.
     pub(crate) fn give_up(&self, client: &Client, conversation: &str) -> Result<(), StoreError> {
         let allowed = wait(self.store.give_up(&client.name, conversation))?;
         self.note_void(&allowed, "the conversation went on without the answer")?;
@@ -476,7 +477,7 @@ pub(crate) fn content(ask: &Ask) -> Value {
 mod tests {
     use super::*;
 
-    /// A time without end is longer than anybody waits, and the store can still add it to a date.
+    /// An unlimited time is replaced by the longest time that the store can add to a date.
     #[test]
     fn times_are_bounded() {
         let days = |days: u64| Duration::from_secs(days * 24 * 60 * 60);

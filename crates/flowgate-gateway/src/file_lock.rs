@@ -3,13 +3,13 @@
 use std::fs::{File, TryLockError};
 use std::time::Duration;
 
-/// How long to wait for a lock.
+/// The time to wait for a lock.
 const TIME: Duration = Duration::from_secs(2);
-/// How long to wait between two attempts.
+/// The interval between two attempts.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Locks a file against other processes. Waits a moment for a lock that is about to be released: by the predecessor of a
-/// restarted gateway, or by a child process, which inherits the lock until it runs its own program.
+/// Locks a file against other processes. Waits a moment for a lock that is about to be released: by the previous
+/// process of a restarted gateway, or by a child process, which inherits the lock until it runs its own program.
 ///
 /// # Errors
 /// If another process keeps the lock, or the file system has none.
@@ -39,7 +39,7 @@ mod tests {
         let waiting = std::thread::spawn(move || acquire(&second).map(|()| second));
         drop(first);
         let second = waiting.join().unwrap().unwrap();
-        // It stays with the one that has it.
+        // The lock stays with its holder.
         assert!(matches!(acquire(&open()), Err(TryLockError::WouldBlock)));
         drop(second);
         std::fs::remove_file(&path).unwrap();

@@ -1,5 +1,5 @@
-//! The operator's log of a running gateway: one line for each turn, each rejected request, each failure of an
-//! upstream, and each limit that turned an answer into a no.
+//! The operator's log of a running gateway: one line for each turn, each rejected request, each failure of an upstream,
+//! and each limit that caused a rejection.
 //!
 //! A line has an event, a client, fields and a sentence. It never has content: fields are numbers and names (clients,
 //! conversations, tools, settings), and sentences are written by this program. Names that others chose are escaped
@@ -66,11 +66,11 @@ pub enum Event {
     Refused,
     /// A model's server, or another server behind the gateway, failed.
     Upstream,
-    /// A limit turned an answer into a no.
+    /// A limit caused a rejection.
     Limit,
-    /// Something that the operator may have to act on.
+    /// A condition on which the operator may have to act.
     Remark,
-    /// Something that keeps the gateway from its work.
+    /// A failure that keeps the gateway from working.
     Failure,
 }
 
@@ -110,9 +110,9 @@ impl Event {
 /// A bound that was reached, and its effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limit<'a> {
-    /// What is bounded.
+    /// The bounded quantity.
     pub what: &'static str,
-    /// What happened because of it.
+    /// The effect of reaching the bound.
     pub effect: &'static str,
     /// The setting that would raise it: an option of the command line, or a line of the configuration.
     pub setting: &'static str,
@@ -134,7 +134,8 @@ struct Shared {
     rates: Arc<Mutex<Rates>>,
     lost: Arc<AtomicU64>,
     keys: Mutex<Vec<Secret>>,
-    /// How often each bound was reached. The keys are constants of this program: clients cannot make the map grow.
+    /// The number of times that each bound was reached. The keys are constants of this program: clients cannot make the
+    /// map grow.
     limits: Mutex<BTreeMap<&'static str, u64>>,
 }
 

@@ -1,7 +1,8 @@
 //! The MCP proxy: a state machine without I/O between one client and one server.
 //!
-//! It takes one message at a time and returns what is to be sent, and to whom. What is judged is what is sent: a call
-//! is serialized from the judged arguments, and a message that two parsers could read differently is dropped.
+//! It takes one message at a time and returns the messages to send, with their receivers. Exactly the judged values are
+//! sent: a call is serialized from the judged arguments, and a message that two parsers could read differently is
+//! dropped.
 //!
 //! The machine does not see the model, so every call is judged as influenced by everything that this client was shown.
 //! Methods, notifications and result fields that are not known to be harmless are not forwarded.
@@ -170,7 +171,7 @@ enum Asked {
     Call(Running),
     /// A stream of notifications, for as long as the client listens.
     Listening(Subscription),
-    /// A call that a person is asked about; the server has not received it.
+    /// A call that waits for a person's decision; the server has not received it.
     Waiting,
 }
 
@@ -214,7 +215,7 @@ enum Kind {
     Tool,
     /// Something that the server holds, such as a resource; its answer is shown like a tool's.
     Content,
-    /// A list under this key; its answer is shown only if its label takes no tool away.
+    /// A list under this key; its answer is shown only if its label makes no tool uncallable.
     List(&'static str),
     /// An action of the server; its answer contains no content.
     Nothing,
@@ -246,7 +247,7 @@ struct Pending {
     progress: Option<Value>,
     /// Whether the client can elicit input from its user when an answer asks for it, and then calls again.
     can_retry: bool,
-    /// What a server may ask of this client in its answer, if the client supports such answers.
+    /// The input that a server may request from this client in its answer, if the client supports such answers.
     can: Option<Vec<&'static str>>,
     /// The name of the round that the request continues.
     again: Option<String>,

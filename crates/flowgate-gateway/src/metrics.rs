@@ -41,7 +41,7 @@ struct Counted {
     latencies: BTreeMap<&'static str, Histogram>,
 }
 
-/// A figure that is measured on demand: name, help text, value, and whether it only grows.
+/// A figure that is measured on demand: name, help text, value, and whether it is a counter.
 pub(crate) type Figure = (&'static str, &'static str, u64, bool);
 
 impl Metrics {

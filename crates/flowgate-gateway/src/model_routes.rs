@@ -363,7 +363,7 @@ impl ModelRoutes {
         let mut stream = asked.stream.then_some(stream);
         let done =
             self.guarded(received, found.name(), &mut held, (asked, chat), waiting, (&mut stream, report));
-        // The turn is recorded and stored before its reply goes out, whether or not it failed.
+        // The turn is recorded and stored before its reply is sent, whether or not it failed.
         let events = held.get().map(|session| std::mem::take(&mut session.events)).unwrap_or_default();
         let kept = match self.recorder.record_without(&events, received.key.as_deref()) {
             Ok(()) => self.sessions.keep(client, found, &mut held),

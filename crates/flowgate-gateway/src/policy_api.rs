@@ -34,7 +34,7 @@ pub(crate) struct PolicyApi {
     cache: Cache,
 }
 
-/// Why a request has no answer. In a batch it is the answer for one policy, otherwise for the request.
+/// The reason why a request has no answer; in a batch, it applies to one policy.
 struct Refusal {
     status: StatusCode,
     detail: String,

@@ -42,7 +42,7 @@ impl Reply {
             Ok(body) => {
                 Self { status, content_type: JSON, headers: Vec::new(), body, is_logged: false, aside: None }
             }
-            // Cannot happen, since our own types have text for keys; the reply would still fail closed.
+            // This cannot happen, since the keys of all reply types are strings; the reply would still fail closed.
             Err(_) => Self {
                 status: StatusCode::INTERNAL_SERVER_ERROR,
                 content_type: JSON,

@@ -37,7 +37,7 @@ pub struct Config {
     pub listen: SocketAddr,
     /// The dialect of policies.
     pub dialect: Dialect,
-    /// Who may send requests.
+    /// The callers that may send requests.
     pub access: Access,
     /// The service that answers `extern` predicates of policies.
     pub asker: Asker,
@@ -49,7 +49,7 @@ pub struct Config {
     pub log: Log,
 }
 
-/// Why a server cannot run.
+/// The reason why a server cannot run.
 #[derive(Debug)]
 pub enum ServeError {
     /// It cannot listen on the address.
@@ -87,7 +87,7 @@ impl fmt::Display for ServeError {
 
 impl std::error::Error for ServeError {}
 
-/// How a server ended.
+/// The outcome of a shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
     /// Every request was answered.
@@ -309,7 +309,7 @@ pub fn serve(config: Config, ready: impl FnOnce(SocketAddr)) -> Result<Ended, Se
             () = signals.next() => Ok(Ended::Cut),
         }
     });
-    // Evaluations whose requests are gone are not awaited.
+    // Evaluations of abandoned requests are not awaited.
     runtime.shutdown_background();
     ended
 }

@@ -110,9 +110,9 @@ pub(crate) const ROUTES: [(Method, &str, Route); 23] = [
 pub(crate) struct Health {
     status: &'static str,
     version: &'static str,
-    /// What keeps the gateway from its work: the store, the audit log, or a required witness of it.
+    /// The failing parts that keep the gateway from working: the store, the audit log, or a required witness of it.
     failing: Vec<&'static str>,
-    /// What fails but does not stop the gateway: an optional witness of the audit log.
+    /// The failing parts that do not: an optional witness of the audit log.
     late: Vec<&'static str>,
 }
 

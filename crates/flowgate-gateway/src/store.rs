@@ -83,7 +83,7 @@ pub(crate) struct Store {
     file: Option<file::Owned>,
 }
 
-/// Why something could not be persisted or read.
+/// The reason why a store operation failed.
 #[derive(Debug)]
 pub enum StoreError {
     /// The database returned an error.
@@ -329,7 +329,7 @@ const PRAGMAS: [&str; 6] = [
     "PRAGMA foreign_keys = ON",
     "PRAGMA busy_timeout = 10000",
     // In pages: 128 MiB. The thread beside the turns checkpoints earlier, but the write-ahead log restarts only while
-    // nobody writes.
+    // no connection writes.
     "PRAGMA wal_autocheckpoint = 32768",
     // A log that grew beyond this is truncated when it restarts; the truncating connection waits for the disk.
     "PRAGMA journal_size_limit = 67108864",

@@ -15,7 +15,7 @@ pub(crate) struct Values {
     free: Arc<Semaphore>,
 }
 
-/// What is bounded, as the log reports it.
+/// The bounded quantity, as the log names it.
 pub(crate) const WHAT: &str = "bytes of the values of all bodies, answers of servers and conversations";
 /// The option that raises the bound.
 pub(crate) const SETTING: &str = "--max-values";
@@ -23,7 +23,7 @@ pub(crate) const SETTING: &str = "--max-values";
 /// A share of the budget; returned on drop.
 pub(crate) type Share = OwnedSemaphorePermit;
 
-/// Why there is no room.
+/// The reason why there is no room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NoRoom {
     /// One value exceeds the share that one may take.

@@ -32,14 +32,14 @@ pub(crate) const ANSWER: &str = "x-flowgate-hidden";
 const MOST_NAMED: usize = 20;
 const MOST_LETTERS: usize = 1024;
 
-/// How something hidden could be shown.
+/// The advice about a hidden item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Advice {
     /// A stable name.
     pub id: &'static str,
     /// Whether it is hidden on purpose, so that there is nothing to do.
     pub is_meant: bool,
-    /// What is hidden and why, and the line that would show it.
+    /// The hidden item, the reason, and the line that would show it.
     pub text: String,
 }
 

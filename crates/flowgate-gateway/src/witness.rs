@@ -53,7 +53,7 @@ pub struct Address {
     pub authorities: Authorities,
 }
 
-/// How far a failing destination may be behind before no turn begins any more.
+/// The limits beyond which no turn begins while a destination fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Required {
     /// The maximum number of undelivered lines of the log while deliveries fail.

@@ -8,15 +8,15 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, oneshot};
 
-/// How long a thread waits for more work before it ends.
+/// The time for which an idle thread waits before it ends.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// Why work was not done.
+/// The reason why a job has no result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refused {
     /// The queue is full.
     Busy,
-    /// It ended unexpectedly.
+    /// The job ended unexpectedly, or no thread could be started.
     Broken,
 }
 
@@ -39,8 +39,8 @@ impl Workers {
 
     /// Runs `work` when a worker is free.
     ///
-    /// A cancelled request releases its queue slot, but not a worker: work that has begun ends by its fuel, and keeps
-    /// its worker until then.
+    /// A cancelled request releases its queue slot, but not a worker: a started job keeps its worker until it ends,
+    /// which its fuel bounds.
     ///
     /// # Errors
     /// If the queue is full, or the work panics.

@@ -1,5 +1,5 @@
 //! The names of what can be frozen: the clients and servers of the configuration, the consents of policies, and the
-//! tools and conversations seen so far. Any other name freezes nothing, and the person who gives it is told so.
+//! tools and conversations seen so far. A freeze of any other name is rejected.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
@@ -205,7 +205,7 @@ mod tests {
         check(MAX_LISTED + 7, &format!("{most}, and 7 more"));
     }
 
-    /// An agent that offers ever more tools takes no more memory: those beyond the bound are frozen in advance.
+    /// The memory for the tools that agents offer is bounded; a tool beyond the bound can only be frozen in advance.
     #[tokio::test]
     async fn tools_are_remembered_up_to_a_bound() {
         let (names, store) = (Names::default(), Store::open(&Place::Memory).await.unwrap());

@@ -11,7 +11,7 @@ use super::routes::Kind;
 
 use crate::model_routes::{Client, Secret};
 
-/// What a person may do; each role includes those before it.
+/// A role; each role includes the preceding ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
     /// See questions.
@@ -43,11 +43,11 @@ pub struct Person {
     pub name: String,
     /// The key that the person sends.
     pub key: Secret,
-    /// What the person may do.
+    /// The role.
     pub role: Role,
     /// The tenants whose questions the person sees; empty: all.
     pub tenants: Vec<String>,
-    /// What the person may read.
+    /// The clearance.
     pub may_read: Clearance,
 }
 
@@ -84,7 +84,7 @@ impl People {
         Self { people, owners, policies: policies.collect(), tenants: tenants.collect() }
     }
 
-    /// Returns whether a person may see a freeze. Freezes of tools and servers are visible to everybody, those of a
+    /// Returns whether a person may see a freeze. Freezes of tools and servers are visible to all people, those of a
     /// client's resources to its tenant.
     pub(crate) fn sees_freeze(&self, person: &Person, kind: &str, what: &str) -> bool {
         let tenant = match Kind::ALL.into_iter().find(|known| known.name() == kind) {
@@ -98,7 +98,7 @@ impl People {
             }
             None => None,
         };
-        // A person for all tenants also sees freezes of clients that are gone.
+        // A person for all tenants also sees freezes of removed clients.
         person.tenants.is_empty() || tenant.is_some_and(|tenant| person.sees(tenant))
     }
 
@@ -156,7 +156,7 @@ mod tests {
         check(Role::Approver, &["bank", "mail"], None, (true, true));
     }
 
-    /// Whoever is there for some tenants sees the freezes of their clients, and of no client that is gone.
+    /// A person with tenants sees the freezes of the tenants' clients, but not those of removed clients.
     #[test]
     fn freezes_are_seen_by_the_tenant_of_their_client() {
         let tenants = [("agent", "mail"), ("a/b", "bank")];

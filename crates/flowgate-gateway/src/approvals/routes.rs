@@ -68,7 +68,7 @@ pub(crate) struct Whose {
     conversation: Option<String>,
 }
 
-/// What can be frozen.
+/// The kinds of targets of a freeze.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Kind {
@@ -369,7 +369,8 @@ fn failed(error: StoreError) -> Reply {
 mod tests {
     use super::*;
 
-    /// An idle stream sends a keep-alive at once, so that a listener knows that it listens, and then from time to time.
+    /// An idle stream sends a keep-alive at once, which shows the listener that the stream is open, and then
+    /// periodically.
     #[test]
     fn an_idle_stream_is_kept_alive() {
         let due: Vec<u32> = (0..=ALIVE * 2 + 1).filter(|idle| is_due(*idle)).collect();

@@ -191,7 +191,8 @@ fn one_process_appends_at_a_time() {
     folder.open(Options::default()).unwrap();
 }
 
-/// Nothing is recorded until there is room; afterwards everything is, without remains of the failed write.
+/// On a full disk, records are rejected; afterwards they are accepted, and the file contains no remains of the failed
+/// write.
 #[test]
 #[cfg(target_os = "linux")]
 fn after_a_failed_write_nothing_is_recorded_until_there_is_room() {

@@ -8,8 +8,8 @@ use super::Event;
 /// The length of a window.
 pub(super) const WINDOW: Duration = Duration::from_secs(10);
 
-/// The most kinds that are told apart. Clients come from the configuration and settings from this program; the bound
-/// holds nevertheless.
+/// The maximum number of kinds that are counted separately. Clients come from the configuration and settings from this
+/// program; the bound holds nevertheless.
 const MOST_KINDS: usize = 4096;
 
 /// An event, a client and a setting.

@@ -40,7 +40,7 @@ type Letters = [u8; 32];
 /// The limit on messages in one generation of a client's prefixes; when there are more, the older generation is
 /// dropped.
 const MOST: usize = 1 << 15;
-/// How many messages shorter than its chat a cached prefix may be.
+/// The maximum number of messages by which a cached prefix may be shorter than its chat.
 const BEHIND: usize = 32;
 /// The limit on the bytes of the cached rest of requests; when there are more, that cache is cleared.
 const OTHERS: usize = 1 << 20;
@@ -349,7 +349,8 @@ mod tests {
     }
 
     proptest! {
-        /// Chats that continue, fork, are spelled otherwise or are broken somewhere: all decode to the same.
+        /// For chats that continue, fork, differ in their bytes or are malformed, the result equals that of a complete
+        /// decode.
         #[test]
         fn however_it_is_read_it_says_the_same(
             all in prop::collection::vec(message(), 1..8),

@@ -28,13 +28,14 @@ pub(crate) struct Known {
     /// The number of conversations begun by this process.
     begun: AtomicUsize,
     listening: AtomicUsize,
-    /// The most bits of what it was shown that may leak through which words of the user are hidden.
+    /// The maximum number of bits of the shown texts that may leak through the choice of the user's words that are
+    /// hidden.
     bits: AtomicU64,
     /// Windows of text that were forgotten for lack of room: about one per byte of normalised text.
     forgotten: AtomicU64,
 }
 
-/// What a client was shown, as far as it is loaded here.
+/// The texts that a client was shown, as far as they are loaded.
 #[derive(Debug)]
 pub(crate) struct Shown {
     pub(crate) client: history::Client,
@@ -197,7 +198,7 @@ impl Clients {
     /// Finds the client whose key a request carries, and returns the key for the upstream if the client brings one.
     ///
     /// # Errors
-    /// What is wrong with the key.
+    /// The reason why the key is rejected.
     pub(crate) fn find_by_key(
         &self,
         headers: &HeaderMap,

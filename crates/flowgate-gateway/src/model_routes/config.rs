@@ -60,7 +60,7 @@ pub struct Config {
     pub store: StoreSpec,
     /// The people who decide questions.
     pub people: Vec<Person>,
-    /// How questions are asked.
+    /// The settings of questions.
     pub asking: Asking,
     /// Whether callers without a token may use the policy API.
     pub policy_api_anonymous: bool,
@@ -79,7 +79,7 @@ pub struct Config {
 pub struct StoreSpec {
     /// The database.
     pub place: Place,
-    /// How long an unused conversation is kept.
+    /// The retention time of an unused conversation.
     pub retention: Duration,
     /// The approximate memory for conversations, in bytes.
     pub memory: usize,
@@ -99,7 +99,7 @@ impl Default for StoreSpec {
     }
 }
 
-/// How long an idle connection to an upstream is kept open: servers close theirs after five seconds or later.
+/// The time for which an idle connection to an upstream is kept open; servers close theirs after five seconds or later.
 const IDLE: Duration = Duration::from_secs(3);
 /// The seconds of a day.
 const DAY: u64 = 24 * 60 * 60;
@@ -113,7 +113,7 @@ pub struct Client {
     pub name: String,
     /// The key that it sends.
     pub key: Secret,
-    /// How long its questions stay open.
+    /// The time until its questions expire.
     pub stands: Duration,
     /// The person on whose behalf it asks, who never decides its questions.
     pub owner: Option<String>,
@@ -137,10 +137,10 @@ pub struct Client {
     pub method: Method,
     /// Whether a person sits in front of it.
     pub interactive: bool,
-    /// How far its user messages are trusted.
+    /// The extent to which its user messages are trusted.
     pub user_messages: UserMessages,
-    /// Whether the file sets `interactive` and not `user-messages`: that a person can be asked does not imply that
-    /// this person wrote the messages.
+    /// Whether the file sets `interactive` and not `user-messages`: a person who can be asked did not necessarily write
+    /// the messages.
     pub is_interactive_alone: bool,
     /// The limit on remembered text that it was shown, in windows: about one per byte of normalised text.
     pub quotations: usize,
@@ -159,11 +159,11 @@ pub struct Client {
     pub sessions: usize,
 }
 
-/// How far a client's user messages are trusted as the user's own.
+/// The extent to which a client's user messages are trusted as the user's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum UserMessages {
-    /// Not at all.
+    /// No part.
     Untrusted,
     /// The parts that the client marks as typed by a person.
     Marked,
@@ -246,7 +246,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// An error in the file: one line, with its place.
+/// An error in the file: one line, with its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError(String);
 
@@ -270,7 +270,7 @@ const MIN_HIDDEN: usize = 8;
 /// Reads the configuration. Relative paths start at `folder`; `environment` returns variables.
 ///
 /// # Errors
-/// The first error in the file, with its place.
+/// The first error in the file, with its position.
 pub fn read(
     text: &str,
     folder: &Path,

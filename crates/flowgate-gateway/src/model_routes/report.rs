@@ -199,7 +199,7 @@ fn name_of(ended: Ended) -> &'static str {
     }
 }
 
-/// Explains a status of the gateway, without words of the request.
+/// Explains a status of the gateway, without text of the request.
 pub(crate) fn sentence_of(status: StatusCode) -> &'static str {
     match status.as_u16() {
         400 => "the request cannot be understood; its client was told where",
@@ -219,7 +219,7 @@ pub(crate) fn sentence_of(status: StatusCode) -> &'static str {
     }
 }
 
-/// Explains why a model's server did not answer, without its words: they may quote its prompt.
+/// Explains why a model's server did not answer, without text of the server, which may quote the prompt.
 pub(crate) fn of_error(error: &Error) -> Cause {
     if *error == Error::Cancelled {
         return Cause::Gone;

@@ -1,8 +1,8 @@
 //! Finds, holds and stores the conversation of a request.
 //!
 //! A client may name the conversation. Otherwise it is the one with whose history the request begins, up to a message
-//! that the model wrote there. Where two conversations share that history, it is not known which is meant, and the
-//! request begins a new one: text that only the conversation itself could have written is labelled top there.
+//! that the model wrote there. If two conversations share that history, the request is ambiguous and begins a new one:
+//! text that only the conversation itself could have written is labelled top there.
 //!
 //! Conversations are [stored](crate::store) turn by turn. Those used last are in memory as well; the others are
 //! replayed from their stored inputs when they are needed. A conversation whose replay diverges is deleted and begins
@@ -37,9 +37,9 @@ use crate::store::{Opened, Seen, Store, StoreError, wait};
 use crate::values::{SETTING, Share, Values, WHAT};
 use crate::visibility::Explained;
 
-/// How long a request waits for another gateway that holds its conversation.
+/// The time for which a request waits for another gateway that holds its conversation.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// How old the stored time of last use may become before a turn updates it.
+/// The age of the stored time of last use beyond which a turn updates it.
 const STALE: Duration = Duration::from_secs(60);
 /// The approximate memory of the shortest conversation, in bytes.
 const LEAST: usize = 64 << 10;
@@ -61,7 +61,7 @@ pub(crate) struct Session {
     pub(super) offered: Vec<Weak<wire::Asked>>,
     /// Its unique number in the store.
     id: i64,
-    /// When its time of last use was stored last.
+    /// The time at which its last use was last stored.
     touched: Instant,
     /// The number of stored turns; `bytes` is their size.
     turns: i64,

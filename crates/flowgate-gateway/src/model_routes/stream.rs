@@ -1,8 +1,8 @@
 //! Streamed answers of the model routes.
 //!
-//! Only text that will be in the final answer unchanged goes out early: the guard decides which. Calls go out when the
-//! whole message has been judged. A client that reads slowly slows its own turn by back-pressure; a client that
-//! disconnects ends it.
+//! Only text that will be in the final answer unchanged is released early, as the guard decides. Calls are released
+//! when the whole message has been judged. A client that reads slowly slows its own turn by back-pressure; a client
+//! that disconnects ends it.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

@@ -217,7 +217,7 @@ pub(crate) fn run(
             Ok(answered) => answered,
             Err(error) => {
                 unasked = Some(error);
-                // This ends the turn, and nothing of it is stored.
+                // The error ends the turn, of which nothing is stored.
                 return Decision::Later;
             }
         };
@@ -272,7 +272,7 @@ pub(crate) fn run(
             session.keep_back(client, name, &mut turn, &why);
             return Err(Failure::new(StatusCode::FORBIDDEN, why));
         }
-        // Calls that were permitted before a person was asked rest on the consents of that time.
+        // Calls that were permitted before a person was asked depend on the consents of that time.
         let is_other = is_resumed && has_changed || approvals.withdrawn(&client.spec)? != withdrawn;
         if !turn.calls.is_empty() && is_other {
             let why = "what the policy consents to has changed meanwhile: try again";
@@ -436,7 +436,7 @@ impl Complete for Chosen<'_> {
     }
 }
 
-/// Streams text that may go out early, and cancels the turn when the client has gone.
+/// Streams text that may be released early, and cancels the turn when the client has gone.
 struct Watch<'a> {
     turn: Turn<'a>,
     stream: &'a mut Option<Outgoing>,
@@ -448,7 +448,7 @@ struct Watch<'a> {
 
 impl Observer for Watch<'_> {
     fn stands(&mut self, conversation: &Conversation) {
-        // The rest goes out with the end of the answer.
+        // The rest is sent at the end of the answer.
         if conversation.is_over() {
             return;
         }

@@ -12,16 +12,16 @@ use crate::log::{Event, Log};
 use crate::recorder::Recorder;
 use crate::store::Store;
 
-/// How often this gateway renews its holds on conversations: several times within the life of a hold.
+/// The interval at which this gateway renews its leases on conversations: a fraction of the duration of a lease.
 const HOLD: Duration = Duration::from_secs(8);
-/// How often expired questions are marked.
+/// The interval at which expired questions are marked.
 const EXPIRE: Duration = Duration::from_secs(30);
-/// How often the head of the audit log is stored if it has advanced beyond the last turn.
+/// The interval at which the head of the audit log is stored if it has advanced beyond the last turn.
 const NOTE: Duration = Duration::from_secs(5);
-/// How often old data is deleted.
+/// The interval at which old data is deleted.
 const CLEAN: Duration = Duration::from_secs(600);
 
-/// How often old content beside the audit log is deleted; this rewrites all that is kept.
+/// The interval at which expired content beside the audit log is deleted, which rewrites the whole file.
 const FORGET: Duration = Duration::from_secs(3600);
 
 /// Starts the maintenance of a store. Conversations and questions unused for `retention` are deleted, and texts that

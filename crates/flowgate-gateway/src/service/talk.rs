@@ -15,7 +15,7 @@ use crate::model_routes::stream::{self, Part};
 use crate::reply::Reply;
 use crate::workers::{Refused, Workers};
 
-/// How a failed turn is reported: instead of an answer, and at the end of a stream that has begun.
+/// The formats of a failed turn: in place of an answer, and at the end of a stream that has begun.
 pub(super) struct Broken<R, E> {
     pub(super) reply: R,
     pub(super) event: E,

@@ -12,9 +12,9 @@ use super::{Store, StoreError, Transaction, within};
 
 /// The duration of a lease in milliseconds, unless its holder renews it.
 const HELD: i64 = 30_000;
-/// How many prefixes one query looks up.
+/// The number of prefixes that one query looks up.
 const CHUNK: usize = 64;
-/// How many of the longest prefixes are looked up first: for a chat that continues, one of these is known.
+/// The number of longest prefixes that are looked up first; for a continued chat, one of these is found.
 const FIRST: usize = 4;
 
 /// A persisted conversation.
@@ -196,7 +196,7 @@ impl Store {
     }
 
     /// Adds a conversation to those whose lease this gateway renews, or removes it. A lease that is not renewed
-    /// expires, whatever has failed.
+    /// expires, so no failure can block the conversation.
     pub(crate) fn note_held(&self, client: &str, name: &str, is_held: bool) {
         if !self.is_shared {
             return;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::{Store, StoreError, within};
 
-/// How long an outcome is reused. Anybody may ask for health, and must not cause more frequent writes.
+/// The time for which an outcome is reused. The health route is public, and must not cause more frequent writes.
 const FRESH: Duration = Duration::from_secs(1);
 /// The time limit of a probe.
 const PATIENCE: Duration = Duration::from_secs(5);

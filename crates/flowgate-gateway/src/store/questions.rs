@@ -61,7 +61,7 @@ pub(crate) struct Question {
     pub(crate) name: String,
     pub(crate) tenant: String,
     pub(crate) digest: String,
-    /// What the person is shown, in JSON.
+    /// The content that people are shown, in JSON.
     pub(crate) content: String,
     pub(crate) state: State,
     pub(crate) asked: i64,
@@ -111,7 +111,7 @@ pub(crate) enum Posed {
     FullClient,
 }
 
-/// Why a question cannot be decided.
+/// The reason why a question cannot be decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Undecided {
     /// It does not exist, or is not visible to this person.
@@ -148,7 +148,7 @@ const COLUMNS: &str = "id, client, name, tenant, digest, content, \
 
 impl Store {
     /// Asks a question, or returns the same question if it stands and its approval is not used. A new question is
-    /// recorded before anybody can see it; `record` is given its predecessors that are void.
+    /// recorded before any person can see it; `record` is given its predecessors that are void.
     pub(crate) async fn ask(
         &self,
         new: &NewQuestion<'_>,
@@ -283,7 +283,7 @@ impl Store {
     }
 
     /// Returns the questions of a state, of a tenant or of all, the newest first, and how many were left out. Of more
-    /// than `most`, each client has its newest in turn, so that a client that asks a lot hides no other's.
+    /// than `most`, each client has its newest in turn, so that a client with many questions hides no other's.
     pub(crate) async fn questions(
         &self,
         state: State,
@@ -341,7 +341,7 @@ impl Store {
         })
     }
 
-    /// Voids what a conversation asked, since it continued without the answer. Returns what had been allowed.
+    /// Voids the questions of a conversation that continued without the answers. Returns those that had been allowed.
     pub(crate) async fn give_up(&self, client: &str, name: &str) -> Result<Vec<Question>, StoreError> {
         within(async {
             let mut tx = self.begin().await?;
@@ -462,7 +462,7 @@ pub(crate) async fn void_question(tx: &mut Transaction, id: &str) -> Result<(), 
     Ok(())
 }
 
-/// Returns what a question asks, without the state that it asks about.
+/// Returns the content of a question, without the state that it is about.
 fn stateless(content: &str) -> Option<Value> {
     let mut content: Value = serde_json::from_str(content).ok()?;
     if let Some(Value::Object(own)) = content.get_mut(OWN) {

@@ -23,17 +23,17 @@ pub(crate) struct Recalled {
     pub(crate) next: i64,
     /// Whether any text was ever forgotten.
     pub(crate) has_forgotten: bool,
-    /// How often the texts were cleared: what was read before the last time is out of date.
+    /// The number of times that the texts were cleared; texts that were read before the last time are out of date.
     pub(crate) cleared: i64,
 }
 
-/// How much is kept of one source of a client.
+/// The amount that is kept of one source of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Held {
     pub(crate) source: String,
     pub(crate) texts: i64,
     pub(crate) letters: i64,
-    /// When the oldest and the newest were persisted, in milliseconds since 1970; 0 if unknown.
+    /// The times at which the oldest and the newest were persisted, in milliseconds since 1970; 0 if unknown.
     pub(crate) oldest: i64,
     pub(crate) newest: i64,
 }
@@ -56,7 +56,7 @@ impl Store {
         .await
     }
 
-    /// Returns how much is kept of each source of a client, and how often texts were forgotten.
+    /// Returns the amount that is kept of each source of a client, and the number of times that texts were forgotten.
     pub(crate) async fn seen_sources(&self, client: &str) -> Result<(Vec<Held>, i64), StoreError> {
         within(async {
             let mut tx = self.begin().await?;

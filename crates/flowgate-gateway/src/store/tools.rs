@@ -39,8 +39,7 @@ impl Store {
         within(async { Ok(query.fetch_optional(&self.pool).await?.is_some()) }).await
     }
 
-    /// Approves tools that nobody has decided on: the first ones that a tenant is offered by a server (trust on first
-    /// use).
+    /// Approves tools without a decision: the first ones that a tenant is offered by a server (trust on first use).
     pub(crate) async fn approve_first(&self, tenant: &str, offers: &[Offer]) -> Result<(), StoreError> {
         within(async {
             let mut tx = self.begin().await?;

@@ -1,4 +1,4 @@
-//! Configuration files, and the messages about those that cannot be read.
+//! Configuration files, and the error messages about invalid ones.
 
 use super::*;
 
@@ -179,7 +179,7 @@ fn problems_are_named_with_their_place() {
     );
 }
 
-/// A key that begins with another key is hidden completely.
+/// A key that has another key as a prefix is hidden completely.
 #[test]
 fn longer_keys_are_hidden_first() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/gateway");

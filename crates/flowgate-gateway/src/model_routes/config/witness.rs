@@ -10,7 +10,7 @@ use crate::witness::{Address, Required, WitnessSpec};
 /// After how many lines of the log a witness is notified, or after how many seconds.
 const EVERY: u32 = 64;
 const SECONDS: u32 = 60;
-/// How far a required witness may be behind.
+/// The limits on how far a required witness may be behind.
 const BEHIND_LINES: u32 = 1000;
 const BEHIND_SECONDS: u32 = 300;
 

@@ -48,7 +48,7 @@ const LABELS: &str = "ifc_labels";
 pub(crate) const MOST_CANCELLED: usize = 10_000;
 /// The limit on server messages that one request may cause.
 const MOST_HEARD: usize = 1_000;
-/// How long a person in front of a client may take to answer.
+/// The time limit for a person at the client to answer.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A request whose body has not been read.
@@ -140,7 +140,7 @@ impl ModelRoutes {
         Ok(Request { client, server, conversation, session, beside, streams, labels, place })
     }
 
-    /// Ends the MCP session of a client at its server. What was shown in it stays in the conversation.
+    /// Ends the MCP session of a client at its server. The conversation keeps the labels of everything that was shown.
     pub(crate) fn end_connection(&self, request: &Request) -> Reply {
         let (client, place) = (&request.client.spec, format!("{}/", request.server.name));
         if let Some(why) = self.approvals.stops(client, &request.conversation, &place) {
@@ -319,7 +319,7 @@ impl<'e> Exchange<'e> {
                     self.routes.remark(&format!("{}: {note}", self.request.client.spec.name));
                     Vec::new()
                 }
-                // Questions were asked while the conversation was held.
+                // The questions were already asked while the conversation was held.
                 Out::Ask(_) | Out::Pins(_) | Out::Unapproved { .. } => Vec::new(),
             };
             more.into_iter().rev().for_each(|out| left.push_front(out));
@@ -385,7 +385,7 @@ impl<'e> Exchange<'e> {
         let (routes, waiting) = (self.routes, self.waiting);
         let subscribes = message.get("method").and_then(Value::as_str) == Some(LISTEN);
         if subscribes {
-            // The first event may be long in coming, so the stream begins now.
+            // The first event may arrive late, so the stream begins now.
             self.way.begin();
         }
         let watch = Watch::new(routes, self.request, waiting, self.way.parts.clone());
@@ -530,7 +530,7 @@ impl<'e> Exchange<'e> {
         Ok((self.put(Told::Server(text))?, None))
     }
 
-    /// Hands an input to the state machine, asks pending questions, and stores the outcome before anything goes out.
+    /// Hands an input to the state machine, asks pending questions, and stores the outcome before anything is sent.
     pub(super) fn put(&self, what: Told) -> Result<Vec<Out>, Failure> {
         // A server's message is taken in even if the client has gone.
         match what {

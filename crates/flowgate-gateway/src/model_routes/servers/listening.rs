@@ -1,9 +1,9 @@
 //! Server messages that answer no request, as long as a client listens: by `GET` in protocol revisions with sessions,
 //! by `subscriptions/listen` in the one without.
 //!
-//! Such a stream takes no slot of ordinary requests, and does not hold its conversation. It ends when the client goes,
-//! when a freeze stops its server, conversation or client, and when the gateway shuts down; the client may then open
-//! another.
+//! Such a stream takes no slot of ordinary requests, and does not hold its conversation. It ends when the client
+//! disconnects, when a freeze stops its server, conversation or client, and when the gateway shuts down; the client may
+//! then open another.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -31,9 +31,9 @@ use crate::reply::Reply;
 pub(crate) const MOST_UNASKED: usize = 1_000;
 const MOST_ASKED: usize = 64;
 const MANY: &str = "this client has as many requests open as it may: wait for one of them";
-/// How often the freezes are checked.
+/// The interval at which the freezes are checked.
 const LOOK: Duration = Duration::from_secs(2);
-/// How often a comment is sent to the client to keep the stream alive.
+/// The interval at which a comment is sent to the client to keep the stream alive.
 const ALIVE: Duration = Duration::from_secs(15);
 
 impl ModelRoutes {
@@ -90,7 +90,7 @@ impl ModelRoutes {
     }
 }
 
-/// Returns whether a message opens a listening stream, however its method is spelled.
+/// Returns whether a message opens a listening stream, whatever the JSON encoding of its method.
 pub(crate) fn listens(body: &[u8]) -> bool {
     #[derive(serde::Deserialize)]
     struct Named {

@@ -13,7 +13,7 @@ use super::upstream::{Body, SESSION, TIME};
 
 /// The limit on consecutive resumptions that bring no new event.
 const MOST_EMPTY: usize = 10;
-/// How often a waiting request checks whether it should stop.
+/// The interval at which a waiting request checks whether it should stop.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// The limits on the resumptions of one answer.

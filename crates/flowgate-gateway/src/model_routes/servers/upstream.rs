@@ -28,7 +28,7 @@ pub(super) const BROKEN: &str = "the answer of the server broke off";
 
 /// The limit on open requests to one server, including those whose client has gone.
 const MOST: usize = 256;
-/// How often a waiting request checks whether it should stop.
+/// The interval at which a waiting request checks whether it should stop.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// The client of one MCP server.

@@ -56,7 +56,7 @@ impl Way {
         }
     }
 
-    /// Begins a stream, whose first message may be long in coming.
+    /// Begins a stream, whose first message may arrive late.
     pub(super) fn begin(&mut self) {
         if !std::mem::replace(&mut self.has_begun, true) {
             let headers = std::mem::take(&mut self.headers);

@@ -18,8 +18,8 @@ use crate::random;
 use crate::store::{self, Kept, Seen, Store, StoreError, Transaction, wait};
 
 impl Sessions {
-    /// Stores the inputs of a turn, with everything that follows from them. Only then may anything of the turn go out
-    /// that was not allowed to go out early.
+    /// Stores the inputs of a turn, with everything that follows from them. Only then may the part of the turn be sent
+    /// that could not be released early.
     pub(crate) fn keep(&self, client: &Known, found: &Found, held: &mut Held<'_>) -> Result<(), Failure> {
         let Some(session) = held.session.as_mut() else { return Ok(()) };
         if session.is_unasked {
@@ -126,7 +126,7 @@ impl Sessions {
         Ok((others, next))
     }
 
-    /// Returns whether a turn leaves the labels of its tenant's stores as they are known to be.
+    /// Returns whether a turn leaves the labels of its tenant's stores unchanged.
     fn leaves_stores(&self, client: &Known, session: &mut Session) -> Result<bool, StoreError> {
         let Some(Some(before)) = self.store.known_tenant(&client.spec.tenant) else { return Ok(false) };
         if session.conversation.has_written() {

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 /// A step in the life of the questions of two conversations.
 #[derive(Debug, Clone)]
 enum Step {
-    /// A conversation asks one of three questions, which stands for an hour or expires at once.
+    /// A conversation asks one of three questions, which expires in an hour or at once.
     Ask { name: usize, what: usize, stands: bool },
     /// A person decides the question with this index, with the right digest or another.
     Decide { question: usize, is_right: bool, allow: bool },
@@ -183,7 +183,7 @@ async fn a_yes_is_for_one_question() {
     assert!(use_question(&store, &mut tx, "1").await.is_err());
 }
 
-/// A question that cannot be recorded is not asked, and what it would replace stands.
+/// A question that cannot be recorded is not asked, and the one that it would replace stays valid.
 #[tokio::test]
 async fn a_question_that_is_not_recorded_is_not_asked() {
     let store = Store::open(&Place::Memory).await.unwrap();
@@ -249,8 +249,8 @@ fn what_is_stopped_is_seen_at_once() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// Whatever happens in whatever order, a question is decided once, by its digest, in time, and used once, if it
-    /// was allowed.
+    /// For any sequence of steps, a question is decided at most once, by its digest and before it expires, and an
+    /// approval is used at most once.
     #[test]
     fn questions_are_decided_once_and_used_once(steps in prop::collection::vec(step(), 1..30)) {
         let folder = std::env::temp_dir().join(format!("flowgate-questions-{}", std::process::id()));
