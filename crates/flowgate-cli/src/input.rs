@@ -14,7 +14,7 @@ pub(crate) const MAX_LINE: u64 = 64 << 20;
 /// The largest file that is read as a whole, in bytes.
 const MAX_FILE: u64 = 64 << 20;
 
-/// Why a file cannot be used, in one line with its name and place.
+/// The reason why a file cannot be used, in one line with its name and position.
 #[derive(Debug)]
 pub(crate) struct InputError(pub String);
 
@@ -80,7 +80,7 @@ fn text(bytes: Vec<u8>, file: &str, first_line: usize) -> Result<String, String>
     })
 }
 
-/// One run of a corpus, or why it cannot be read.
+/// One run of a corpus, or the reason why it cannot be read.
 pub(crate) type Item = Result<(usize, Run), InputError>;
 
 /// Passes the runs of a file to `each`, one at a time, with the number of their first line, until `each` returns

@@ -50,7 +50,7 @@ pub(crate) enum Work {
     Steps(&'static str),
 }
 
-/// Where progress is shown.
+/// The form in which progress is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Show {
     Nowhere,
@@ -62,7 +62,7 @@ enum Show {
 
 struct Drawn {
     out: Box<dyn Write + Send>,
-    /// When the line on the terminal was updated.
+    /// The time of the last update of the line on the terminal.
     at: Option<Duration>,
     /// The tenth of the work that the last line reported.
     tenth: u64,

@@ -11,7 +11,7 @@ use crate::output::{Output, plural};
 /// The number of warnings without a suggestion that are printed.
 const MAX_DRAWN: usize = 10;
 
-/// What occurs in the traces.
+/// The names that occur in the traces.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Traces {
     occurrences: Occurrences,
@@ -42,7 +42,7 @@ impl Traces {
         self.empty.get_or_insert_with(|| (place.to_owned(), 0)).1 += 1;
     }
 
-    /// Adds what occurs in other traces.
+    /// Adds the names that occur in other traces.
     pub(crate) fn merge(&mut self, other: Self) {
         self.occurrences.merge(other.occurrences);
         if let Some((place, count)) = other.empty {

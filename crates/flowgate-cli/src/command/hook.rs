@@ -28,7 +28,7 @@ use transcript::Transcript;
 
 /// The largest object that is read from the standard input.
 const MAX_INPUT: u64 = 64 << 20;
-/// How long to wait for a transcript that lacks its last entries.
+/// The time to wait for a transcript that lacks its last entries.
 const BEHIND: Duration = Duration::from_secs(1);
 /// The time between two attempts to read it.
 const AGAIN: Duration = Duration::from_millis(50);
@@ -47,7 +47,7 @@ enum Told {
     Event(Event),
     /// The answer.
     Answer(Answer),
-    /// Why there is no answer, and the exit code.
+    /// The reason why there is no answer, and the exit code.
     Nothing(String, u8),
 }
 

@@ -107,7 +107,7 @@ struct Between {
     stores: Option<Stores>,
     /// The version of the stores that the monitor knows.
     knows: u64,
-    /// What the client received from other servers.
+    /// The labels of everything that the client received from other servers.
     seen: Option<Seen>,
     pins: Option<PathBuf>,
     name: String,

@@ -13,7 +13,7 @@ pub(crate) struct Spec {
     pub(super) reach: Reach,
 }
 
-/// How to reach a server.
+/// The transport of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Reach {
     /// A program.
@@ -39,7 +39,7 @@ const FORM: &str = r#"write {"mcpServers": {"NAME": {"command": "...", "args": [
 /// Reads the file. `folder` is where relative paths start, `environment` gives variables.
 ///
 /// # Errors
-/// What is wrong, with advice.
+/// Returns an error message with advice.
 pub(crate) fn read(
     text: &str,
     folder: &Path,

@@ -62,7 +62,7 @@ pub(super) struct Connection {
     words: Words,
 }
 
-/// Why a call has no answer.
+/// The reason why a call has no answer.
 pub(super) enum CallError {
     /// The server ended; its last output.
     Ended { words: Option<String> },
@@ -103,7 +103,7 @@ impl Words {
 /// Starts a server, or connects to its URL.
 ///
 /// # Errors
-/// Why it cannot be used: a predicate for the message `the server NAME ...`.
+/// Returns the reason why it cannot be used: a predicate for the message `the server NAME ...`.
 pub(super) async fn open(spec: Spec, limits: Limits) -> Result<Connection, String> {
     let words = Words::default();
     let served = match &spec.reach {

@@ -26,7 +26,7 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// The largest number of bytes that are read of an error answer.
 const MAX_ERROR: usize = 64 << 10;
 
-/// Why a server did not answer.
+/// The reason why a server did not answer.
 #[derive(Debug)]
 pub(super) struct HttpError(String);
 
@@ -81,7 +81,7 @@ impl Client {
             .max_idle_connections(0)
             .proxy(None)
             .timeout_connect(Some(CONNECT))
-            // The waiting thread must end when its caller is gone.
+            // The waiting thread must end when its caller has stopped waiting.
             .timeout_global(Some(limits.time.saturating_add(CONNECT)))
             .user_agent(concat!("flowgate/", env!("CARGO_PKG_VERSION")))
             .build();
@@ -178,7 +178,7 @@ fn events(mut reader: ureq::BodyReader<'static>, most: usize) -> BoxStream<'stat
                 };
                 let named = (!event.name.is_empty()).then_some(event.name);
                 let event = Sse { event: named, data: Some(event.data), id: None, retry: None };
-                // The caller is gone.
+                // The caller has stopped waiting.
                 if sender.blocking_send(Ok(event)).is_err() {
                     return;
                 }

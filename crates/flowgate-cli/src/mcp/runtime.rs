@@ -10,7 +10,7 @@ use tokio::task::AbortHandle;
 
 use super::Cancelled;
 
-/// How often a waiting thread checks whether to stop.
+/// The interval at which a waiting thread checks whether to stop.
 const TICK: Duration = Duration::from_millis(50);
 
 /// Runs asynchronous code on a thread of its own.
@@ -20,7 +20,7 @@ pub(crate) struct Runtime {
     _stop: oneshot::Sender<()>,
 }
 
-/// Why there is no result.
+/// The reason why there is no result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unfinished {
     /// It took too long and was abandoned.

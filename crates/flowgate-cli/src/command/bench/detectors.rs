@@ -124,7 +124,7 @@ struct Verdicts {
     /// The mildest verdict over all ways to request a preview.
     preview: Outcome,
     plain: Outcome,
-    /// Why a preview is not permitted.
+    /// The reason why a preview is not permitted.
     reason: Option<String>,
 }
 

@@ -11,13 +11,13 @@ use crate::output::plural;
 
 const ROWS: &str = include_str!("../../../data/feedback.jsonl");
 
-/// What one customer wrote.
+/// The feedback of one customer.
 pub(super) struct Row {
-    /// Its name in the table: what is special about it.
+    /// Its name in the table, which describes its disguise.
     pub(super) name: String,
     /// Its rows in the sheet: one, or several for an attack that is split.
     pub(super) feedback: Vec<String>,
-    /// What an obedient agent does because of it.
+    /// The demand that an obedient agent follows.
     demand: Option<Demand>,
 }
 
@@ -64,10 +64,10 @@ pub(super) fn rows() -> Result<Vec<Row>, InputError> {
     ROWS.lines().enumerate().map(row).collect()
 }
 
-/// What the agent reads and writes if one row is added to its sheet.
+/// The texts that the agent reads and writes if one row is added to its sheet.
 pub(super) struct Scene<'a> {
     row: &'a Row,
-    /// What other customers wrote.
+    /// The feedback of other customers.
     others: Vec<&'a str>,
 }
 

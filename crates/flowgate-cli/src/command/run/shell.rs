@@ -10,7 +10,7 @@ use super::waiting::Waiting;
 use crate::args::When;
 use crate::progress::INTERRUPTED;
 
-/// How often a thread that waits for a line checks whether to stop.
+/// The interval at which a thread that waits for a line checks whether to stop.
 const TICK: Duration = Duration::from_millis(50);
 
 /// The terminal of a chat. Replies go to the standard output, everything else goes here.

@@ -44,7 +44,7 @@ pub(super) struct Member {
 /// Reads the `agents` of the file that names the servers.
 ///
 /// # Errors
-/// What is wrong, with advice.
+/// Returns an error message with advice.
 pub(super) fn read(text: &str, servers: &[String]) -> Result<Vec<Member>, String> {
     let value = json::parse(text, Numbers::Any).map_err(|error| format!("not strict JSON: {error}"))?;
     let Some(agents) = value.get("agents") else { return Ok(Vec::new()) };
@@ -222,7 +222,7 @@ fn answer(conversation: &Conversation, turn: &Turn) -> ToolAnswer {
     ToolAnswer { carries: Some(conversation.carried()), ..ToolAnswer::text(texts.join("\n")) }
 }
 
-/// Returns an error with the label top: why a task was not finished can depend on anything that happened.
+/// Returns an error with the label top: the failure of a task can depend on anything that the agent read.
 fn unfinished(conversation: &Conversation, text: &str) -> ToolAnswer {
     let monitor = conversation.monitor();
     let everything = monitor.to_names(&monitor.policy().space().top());
