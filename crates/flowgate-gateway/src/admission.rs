@@ -1,10 +1,11 @@
-//! Admission of connections: those whose client has shown a valid key keep their place, and the others make room.
+//! Admission of connections: those with a valid key keep their slot, and the others make room.
 //!
-//! Every client can hold connections open without authenticating. Such connections have a bounded share of all places.
-//! When a new connection finds none, the one that has kept the server waiting longest is closed, of the address that
-//! has most of them. One address may have a bounded number of them: when it opens another, one of its own makes room,
-//! and the new one waits aside, where it delays no other. A connection whose bytes the server has not read yet, or has
-//! awaited for only a moment, is not closed: the new one waits.
+//! Every client can hold connections open without authenticating. Such connections have a bounded share of all slots.
+//! If no slot is free for a new connection, one without a valid key is closed: of the address with the most of them,
+//! the one that has kept the server waiting longest. The number of them per address is bounded: when an address exceeds
+//! it, one of its own connections is closed, and the new one waits separately, so that it delays no others. A
+//! connection is not closed while the server has unread bytes of it, or has waited for it only briefly; the new one
+//! waits instead.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
@@ -16,7 +17,7 @@ use tokio::sync::{Notify, oneshot};
 
 /// The time for which a client may keep the server waiting before its connection may be closed for another one.
 const PATIENCE: Duration = Duration::from_millis(250);
-/// The part of all places that is reserved for connections with a valid key: a quarter.
+/// The reciprocal of the share of slots that is reserved for connections with a valid key.
 const RESERVE: usize = 4;
 
 /// All open connections.
@@ -27,7 +28,7 @@ pub(crate) struct Admission {
     /// The most connections without a valid key of one address.
     most_of_address: usize,
     open: Mutex<Open>,
-    /// Notified when a place becomes free or its state changes.
+    /// Notified when a slot becomes free or its state changes.
     changed: Notify,
 }
 
@@ -38,22 +39,22 @@ struct Open {
     strangers: BTreeMap<u64, Stranger>,
     /// The number of connections that have shown a valid key.
     known: usize,
-    /// The number of connections of each address that wait aside.
+    /// The number of waiting connections of each address.
     aside: HashMap<IpAddr, usize>,
 }
 
 #[derive(Debug)]
 struct Stranger {
     peer: IpAddr,
-    /// Since when the server has waited for the client.
+    /// The time since which the server has waited for the client.
     waiting: Option<Instant>,
     close: Option<oneshot::Sender<()>>,
 }
 
-/// The next step towards a place for another connection.
+/// The next step towards a slot for another connection.
 #[derive(Debug, PartialEq, Eq)]
 enum Room {
-    /// There is a place.
+    /// A slot is free.
     Free,
     /// Close this connection.
     Close(u64),
@@ -61,7 +62,7 @@ enum Room {
     Wait(Option<Instant>),
 }
 
-/// The place of an open connection; released on drop.
+/// The slot of an open connection; released on drop.
 #[derive(Debug)]
 pub(crate) struct Place {
     admission: Arc<Admission>,
@@ -78,14 +79,14 @@ impl Admission {
         Arc::new(Self { most: most.max(1), most_of_address, open: Mutex::default(), changed: Notify::new() })
     }
 
-    /// Returns whether an address has as many connections without a valid key as it may, or others of its wait aside.
+    /// Returns whether an address has the maximum number of connections without a valid key, or waiting ones.
     pub(crate) fn is_crowded(&self, peer: IpAddr) -> bool {
         let peer = address_of(peer);
         let open = self.open();
         open.of(peer) >= self.most_of_address || open.aside.contains_key(&peer)
     }
 
-    /// Returns a place to wait in until others of the address make room; nothing if too many wait already.
+    /// Returns a waiting slot for a connection until others of its address make room; `None` if too many wait already.
     pub(crate) fn step_aside(self: &Arc<Self>, peer: IpAddr) -> Option<Aside> {
         let peer = address_of(peer);
         let mut open = self.open();
@@ -102,8 +103,8 @@ impl Admission {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a place for a connection from an address. The receiver is notified when the connection is to be
-    /// closed for another one. Calls `closed` for each connection that is closed for this one.
+    /// Waits for a slot for a connection from an address. The receiver is notified when the connection is to be closed
+    /// for another one. Calls `closed` for each connection that is closed for this one.
     pub(crate) async fn enter(
         self: &Arc<Self>,
         peer: IpAddr,
@@ -202,14 +203,14 @@ impl Open {
 
     fn close(&mut self, number: u64) {
         let close = self.strangers.remove(&number).and_then(|stranger| stranger.close);
-        // The receiver may be gone already.
+        // The receiver may have been dropped already.
         if let Some(close) = close {
             let _ = close.send(());
         }
     }
 }
 
-/// The place of a connection that waits aside; released on drop.
+/// The waiting slot of a connection; released on drop.
 #[derive(Debug)]
 pub(crate) struct Aside {
     admission: Arc<Admission>,
@@ -256,7 +257,7 @@ impl Place {
         {
             stranger.waiting = Some(Instant::now());
             drop(open);
-            // From now on it is known when the connection may be closed.
+            // From now on, the time is known from which the connection may be closed.
             self.admission.changed.notify_waiters();
         }
     }
@@ -267,7 +268,7 @@ impl Drop for Place {
         let mut open = self.admission.open();
         match self.is_kept.load(Ordering::Relaxed) {
             true => open.known = open.known.saturating_sub(1),
-            // It may be gone already, if it was closed for another one.
+            // The connection may have been closed for another one already.
             false => drop(open.strangers.remove(&self.number)),
         }
         drop(open);
@@ -393,7 +394,7 @@ mod tests {
         let (closed, told) = places.remove(0);
         admission.open().close(closed.number);
         assert!(told.await.is_ok());
-        // Too late: it is not counted as one with a valid key.
+        // The connection was closed before, so it is not counted as one with a valid key.
         closed.keep();
         drop(closed);
         assert_eq!(counts(), (0, 4));

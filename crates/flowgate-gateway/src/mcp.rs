@@ -71,7 +71,7 @@ impl Default for Limits {
 pub struct Settings {
     /// The name of the server in policies.
     pub server: String,
-    /// Whether a person sits in front of the client and answers its elicitations.
+    /// Whether a person uses the client interactively and answers its elicitations.
     pub is_interactive: bool,
     /// The approved tools. Without pins, the tools of the first list count as approved.
     pub pins: Option<Pins>,

@@ -106,13 +106,13 @@ impl Waiting {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Returns the guard whose drop signals to the turn that the client has gone.
+    /// Returns the guard whose drop signals to the turn that the client has disconnected.
     pub(crate) fn until_dropped(&self) -> Gone {
         Gone(Arc::clone(&self.0))
     }
 }
 
-/// Signals that the client has gone when it is dropped.
+/// Signals on drop that the client has disconnected.
 #[derive(Debug)]
 pub(crate) struct Gone(Arc<AtomicBool>);
 

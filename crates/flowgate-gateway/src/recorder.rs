@@ -22,7 +22,7 @@ use crate::model_routes::{Client, Secret};
 use crate::store::{Store, StoreError};
 use crate::witness::{self, Untold, WitnessSpec, Witnesses};
 
-/// The place of an audit log, and the key that signs it.
+/// The location of an audit log, and the key that signs it.
 #[derive(Debug, Clone)]
 pub struct AuditSpec {
     /// The log.

@@ -132,7 +132,7 @@ impl Server {
         let (close, closing) = watch::channel(false);
         let mut stop = pin!(stop);
         loop {
-            // One connection is accepted before it has a place; the others wait in the kernel.
+            // One connection is accepted before it has a slot; the others wait in the kernel.
             let accepted = async {
                 let (stream, peer) = loop {
                     let (stream, peer) = self.listener.accept().await?;
@@ -205,7 +205,7 @@ impl Server {
     }
 }
 
-/// Serves a connection that has a place, until it ends or is closed for another one.
+/// Serves a connection that has a slot, until it ends or is closed for another one.
 async fn attend(
     stream: TcpStream,
     (place, told): (Arc<Place>, oneshot::Receiver<()>),
@@ -224,7 +224,7 @@ async fn attend(
     drop((counted, place));
 }
 
-/// Passes the place of the connection to its requests.
+/// Passes the slot of the connection to its requests.
 #[derive(Debug)]
 struct Placed {
     service: TowerToHyperService<Router>,

@@ -27,7 +27,7 @@ impl<S> Stalled<S> {
         Self { stream, limit, waiting: None, place: None }
     }
 
-    /// Also reports reads that wait to `place`, for a connection that makes room for others while it is slow.
+    /// Also reports waiting reads to `place`, so that a slow connection can be closed for another one.
     pub(crate) fn at(self, place: Arc<Place>) -> Self {
         Self { place: Some(place), ..self }
     }

@@ -1,4 +1,4 @@
-//! Logs that are opened, killed, filled and shared.
+//! Tests of logs: reopening, killed writers, full disks, and concurrent processes.
 
 use std::fs;
 use std::io::BufReader;

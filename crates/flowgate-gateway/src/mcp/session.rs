@@ -5,7 +5,7 @@ use flowgate::trace::{Call, EventId, Tool};
 use flowgate_guard::conversation::Conversation;
 use serde_json::{Map, Value};
 
-/// The place where messages are labelled and judged: a monitor, or a conversation that also has a chat.
+/// The state in which messages are labelled and judged: a monitor, or a conversation that also has a chat.
 pub trait Session {
     /// Returns the monitor that labels and judges.
     fn monitor(&mut self) -> &mut Monitor;

@@ -87,7 +87,7 @@ pub struct StoreSpec {
     pub conversation: u64,
     /// The limit on remembered text that one client was shown, in windows: about one per byte of normalised text.
     pub quotations: usize,
-    /// How long these texts are remembered.
+    /// The retention time of these texts.
     pub quotation_age: Duration,
 }
 
@@ -135,7 +135,7 @@ pub struct Client {
     pub small_model: Option<String>,
     /// The method that chooses the view of each step.
     pub method: Method,
-    /// Whether a person sits in front of it.
+    /// Whether a person uses it interactively.
     pub interactive: bool,
     /// The extent to which its user messages are trusted.
     pub user_messages: UserMessages,
@@ -144,10 +144,10 @@ pub struct Client {
     pub is_interactive_alone: bool,
     /// The limit on remembered text that it was shown, in windows: about one per byte of normalised text.
     pub quotations: usize,
-    /// How long these texts are remembered.
+    /// The retention time of these texts.
     pub quotation_age: Duration,
-    /// Whether the person in front of it decides the policy's questions about calls of MCP servers: only if no other
-    /// person decides for it.
+    /// Whether that person decides the policy's questions about calls of MCP servers: only if no other person decides
+    /// for it.
     pub asks_in_front: bool,
     /// Message templates that the operator has pinned.
     pub pinned: Vec<Template>,

@@ -9,7 +9,7 @@
 //!
 //! * `exchange`: one message of a client, until it is answered.
 //! * `tools`: the tools on offer.
-//! * `recorded`: audit records of questions to people in front of clients.
+//! * `recorded`: audit records of questions to people at clients.
 //! * `listening`: server messages that answer no request.
 //! * `upstream`: requests to a server; `events`: its answers; `rest`: resumption of broken streams.
 //! * `way`: replies to a client.
@@ -160,7 +160,7 @@ impl Session {
     }
 
     /// Returns the actions for a server's message that changes nothing and is therefore not stored; `None` if it must
-    /// be put in.
+    /// be processed as an input.
     pub(crate) fn overhear(&mut self, client: &Client, server: &str, text: &str) -> Option<Vec<Out>> {
         let machine = self.machines.of(&self.conversation, client, server)?;
         machine.overhear(&mut self.conversation, text.as_bytes())

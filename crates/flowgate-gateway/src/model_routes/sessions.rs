@@ -213,7 +213,7 @@ impl Sessions {
             *held = None;
             held
         });
-        // A request whose client has gone must not be appended after later ones.
+        // A request whose client has disconnected must not be appended after later ones.
         if waiting.has_gone() {
             return Err(Failure::new(StatusCode::REQUEST_TIMEOUT, "nobody waits for the answer"));
         }

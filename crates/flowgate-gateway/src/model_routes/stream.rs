@@ -50,7 +50,7 @@ pub(crate) struct Outgoing {
     begun: bool,
     /// The text that was sent.
     sent: String,
-    /// Whether the client has gone.
+    /// Whether the client has disconnected.
     pub(crate) is_lost: bool,
 }
 
@@ -139,7 +139,7 @@ pub(crate) fn broken_off(api: Api, status: StatusCode, message: &str) -> Event {
 }
 
 /// Builds a response with these headers that streams parts as they come. Its drop signals to the turn that the client
-/// has gone.
+/// has disconnected.
 pub(crate) fn response(headers: &[(&'static str, String)], parts: Receiver<Part>, gone: Gone) -> Response {
     let mut response = events(parts, gone);
     for (name, value) in headers {
@@ -150,7 +150,8 @@ pub(crate) fn response(headers: &[(&'static str, String)], parts: Receiver<Part>
     response
 }
 
-/// Builds a response that streams events as they come. Its drop signals to their sender that the client has gone.
+/// Builds a response that streams events as they come. Its drop signals to their sender that the client has
+/// disconnected.
 pub(crate) fn events(parts: Receiver<Part>, gone: Gone) -> Response {
     let mut response = Response::new(Body::new(Incoming { parts, _gone: gone }));
     let headers = response.headers_mut();

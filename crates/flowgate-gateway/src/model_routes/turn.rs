@@ -54,7 +54,7 @@ pub(crate) enum Cause {
     Request,
     /// The conversation is full.
     Full,
-    /// The client has gone.
+    /// The client has disconnected.
     Gone,
     /// A model's server.
     Upstream(&'static str),
@@ -436,7 +436,7 @@ impl Complete for Chosen<'_> {
     }
 }
 
-/// Streams text that may be released early, and cancels the turn when the client has gone.
+/// Streams text that may be released early, and cancels the turn when the client has disconnected.
 struct Watch<'a> {
     turn: Turn<'a>,
     stream: &'a mut Option<Outgoing>,

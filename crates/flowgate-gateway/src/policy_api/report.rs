@@ -1,5 +1,5 @@
-//! Formats the diagnostics of a policy as text that a client can print: each line of the source with a caret under
-//! the place.
+//! Formats the diagnostics of a policy as text that a client can print: each line of the source with a caret under the
+//! position.
 //!
 //! The line of the caret follows the line of the source and is indented alike, by a gutter of the same width: clients
 //! look for the two together.
@@ -10,7 +10,7 @@ use flowgate::policy::{Diagnostic, Severity};
 
 /// The most findings that are shown; the others are counted.
 const MAX_FINDINGS: usize = 50;
-/// The characters of a line that are shown on either side of the place.
+/// The number of characters of a line that are shown on either side of the position.
 const AROUND: usize = 120;
 
 /// Returns the findings about `source`, in their order.

@@ -1,4 +1,4 @@
-//! Requests of the policy API: strict JSON, whose errors are reported with their place.
+//! Requests of the policy API: strict JSON, whose errors are reported with their position.
 
 use flowgate::json::{self, Numbers};
 use serde_json::{Map, Value};

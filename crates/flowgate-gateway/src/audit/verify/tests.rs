@@ -1,4 +1,4 @@
-//! Logs that were tampered with.
+//! Tests of the verification of logs that were tampered with.
 
 use std::fs;
 

@@ -76,7 +76,7 @@ pub(crate) enum Place {
     Listens(Arc<Listening>),
 }
 
-/// Requests that wait for an answer of the person in front of a client, by client, conversation and id.
+/// Requests that wait for an answer of the person at a client, by client, conversation and id.
 pub(crate) type Waiters = std::collections::HashMap<(String, String, String), SyncSender<String>>;
 
 impl ModelRoutes {
@@ -340,7 +340,7 @@ impl<'e> Exchange<'e> {
             false => None,
         };
         let silent = json!({"jsonrpc": "2.0", "id": own, "result": {"action": "cancel"}});
-        // The question is closed even if the client has gone.
+        // The question is closed even if the client has disconnected.
         self.put_for(
             &Waiting::default(),
             Told::Client { text: answer.unwrap_or_else(|| silent.to_string()), labels: false },
@@ -392,7 +392,7 @@ impl<'e> Exchange<'e> {
         let stop = || match id {
             Some(id) if subscribes => watch.is_over() || routes.is_cancelled(id),
             Some(id) => waiting.has_gone() || routes.is_cancelled(id),
-            // A notification has no answer, and is sent even if the client has gone.
+            // A notification has no answer, and is sent even if the client has disconnected.
             None => routes.is_closing(),
         };
         let sent = self.request.server.upstream.send(text, &headers, &stop);
@@ -532,7 +532,7 @@ impl<'e> Exchange<'e> {
 
     /// Hands an input to the state machine, asks pending questions, and stores the outcome before anything is sent.
     pub(super) fn put(&self, what: Told) -> Result<Vec<Out>, Failure> {
-        // A server's message is taken in even if the client has gone.
+        // A server's message is processed even if the client has disconnected.
         match what {
             Told::Client { .. } => self.put_for(self.waiting, what),
             _ => self.put_for(&Waiting::default(), what),

@@ -174,7 +174,7 @@ impl Exchange<'_> {
         Ok(())
     }
 
-    /// Returns the actions for a message that changes nothing; `None` if it must be put in.
+    /// Returns the actions for a message that changes nothing; `None` if it must be processed as an input.
     fn overhear(&self, text: &str) -> Result<Option<Vec<crate::mcp::Out>>, Failure> {
         let Request { client, server, conversation, .. } = self.request;
         let sessions = &self.routes.sessions;
@@ -184,7 +184,7 @@ impl Exchange<'_> {
             // Nothing is labelled here, so the labels of stores are not needed.
             session.overhear(&client.spec, &server.name, text)
         });
-        // Nothing was put in, so this only releases the conversation for other gateways.
+        // There was no input, so this only releases the conversation for other gateways.
         sessions.keep(client, &found, &mut held)?;
         Ok(heard.unwrap_or_else(|| Some(Vec::new())))
     }
@@ -218,7 +218,7 @@ impl<'w> Watch<'w> {
         self.routes.approvals.stops(&client.spec, conversation, &format!("{}/", server.name))
     }
 
-    /// Returns whether the client has gone, the gateway shuts down or a freeze stops the stream.
+    /// Returns whether the client has disconnected, the gateway shuts down or a freeze stops the stream.
     pub(super) fn is_over(&self) -> bool {
         if self.waiting.has_gone() || self.routes.is_closing() {
             return true;

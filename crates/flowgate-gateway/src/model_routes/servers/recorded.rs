@@ -1,4 +1,4 @@
-//! Audit records of questions to the person in front of a client.
+//! Audit records of questions to the person at a client.
 //!
 //! `exchange` writes them into the session, and they are recorded with its turn.
 
@@ -12,7 +12,7 @@ use crate::model_routes::sessions::Session;
 use crate::recorder::{self, Note};
 
 impl Exchange<'_> {
-    /// Records that the person in front of the client is asked.
+    /// Records that the person at the client is asked.
     pub(super) fn note_question(&self, session: &mut Session, text: &str) {
         let message: Value = serde_json::from_str(text).unwrap_or_default();
         let in_answer = message.pointer("/result/requestState");
@@ -59,7 +59,7 @@ impl Exchange<'_> {
         session.events.push(Event::ApprovalVoid { conversation, tool, digest, cause, reasons }.into());
     }
 
-    /// Records the answer of the person in front of the client. If it is a yes, returns the question.
+    /// Records the answer of the person at the client. If it is a yes, returns the question.
     pub(super) fn note_answer(&self, session: &mut Session, text: &str) -> Option<Asked> {
         let message: Value = serde_json::from_str(text).unwrap_or_default();
         let (name, action) = match message.pointer("/params/requestState") {

@@ -26,7 +26,7 @@ const MAX_JSON: usize = 8 << 20;
 /// The problem of an answer that ended early.
 pub(super) const BROKEN: &str = "the answer of the server broke off";
 
-/// The limit on open requests to one server, including those whose client has gone.
+/// The limit on open requests to one server, including those whose client has disconnected.
 const MOST: usize = 256;
 /// The interval at which a waiting request checks whether it should stop.
 const LOOK: Duration = Duration::from_millis(100);

@@ -23,7 +23,7 @@ pub(super) struct Way {
     headers: Vec<(&'static str, String)>,
     pub(super) status: StatusCode,
     has_begun: bool,
-    /// Whether the client has gone.
+    /// Whether the client has disconnected.
     pub(super) is_lost: bool,
     answer: Option<String>,
 }
