@@ -335,7 +335,7 @@ impl Approvals {
     }
 
     /// Returns the lines of the standing consents that are frozen in a client's policy. A consent is matched by its
-    /// digest, wherever it stood when it was frozen.
+    /// digest, so edits elsewhere in the policy do not thaw it.
     pub(crate) fn withdrawn(&self, client: &Client) -> Result<BTreeSet<usize>, StoreError> {
         let freezes = wait(self.store.freezes())?;
         let digest = |what: &str| what.rsplit_once('-').map(|(_, digest)| digest.to_owned());

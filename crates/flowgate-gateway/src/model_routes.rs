@@ -1,9 +1,9 @@
 //! Model routes: agents' chats pass the guard on their way to a model.
 //!
-//! An agent points its base address here instead of at a provider; nothing else about it changes. The gateway decodes
-//! a request of any supported API into a chat, [adds it](flowgate_guard::conversation::Conversation::sent) to the
-//! guarded conversation that it belongs to, and judges the output of the model before the agent receives any of it.
-//! All routes take this one path, streaming or not.
+//! An agent uses the gateway as its base URL instead of a provider; it needs no other change. The gateway decodes a
+//! request of any supported API into a chat, [adds it](flowgate_guard::conversation::Conversation::sent) to the guarded
+//! conversation that it belongs to, and judges the output of the model before the agent receives any of it. All routes
+//! take this one path, streaming or not.
 //!
 //! * [`config`]: the file that names upstreams and clients.
 //! * `clients`: clients by their keys, and their quotas.
