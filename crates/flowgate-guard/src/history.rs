@@ -10,6 +10,7 @@ mod chat;
 mod client;
 pub(crate) mod memory;
 mod normal;
+pub(crate) mod pieces;
 mod print;
 mod query;
 mod readings;
@@ -29,6 +30,8 @@ pub use client::{Client, Template};
 pub use memory::Recollected;
 pub use seen::{Learned, Remembered, SHARE, SHORTEST, Seen, Share, Span};
 
+use normal::fold;
+use pieces::Pieces;
 use print::Print;
 pub(crate) use seen::Shown;
 
@@ -41,6 +44,8 @@ pub struct History {
     pub(crate) told: (usize, usize),
     /// How many items of the conversation precede the first message that the client holds.
     pub(crate) before: Option<usize>,
+    /// The ends of what each source said last: a page may arrive in pieces.
+    pub(crate) pieces: Derived<Pieces>,
     /// The end of the user's latest text: a quotation may continue from it into the next message.
     pub(crate) tail: String,
     /// Whether the client sent messages that only a conversation writes, and that this one did not write.
@@ -48,21 +53,23 @@ pub struct History {
     /// Messages of the user and the system whose label is raised only because their source is unknown.
     pub(crate) unknown: BTreeSet<usize>,
     /// The texts that were shown in this session, if they are compared.
-    pub(crate) shown: ShownHere,
+    pub(crate) shown: Derived<Option<Shown>>,
 }
 
-/// The texts that were shown in a session. Derived from the session, and built on demand.
+/// What follows from the session and is built on demand.
 #[derive(Default)]
-pub(crate) struct ShownHere(pub(crate) Option<Shown>);
+pub(crate) struct Derived<T>(pub(crate) T);
 
-impl fmt::Debug for ShownHere {
+impl<T> fmt::Debug for Derived<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ShownHere")
+        f.write_str("Derived")
     }
 }
 
 /// How much of the preceding text is joined with the next one, in bytes.
 const TAIL: usize = 512;
+/// How many adjacent characters that are not compared stay in it: escapes and markup have a few.
+const LONGEST_RUN: usize = 4;
 
 /// The digest of the first messages of a chat, up to and including one that the model wrote.
 pub type Prefix = [u8; 32];
@@ -137,7 +144,16 @@ impl History {
     /// Appends a text of the user to the tail.
     pub(crate) fn say(&mut self, text: &str) {
         self.tail.push('\n');
-        self.tail.push_str(text);
+        // Padding must not push the text out: of a run of characters that are not compared, the first ones stay.
+        let mut run = 0;
+        for c in text.chars() {
+            let mut is_compared = false;
+            fold(c, &mut |_| is_compared = true);
+            run = if is_compared { 0 } else { run + 1 };
+            if run <= LONGEST_RUN {
+                self.tail.push(c);
+            }
+        }
         let from = self.tail.len().saturating_sub(TAIL);
         let from = (from..=self.tail.len()).find(|at| self.tail.is_char_boundary(*at)).unwrap_or(0);
         self.tail.drain(..from);

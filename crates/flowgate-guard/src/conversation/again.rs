@@ -5,6 +5,7 @@ use std::fmt;
 use flowgate::monitor::Authorized;
 
 use super::{Conversation, Judged, Need};
+use crate::history::memory::Memory;
 use crate::history::{Client, History};
 use crate::journal::{Input, Met};
 
@@ -70,7 +71,8 @@ impl Conversation {
         for (index, input) in inputs.iter().enumerate() {
             self.put_again(&mut again, input).ok_or(Diverged { input: index })?;
         }
-        again.history.told = (self.monitor.trace().len(), self.items.len());
+        // Nothing is recorded, but what follows may continue the last texts.
+        self.tell_memory(&mut Memory::again(again.client, &[]), again.history);
         self.inputs = kept;
         Ok(again.judged)
     }

@@ -8,12 +8,13 @@ use std::collections::VecDeque;
 
 use flowgate::label::Label;
 use flowgate::monitor::{Floors, PushError};
-use flowgate::trace::{Body, Content, Entry, Event};
+use flowgate::trace::{Body, Content, Entry, Event, Step};
 use flowgate_lm::chat::{self, Part, Source, Sources};
 use serde_json::{Value, json};
 
 use super::{Conversation, Phase};
 use crate::history::memory::Memory;
+use crate::history::pieces::Pieces;
 use crate::history::{Alignment, Chat, Client, History, Known, Recollected, Sent, Shown, Span};
 use crate::journal::Input;
 use crate::view::{Answer, Item};
@@ -405,7 +406,7 @@ impl Conversation {
         self.tell_memory(&mut Memory::live(client), history);
     }
 
-    fn tell_memory(&self, memory: &mut Memory<'_>, history: &mut History) {
+    pub(super) fn tell_memory(&self, memory: &mut Memory<'_>, history: &mut History) {
         self.tell_events(memory, history);
         for item in self.items.iter().skip(history.told.1) {
             texts_of_item(item, &mut |text, label| self.tell_text(memory, history, MODEL, text, label));
@@ -415,11 +416,15 @@ impl Conversation {
 
     fn tell_events(&self, memory: &mut Memory<'_>, history: &mut History) {
         let events = self.monitor.trace().events();
+        let mut pieces = std::mem::take(&mut history.pieces.0);
         for event in events.iter().skip(history.told.0) {
             let source = self.source_of(event);
-            texts_of_event(event, &mut |text, label| self.tell_text(memory, history, &source, text, label));
+            texts_of_event(event, (&mut pieces, &source), &mut |text, label| {
+                self.tell_text(memory, history, &source, text, label);
+            });
         }
         history.told.0 = events.len();
+        history.pieces.0 = pieces;
     }
 
     /// Records the label of a text of this session, so that it applies to quotations of the text.
@@ -468,9 +473,10 @@ impl Conversation {
                 shown.add(text, &self.monitor.to_names(label));
             }
         };
+        let mut pieces = Pieces::default();
         for (number, event) in self.monitor.trace().events().iter().enumerate() {
             if !history.unknown.contains(&number) {
-                texts_of_event(event, &mut show);
+                texts_of_event(event, (&mut pieces, &self.source_of(event)), &mut show);
             }
         }
         self.items.iter().for_each(|item| texts_of_item(item, &mut show));
@@ -511,19 +517,43 @@ fn texts_of(messages: &[chat::Message]) -> Vec<&str> {
     parts.filter_map(|part| if let Part::Text(text) = part { Some(text.as_str()) } else { None }).collect()
 }
 
-/// Passes on the texts of an event, each with its label.
-fn texts_of_event(event: &Event, tell: &mut impl FnMut(&str, &Label)) {
+/// Passes on the texts of an event, each with its label; and joined, since a client may join what it received in pieces:
+/// adjacent strings of the event, and the first with the last one of the same source before it.
+fn texts_of_event(event: &Event, (pieces, source): (&mut Pieces, &str), tell: &mut impl FnMut(&str, &Label)) {
     let document = &event.document;
+    // Adjacent strings with the same label, and their number.
+    let mut runs: Vec<(String, Label, usize)> = Vec::new();
     for (id, node) in document.nodes().iter().enumerate() {
         // A list or a map can be quoted as it was spelled or as it is printed, including keys and numbers.
         let label = document.label_of(id);
         match (&node.content, &node.text) {
-            (Content::Scalar(Value::String(text)), _) => tell(text, &label),
+            (Content::Scalar(Value::String(text)), _) => {
+                tell(text, &label);
+                // A captured part is in the string that it was captured from.
+                if label != Label::BOTTOM && !matches!(node.step, Step::Capture(_)) {
+                    match runs.last_mut().filter(|(_, same, _)| *same == label) {
+                        Some((run, _, count)) => {
+                            run.push('\n');
+                            run.push_str(text);
+                            *count += 1;
+                        }
+                        None => runs.push((text.clone(), label, 1)),
+                    }
+                }
+            }
             (Content::List | Content::Map, Some(text)) => tell(text, &label),
             (Content::List | Content::Map, None) if node.parent == 0 && id != 0 => {
                 tell(&document.to_value(id).to_string(), &label);
             }
             _ => {}
+        }
+    }
+    for (run, label, count) in runs {
+        if count > 1 {
+            tell(&run, &label);
+        }
+        if let Some((joined, label)) = pieces.join(source, &run, &label) {
+            tell(&joined, &label);
         }
     }
 }

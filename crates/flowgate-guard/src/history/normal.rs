@@ -16,9 +16,13 @@ use unicode_normalization::char::{compose, decompose_compatible, is_combining_ma
 use unicode_properties::{GeneralCategory, GeneralCategoryGroup, UnicodeGeneralCategory as _};
 
 /// How many levels of nested escapes are decoded.
-const PASSES: usize = 4;
+const PASSES: usize = 8;
 /// The longest tag, comment or link address that is recognised as markup, in characters.
-const LONGEST_MARKUP: usize = 2_000;
+const LONGEST_MARKUP: usize = 1 << 18;
+/// The same once the search for ends of markup has read this many times the text: many beginnings without an end must
+/// not cost the square of the length.
+const LONGEST_MARKUP_OF_MANY: usize = 2_000;
+const MOST_SEARCHED: usize = 8;
 /// How many bytes a character may become for each of its own bytes. A ligature of a whole phrase (U+FDFA) stays as it is,
 /// so that a short text does not become a long one.
 const GROWTH: usize = 4;
@@ -137,7 +141,7 @@ fn is_compared(c: char) -> bool {
     }
     let is_ignorable = matches!(
         c,
-        '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{2065}' | '\u{3164}' | '\u{ffa0}'
+        '\u{34f}' | '\u{640}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{2065}' | '\u{3164}' | '\u{ffa0}'
             | '\u{180b}'..='\u{180f}' | '\u{fff0}'..='\u{fff8}' | '\u{e0000}'..='\u{e0fff}'
     );
     !is_ignorable
@@ -239,7 +243,14 @@ fn backslash(rest: &[Char]) -> Option<Escaped> {
         'u' => Some((vec![(number(behind.get(1..5)?, 16)?, 0, slashes + 5)], slashes + 5)),
         'U' => Some((vec![(number(behind.get(1..9)?, 16)?, 0, slashes + 9)], slashes + 9)),
         'x' => bytes_after(rest, &['\\', 'x']),
-        'n' | 'r' | 't' | 'b' | 'f' => Some((vec![(u32::from('\n'), 0, slashes + 1)], slashes + 1)),
+        '0'..='3' => {
+            let digits = behind.iter().take(3).take_while(|char| char.c.is_digit(8)).count();
+            let code = number(behind.get(..digits)?, 8)?;
+            Some((vec![(code, 0, slashes + digits)], slashes + digits))
+        }
+        'n' | 'r' | 't' | 'b' | 'f' | 'a' | 'v' => {
+            Some((vec![(u32::from('\n'), 0, slashes + 1)], slashes + 1))
+        }
         _ => None,
     }
 }
@@ -296,7 +307,7 @@ fn entity(rest: &[Char]) -> Option<Escaped> {
             _ => (1, 10),
         };
         let digits = behind.iter().skip(skipped).take_while(|char| char.c.is_digit(radix)).count();
-        let code = number(behind.get(skipped..skipped + digits)?, radix)?;
+        let code = windows_1252(number(behind.get(skipped..skipped + digits)?, radix)?);
         let length = 1 + skipped + digits;
         let length = length + usize::from(rest.get(length).is_some_and(|char| char.c == ';'));
         return Some((vec![(code, 0, length)], length));
@@ -308,15 +319,39 @@ fn entity(rest: &[Char]) -> Option<Escaped> {
         .take_while(char::is_ascii_alphanumeric)
         .collect();
     let is_closed = behind.get(name.len()).is_some_and(|char| char.c == ';');
-    const OLD: [&str; 8] = ["amp", "nbsp", "quot", "shy", "lt", "gt", "copy", "reg"];
-    let name = match is_closed {
-        true => name,
-        false => OLD.iter().find(|old| name.starts_with(**old)).map(|old| (*old).to_owned())?,
+    let decode = |name: &str, has_end: bool| {
+        let spelled = format!("&{name};");
+        let read = html_escape::decode_html_entities(&spelled);
+        let length = 1 + name.len() + usize::from(has_end);
+        (read != spelled).then(|| (read.chars().map(|c| (u32::from(c), 0, length)).collect(), length))
     };
-    let spelled = format!("&{name};");
-    let read = html_escape::decode_html_entities(&spelled);
-    let length = 1 + name.len() + usize::from(is_closed);
-    (read != spelled).then(|| (read.chars().map(|c| (u32::from(c), 0, length)).collect(), length))
+    // The longest one, as in browsers: `&notin` begins with `&not`.
+    let legacy = || {
+        let names = LEGACY_ENTITIES.split_whitespace().filter(|legacy| name.starts_with(legacy));
+        names.max_by_key(|legacy| legacy.len()).and_then(|legacy| decode(legacy, false))
+    };
+    is_closed.then(|| decode(&name, true)).flatten().or_else(legacy)
+}
+
+/// The names that HTML reads without a semicolon.
+const LEGACY_ENTITIES: &str = "
+    AElig AMP Aacute Acirc Agrave Aring Atilde Auml COPY Ccedil ETH Eacute Ecirc Egrave Euml GT Iacute Icirc Igrave Iuml LT Ntilde
+    Oacute Ocirc Ograve Oslash Otilde Ouml QUOT REG THORN Uacute Ucirc Ugrave Uuml Yacute aacute acirc acute aelig agrave amp
+    aring atilde auml brvbar ccedil cedil cent copy curren deg divide eacute ecirc egrave eth euml frac12 frac14 frac34 gt
+    iacute icirc iexcl igrave iquest iuml laquo lt macr micro middot nbsp not ntilde oacute ocirc ograve ordf ordm oslash
+    otilde ouml para plusmn pound quot raquo reg sect shy sup1 sup2 sup3 szlig thorn times uacute ucirc ugrave uml uuml
+    yacute yen yuml";
+
+/// Returns the character that a browser shows for a numeric reference: 128 to 159 are read as Windows-1252.
+fn windows_1252(code: u32) -> u32 {
+    const HIGH: [char; 32] = [
+        '\u{20ac}', '\u{81}', '\u{201a}', '\u{192}', '\u{201e}', '\u{2026}', '\u{2020}', '\u{2021}',
+        '\u{2c6}', '\u{2030}', '\u{160}', '\u{2039}', '\u{152}', '\u{8d}', '\u{17d}', '\u{8f}', '\u{90}',
+        '\u{2018}', '\u{2019}', '\u{201c}', '\u{201d}', '\u{2022}', '\u{2013}', '\u{2014}', '\u{2dc}',
+        '\u{2122}', '\u{161}', '\u{203a}', '\u{153}', '\u{9d}', '\u{17e}', '\u{178}',
+    ];
+    let high = code.checked_sub(128).and_then(|at| HIGH.get(usize::try_from(at).ok()?));
+    high.map_or(code, |c| u32::from(*c))
 }
 
 fn number(digits: &[Char], radix: u32) -> Option<u32> {
@@ -326,19 +361,24 @@ fn number(digits: &[Char], radix: u32) -> Option<u32> {
         .try_fold(0_u32, |number, digit| number.checked_mul(radix)?.checked_add(digit.c.to_digit(radix)?))
 }
 
-/// Returns which characters are markup that a reader does not see: HTML tags and comments, and addresses of Markdown
-/// links. `None` if there is none.
+/// Returns which characters are markup that a reader does not see: HTML tags and comments, addresses of Markdown links,
+/// tags of BBCode, and colour codes of terminals. `None` if there is none.
 pub(super) fn markup(all: &[Char]) -> Option<Vec<bool>> {
     let mut is_markup = vec![false; all.len()];
     let (mut at, mut is_there) = (0, false);
+    let mut budget = MOST_SEARCHED.saturating_mul(all.len());
     while let Some(char) = all.get(at) {
         let rest = all.get(at..).unwrap_or_default();
-        let length = match char.c {
-            '<' => tag(rest),
-            ']' => address(rest),
-            _ => None,
+        let most = if budget > 0 { LONGEST_MARKUP } else { LONGEST_MARKUP_OF_MANY };
+        let found = match char.c {
+            '<' => tag(rest, most),
+            ']' => address(rest, most),
+            '[' => Search::of(bbcode(rest)),
+            '\u{1b}' => Search::of(terminal(rest)),
+            _ => Search::of(None),
         };
-        let Some(length) = length else {
+        budget = budget.saturating_sub(found.read);
+        let Some(length) = found.length else {
             at += 1;
             continue;
         };
@@ -348,29 +388,116 @@ pub(super) fn markup(all: &[Char]) -> Option<Vec<bool>> {
     is_there.then_some(is_markup)
 }
 
-/// Returns the length of the tag or comment that begins here, in characters.
-fn tag(rest: &[Char]) -> Option<usize> {
+/// The outcome of a search for the end of markup.
+struct Search {
+    /// The length of the markup in characters; `None` if it has no end.
+    length: Option<usize>,
+    /// The number of characters that were read.
+    read: usize,
+}
+
+impl Search {
+    fn of(length: Option<usize>) -> Self {
+        Self { length, read: 0 }
+    }
+}
+
+/// Searches for the end of the tag or comment that begins here.
+fn tag(rest: &[Char], most: usize) -> Search {
     let begins = |with: &str| with.chars().zip(rest).all(|(c, char)| c == char.c) && rest.len() >= with.len();
     if begins("<!--") {
-        let mut ends = rest.windows(3).take(LONGEST_MARKUP).enumerate().skip(4);
-        return ends.find_map(|(at, end)| {
+        let mut ends = rest.windows(3).take(most).enumerate().skip(4);
+        let length = ends.find_map(|(at, end)| {
             let is_end = end.iter().map(|char| char.c).eq("-->".chars());
             is_end.then_some(at + 3)
         });
+        return Search { length, read: length.unwrap_or(most.min(rest.len())) };
     }
-    let next = rest.get(1)?.c;
-    (next.is_ascii_alphabetic() || matches!(next, '/' | '!' | '?')).then_some(())?;
-    let inside =
-        rest.iter().skip(1).take(LONGEST_MARKUP).take_while(|char| !matches!(char.c, '<' | '>')).count();
-    (rest.get(1 + inside)?.c == '>').then_some(inside + 2)
+    let is_tag =
+        rest.get(1).is_some_and(|next| next.c.is_ascii_alphabetic() || matches!(next.c, '/' | '!' | '?'));
+    if !is_tag {
+        return Search::of(None);
+    }
+    // The quotation mark of the value that is open.
+    let (mut open, mut before) = (None, ' ');
+    for (at, char) in rest.iter().enumerate().skip(1).take(most) {
+        match (open, char.c) {
+            (Some(mark), c) if c == mark => open = None,
+            (Some(_), _) => {}
+            (None, '"' | '\'') if before == '=' => open = Some(char.c),
+            (None, '>') => return Search { length: Some(at + 1), read: at },
+            (None, '<') => return Search { length: None, read: at },
+            (None, _) => {}
+        }
+        if !char.c.is_whitespace() {
+            before = char.c;
+        }
+    }
+    // A value that does not end: the tag ends at the first bracket.
+    let read = most.min(rest.len());
+    let inside = rest.iter().skip(1).take(most).take_while(|char| !matches!(char.c, '<' | '>')).count();
+    let is_closed = rest.get(1 + inside).is_some_and(|char| char.c == '>');
+    Search { length: is_closed.then_some(inside + 2), read }
 }
 
-/// Returns the length of the link address that begins here, `](...)`, in characters.
-fn address(rest: &[Char]) -> Option<usize> {
-    (rest.get(1)?.c == '(').then_some(())?;
-    let inside =
-        rest.iter().skip(2).take(LONGEST_MARKUP).take_while(|char| !matches!(char.c, ')' | '\n')).count();
-    (rest.get(2 + inside)?.c == ')').then_some(inside + 3)
+/// Searches for the end of the link address that begins here, `](...)`. The address may contain balanced brackets, and
+/// a title any characters.
+fn address(rest: &[Char], most: usize) -> Search {
+    if rest.get(1).is_none_or(|char| char.c != '(') {
+        return Search::of(None);
+    }
+    let (mut depth, mut open, mut before) = (0_usize, None, ' ');
+    let mut first = None;
+    for (at, char) in rest.iter().enumerate().skip(2).take(most) {
+        match (open, char.c) {
+            (Some(mark), c) if c == mark => open = None,
+            (Some(_), _) => {}
+            (None, '"' | '\'') if before.is_whitespace() => open = Some(char.c),
+            (None, '<') if before == '(' && at == 2 => open = Some('>'),
+            (None, '(') => depth += 1,
+            (None, ')') if depth == 0 => return Search { length: Some(at + 1), read: at },
+            (None, ')') => (depth, first) = (depth - 1, first.or(Some(at))),
+            // A blank line ends the paragraph.
+            (None, '\n') if before == '\n' => return Search { length: first.map(|at| at + 1), read: at },
+            (None, _) => {}
+        }
+        before = char.c;
+        if at == 2 && char.c == '<' {
+            before = '<';
+        }
+    }
+    let read = most.min(rest.len());
+    // Brackets that are not balanced, or a title that does not end: the address ends at the first bracket.
+    let inside = rest.iter().skip(2).take(most).take_while(|char| !matches!(char.c, ')' | '\n')).count();
+    let is_closed = rest.get(2 + inside).is_some_and(|char| char.c == ')');
+    Search { length: is_closed.then_some(inside + 3), read }
+}
+
+/// Returns the length of the tag of BBCode that begins here, in characters.
+fn bbcode(rest: &[Char]) -> Option<usize> {
+    const NAMES: [&str; 14] = [
+        "b", "i", "u", "s", "url", "img", "quote", "code", "color", "size", "list", "center", "font",
+        "spoiler",
+    ];
+    let from = 1 + usize::from(rest.get(1)?.c == '/');
+    let name: String =
+        rest.iter().skip(from).take(8).map(|char| char.c).take_while(char::is_ascii_alphabetic).collect();
+    NAMES.contains(&name.to_ascii_lowercase().as_str()).then_some(())?;
+    let behind = from + name.len();
+    let value = match rest.get(behind)?.c {
+        '=' => {
+            rest.iter().skip(behind).take(200).take_while(|char| !matches!(char.c, ']' | '[' | '\n')).count()
+        }
+        _ => 0,
+    };
+    (rest.get(behind + value)?.c == ']').then_some(behind + value + 1)
+}
+
+/// Returns the length of the terminal's control sequence that begins here, in characters.
+fn terminal(rest: &[Char]) -> Option<usize> {
+    (rest.get(1)?.c == '[').then_some(())?;
+    let parameters = rest.iter().skip(2).take(64).take_while(|char| matches!(char.c, ' '..='?')).count();
+    matches!(rest.get(2 + parameters)?.c, '@'..='~').then_some(parameters + 3)
 }
 
 #[cfg(test)]
@@ -394,6 +521,7 @@ mod tests {
         check("\u{ac01} \u{1100}\u{1161}\u{11a8} \u{3131}", ["\u{ac01}\u{ac01}\u{1100}", "", ""]);
         check(r#"a\u0042 \\\"c\n \ud83d\ude00 \x64 \u{65} \U00000066"#, ["abcdef", "\u{1f600}", ""]);
         check("&#80;&#x6c;&eacute;&nbsp;&amp;amp;&shy;a&ampb & c &unknown; 5%", ["pleabcunknown5", "", ""]);
+        check(r"\160l\145\v&eacutea&#154;&notit;", ["pleeasit", "\u{ac}", ""]);
         check("%50l%C3%A9%2561 100% %zz %ff", ["plea100zzy", "", ""]);
         check("\u{1f600} \u{2800}\u{2801} \u{2014}\u{201c}\u{3002}", ["", "\u{1f600}\u{2800}\u{2801}", ""]);
         check("x\u{e0050}\u{e006c} \u{e0140}\u{e0151}", ["x", "", "plpa"]);
@@ -430,6 +558,14 @@ mod tests {
         check("a < b > c <3 >", "a < b > c <3 >");
         check("a<!-- b > c -->d<br/>e", "ade");
         check("[a](https://x)b ](c", "[ab ](c");
+        check("[a](https://x/(y)?z)b", "[ab");
+        check("[a](<https://x y> 'a ) b')c", "[ac");
+        check("[a](https://x\n \"title)\")c", "[ac");
+        check("[a](https://x(y)c d", "[ac d");
+        check("a<b title=\"x > y <c>\">d", "ad");
+        check("a<b title=\"x>d", "ad");
+        check("[b]a[/b] [url=https://x]c[/url] [1] [bc]", "a c [1] [bc]");
+        check("\u{1b}[1;31ma\u{1b}[0m b \u{1b}c", "a b \u{1b}c");
         check("a<b<c>", "a<b");
         check("<a", "<a");
     }

@@ -32,12 +32,6 @@ impl Joined {
         Self { texts: Arc::clone(texts), ..Self::default() }
     }
 
-    /// Makes room for this number of bytes.
-    fn reserve(&mut self, bytes: usize) {
-        self.view.bytes.reserve(bytes);
-        self.view.places.reserve(bytes);
-    }
-
     /// Begins a run: what follows is not adjacent to what precedes it.
     fn begin(&mut self, text: usize) {
         self.runs.push((self.view.bytes.len(), text));
@@ -126,30 +120,23 @@ impl Query {
 
 /// Adds the views of one reading of the texts.
 fn views_of(texts: &Texts, has_lines: bool, views: &mut Vec<Joined>) {
-    let [mut letters, mut signs, mut unseen, mut plain] = [(); 4].map(|()| Joined::new(texts));
+    let (letters, starts) = lines_of(texts);
+    let [mut signs, mut unseen, mut plain] = [(); 3].map(|()| Joined::new(texts));
     let mut has_markup = false;
-    letters.reserve(texts.iter().map(|all| all.len()).sum());
-    // The start of each line, as an offset into `letters`.
-    let mut starts = vec![0];
     for (text, all) in texts.iter().enumerate() {
-        for joined in [&mut letters, &mut signs, &mut unseen, &mut plain] {
-            joined.begin(text);
-        }
+        [&mut signs, &mut unseen, &mut plain].into_iter().for_each(|joined| joined.begin(text));
         let hidden = markup(all);
         has_markup |= hidden.is_some();
         for (at, char) in all.iter().enumerate() {
-            if matches!(char.c, '\n' | '\r' | '\t' | '|') {
-                starts.push(letters.view.bytes.len());
-            }
             let place = u32::try_from(at).unwrap_or(u32::MAX);
-            put(char.c, place, &mut letters.view, &mut signs.view, &mut unseen.view);
+            if !char.c.is_ascii() {
+                put(char.c, place, &mut View::default(), &mut signs.view, &mut unseen.view);
+            }
             if hidden.as_ref().and_then(|hidden| hidden.get(at)) != Some(&true) {
                 put(char.c, place, &mut plain.view, &mut View::default(), &mut View::default());
             }
         }
-        starts.push(letters.view.bytes.len());
     }
-    starts.dedup();
     if has_lines && letters.view.bytes.len() <= MOST_LINES {
         views.extend(without_lines(&letters, &starts));
     }
@@ -157,10 +144,40 @@ fn views_of(texts: &Texts, has_lines: bool, views: &mut Vec<Joined>) {
     views.extend(has_markup.then_some(plain));
 }
 
+/// Whether a line ends at a character: cells of tables count as lines.
+fn ends_line(c: char) -> bool {
+    matches!(c, '\n' | '\r' | '\t' | '|' | '\u{85}' | '\u{2028}' | '\u{2029}')
+}
+
+/// Returns the letters of consecutive texts, and where each line begins, as offsets into them.
+fn lines_of(texts: &Texts) -> (Joined, Vec<usize>) {
+    let (mut letters, mut starts) = (Joined::new(texts), vec![0]);
+    let length = texts.iter().map(|all| all.len()).sum();
+    letters.view.bytes.reserve(length);
+    letters.view.places.reserve(length);
+    for (text, all) in texts.iter().enumerate() {
+        letters.begin(text);
+        for (at, char) in all.iter().enumerate() {
+            if ends_line(char.c) {
+                starts.push(letters.view.bytes.len());
+            }
+            let place = u32::try_from(at).unwrap_or(u32::MAX);
+            put(char.c, place, &mut letters.view, &mut View::default(), &mut View::default());
+        }
+        starts.push(letters.view.bytes.len());
+    }
+    starts.dedup();
+    (letters, starts)
+}
+
+/// Returns the ranges between consecutive offsets.
+fn ranges(starts: &[usize]) -> Vec<Range<usize>> {
+    starts.iter().zip(starts.iter().skip(1)).map(|(from, to)| *from..*to).collect()
+}
+
 /// Returns the views with some of the lines, or parts of all lines, left out.
 fn without_lines(letters: &Joined, starts: &[usize]) -> Vec<Joined> {
-    let lines: Vec<Range<usize>> =
-        starts.iter().zip(starts.iter().skip(1)).map(|(from, to)| *from..*to).collect();
+    let lines = ranges(starts);
     let join = |lines: &mut dyn Iterator<Item = &Range<usize>>| {
         let mut joined = Joined::new(&letters.texts);
         for line in lines {
@@ -178,15 +195,38 @@ fn without_lines(letters: &Joined, starts: &[usize]) -> Vec<Joined> {
             views.extend((0..step).map(|from| join(&mut lines.iter().skip(from).step_by(step))));
         }
     }
-    if lines.len() > 1 {
-        let bare = bare(letters, &lines);
-        let barer: Vec<Range<usize>> = bare.iter().map(|line| without_number(letters, line)).collect();
-        let is_new = [bare != lines, barer != bare];
-        for (each, _) in [bare, barer].into_iter().zip(is_new).filter(|(_, is_new)| *is_new) {
-            views.push(join(&mut each.iter()));
-        }
-    }
+    views.extend(without_prefixes(letters, &lines).iter().map(|lines| join(&mut lines.iter())));
     views
+}
+
+/// Returns the lines without numbers and common prefixes, and those again without numbers, where anything changes.
+fn without_prefixes(letters: &Joined, lines: &[Range<usize>]) -> Vec<Vec<Range<usize>>> {
+    if lines.len() < 2 {
+        return Vec::new();
+    }
+    let bare = bare(letters, lines);
+    let barer: Vec<Range<usize>> = bare.iter().map(|line| without_number(letters, line)).collect();
+    let is_new = [bare != lines, barer != bare];
+    [bare, barer].into_iter().zip(is_new).filter(|(_, is_new)| *is_new).map(|(lines, _)| lines).collect()
+}
+
+/// Returns the letters of a remembered text without the prefix or number that each line begins with, if it has any: a
+/// client may strip them.
+pub(super) fn stripped_lines(all: &Arc<Vec<Char>>) -> Vec<Vec<u8>> {
+    let texts: Texts = Arc::new([Arc::clone(all)]);
+    let (letters, starts) = lines_of(&texts);
+    if starts.len() < 3 || letters.view.bytes.len() > MOST_LINES {
+        return Vec::new();
+    }
+    let lines: Vec<Range<usize>> = ranges(&starts);
+    let join =
+        |lines: &Vec<Range<usize>>| lines.iter().flat_map(|line| letters.bytes(line)).copied().collect();
+    // A few lines begin alike by chance.
+    let is_list = |stripped: &&Vec<Range<usize>>| {
+        let changed = stripped.iter().zip(&lines).filter(|(stripped, line)| stripped != line).count();
+        changed * 2 >= lines.len()
+    };
+    without_prefixes(&letters, &lines).iter().filter(is_list).map(join).collect()
 }
 
 /// Returns the line without its leading number: up to three digits, followed by a character that is not a letter.

@@ -10,8 +10,8 @@
 //! The user's own texts are read so too, so that a page that repeats them in another script does not take them away.
 //!
 //! Decoding shortens a text, and no character becomes more than two bytes per byte of its own. All readings of a text
-//! together have therefore at most seven times its bytes, and twice that with markup, apart from what compatibility
-//! forms add. They belong to the same source and share its room.
+//! together have therefore at most seven times its bytes, twice that with markup, and twice its bytes more if its lines
+//! begin with numbers or a common prefix, apart from what compatibility forms add. They belong to the same source and share its room.
 
 use std::sync::Arc;
 
@@ -20,6 +20,7 @@ use unicode_normalization::char::is_combining_mark;
 use unicode_security::confusable_detection::skeleton;
 
 use super::normal::{Char, View, characters, fold, markup, put, unescaped};
+use super::query::stripped_lines;
 use super::windows::SHORTEST;
 
 /// The number of readings of a text, including the text as it is written.
@@ -112,7 +113,7 @@ impl Readings {
 pub(super) fn views(text: &str) -> Vec<Vec<u8>> {
     let readings = Readings::of(text, Side::Remembered);
     let mut views: Vec<Vec<u8>> = Vec::new();
-    for all in (0..READINGS).filter_map(|number| readings.get(number)) {
+    for (number, all) in (0..READINGS).filter_map(|number| Some((number, readings.get(number)?))) {
         let (mut letters, mut signs, mut unseen) = (View::default(), View::default(), View::default());
         all.iter().for_each(|char| put(char.c, (), &mut letters, &mut signs, &mut unseen));
         let mut new = vec![letters.bytes, signs.bytes, unseen.bytes];
@@ -122,6 +123,9 @@ pub(super) fn views(text: &str) -> Vec<Vec<u8>> {
             let (mut others, mut hidden) = (View::default(), View::default());
             shown.for_each(|(char, _)| put(char.c, (), &mut plain, &mut others, &mut hidden));
             new.push(plain.bytes);
+        }
+        if number == 0 {
+            new.extend(stripped_lines(&all));
         }
         if !views.is_empty() {
             new.retain(|view| !views.contains(view));

@@ -141,12 +141,17 @@ fn a_quotation_in_pieces_is_recognised() {
 /// A line in each turn: once twenty letters in a row are there, what follows is hidden.
 #[test]
 fn a_quotation_over_several_turns_is_recognised() {
-    for own in [None, Some("go on")] {
+    // Padding that is not compared does not push the lines out.
+    let paddings =
+        [String::new(), " ".repeat(600), "\u{200b}".repeat(200), "\n".repeat(600), "- ".repeat(300)];
+    for (own, padding) in
+        [None, Some("go on")].into_iter().flat_map(|own| paddings.iter().map(move |padding| (own, padding)))
+    {
         let mut caller = interactive();
         caller.run.answers = vec![("read", json!(LINES.join("\n")))];
         caller.says("Read it.", &["read {}", "I read it."]);
         for line in LINES {
-            caller.says(line, &["Yes?"]);
+            caller.says(&format!("{line}{padding}"), &["Yes?"]);
             if let Some(own) = own {
                 caller.says(own, &["Yes."]);
             }
@@ -159,6 +164,50 @@ fn a_quotation_over_several_turns_is_recognised() {
             assert_eq!(last_user(&caller), own);
         }
     }
+}
+
+/// A page that a tool returns in pieces, each too short to be recognised alone, or with text between them, is recognised when the
+/// client joins them: in this conversation and in the next one.
+#[test]
+fn a_page_that_arrives_in_pieces_is_recognised() {
+    let text = |lines: &[&str]| json!(lines.join("\n"));
+    let text_of = |write: &dyn Fn(usize, &str) -> String| {
+        let lines = LINES.iter().enumerate().map(|(number, line)| write(number, line));
+        json!(lines.collect::<Vec<_>>().join("\n"))
+    };
+    let ways: Vec<(&str, Vec<serde_json::Value>)> = vec![
+        ("one answer for each line", LINES.iter().map(|line| json!(line)).collect()),
+        ("one answer for two lines", LINES.chunks(2).map(text).collect()),
+        ("a list of lines", vec![json!(LINES)]),
+        ("a list of rows", vec![LINES.iter().map(|line| json!({"line": line, "number": 1})).collect()]),
+        ("numbered lines", vec![text_of(&|number, line| format!("{}. {line}", number + 1))]),
+        ("lines of a chat", vec![text_of(&|_, line| format!("ann> {line}"))]),
+        ("lines of a chat with numbers", vec![text_of(&|number, line| format!("ann {number}: {line}"))]),
+        ("a list of words", vec![LINES.join(" ").split(' ').map(|word| json!(word)).collect()]),
+    ];
+    for (which, answers) in ways {
+        for is_next in [false, true] {
+            let mut caller = interactive();
+            for answer in &answers {
+                caller.run.answers = vec![("read", answer.clone())];
+                caller.says("Read it.", &["read {}", "I read it."]);
+            }
+            if is_next {
+                caller = next(caller);
+            }
+            caller.says(&format!("Context: {}", LINES.join(" ")), &["Done."]);
+            let lines = lines_shown(&caller);
+            assert_eq!(lines, Vec::<&str>::new(), "{which} {is_next}");
+        }
+    }
+    // The variant: short answers that do not say what the user says.
+    let mut caller = interactive();
+    for answer in ["Tea", "at noon", "with Ann"] {
+        caller.run.answers = vec![("read", json!(answer))];
+        caller.says("Read it.", &["read {}", "I read it."]);
+    }
+    caller.says("Tea with Bob at noon, please.", &["Done."]);
+    assert_eq!(last_user(&caller), "Tea with Bob at noon, please.");
 }
 
 /// Another conversation of the same client.
