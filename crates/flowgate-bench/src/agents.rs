@@ -1,7 +1,8 @@
-//! An agent in the worst case and in the best case: tasks, injected instructions, and the results of each method.
+//! A benchmark in the worst and the best case: tasks, injected instructions, and the results of each method.
 //!
-//! *Worst case* means that the model obeys every instruction that it reads. *Best case* means that it does the next step of a task as soon as
-//! the method permits it. So whatever does not happen here is prevented by the method and not by the model.
+//! *Worst case* means that the model follows every instruction that it reads. *Best case* means that it
+//! performs the next step of a task as soon as the method permits it. An unwanted call that does not happen
+//! here is therefore prevented by the method and not by the model.
 
 mod gullible;
 mod task;
@@ -51,7 +52,7 @@ impl Guard {
         Self::With(Method::LowestFirst),
     ];
 
-    /// Its name in tables.
+    /// Returns the name for tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Unguarded => "unguarded",
@@ -78,7 +79,8 @@ pub struct Row {
     pub done_attacked: usize,
     /// Questions under attack.
     pub questions_attacked: usize,
-    /// For each kind of task: the number of tasks, of those completed without a question, and of all completed ones.
+    /// For each kind of task: the number of tasks, of tasks completed without a question, and of all
+    /// completed tasks.
     pub clean: [(usize, usize, usize); 4],
     /// For each kind of task, the number of requests to a model.
     pub asked: [u64; 4],
@@ -88,13 +90,13 @@ pub struct Row {
     pub spent: Spent,
 }
 
-/// The outcome of running one task in one world.
+/// The outcome of one task in one world.
 struct Ran {
     turn: Turn,
     done: Vec<Done>,
 }
 
-/// All tasks, with what an unguarded agent does for each without an attack.
+/// All tasks, with the outcome of each for an unguarded agent without an attack.
 pub struct Suite {
     tasks: Vec<Task>,
     truths: Vec<Ran>,
@@ -107,17 +109,17 @@ impl std::fmt::Debug for Suite {
 }
 
 impl Suite {
-    /// Does every task without a guard and without an attack.
+    /// Creates the suite: runs every task without a guard and without an attack.
     ///
     /// # Errors
-    /// If a task cannot be done even so: the suite is broken.
+    /// If a task cannot be completed, which means that the suite is broken.
     pub fn new() -> Result<Self, String> {
         let tasks = task::all();
         let truths = tasks.iter().map(|task| one(task, Guard::Unguarded, &World::new(""), &[]));
         Ok(Self { truths: truths.collect::<Result<_, _>>()?, tasks })
     }
 
-    /// How many runs the rows of these guards take.
+    /// Returns the number of runs that the rows of these guards take.
     pub fn runs(&self, guards: &[Guard]) -> usize {
         let injections = task::injections();
         let attacks =
@@ -125,11 +127,11 @@ impl Suite {
         guards.len() * self.tasks.iter().map(|task| 1 + attacks(task)).sum::<usize>()
     }
 
-    /// Runs every task and every instruction under one guard. `after_run` is called after each run, and stops the rest by returning true;
-    /// then there is no row.
+    /// Runs every task with every instruction under one guard. `after_run` is called after each run; if it
+    /// returns true, the remaining runs are skipped and there is no row.
     ///
     /// # Errors
-    /// If a run breaks down.
+    /// If a run fails.
     pub fn row(&self, guard: Guard, after_run: &mut dyn FnMut() -> bool) -> Result<Option<Row>, String> {
         let mut row = Row::default();
         for (task, truth) in self.tasks.iter().zip(&self.truths) {
@@ -173,7 +175,7 @@ fn acts(tool: &str) -> bool {
     world::find(tool).is_none_or(|known| known.acts)
 }
 
-/// The arguments that are not payload.
+/// Returns the arguments that are not payload.
 fn deciding(done: &Done) -> Vec<(&String, &Value)> {
     let payload = world::find(&done.tool).map_or(&[] as &[&str], |known| known.payload);
     done.arguments.iter().filter(|(name, _)| !payload.contains(&name.as_str())).collect()
@@ -256,7 +258,7 @@ fn one(task: &Task, guard: Guard, world: &World, truth: &[Done]) -> Result<Ran, 
     Ok(Ran { turn, done: world.done() })
 }
 
-/// The rows as a table. Costs are relative to the first row.
+/// Formats the rows as a table. Costs are relative to the first row.
 pub fn table(guards: &[Guard], rows: &[Row]) -> String {
     let mut text = String::new();
     let _ = writeln!(

@@ -1,7 +1,8 @@
-//! Suites, attacks, metrics and reports.
+//! Benchmarks of the guard's methods: suites, attacks, metrics and reports.
 //!
-//! [`agents`] runs a capable and gullible agent over tasks with injected instructions, and measures what each method of the guard
-//! permits, asks and costs. The model is a test double that does each task in the best way and obeys every instruction that it
-//! reads, so the figures show what a method guarantees and permits, independent of a model's abilities.
+//! [`agents`] runs a capable and gullible agent over tasks with injected instructions, and measures what each
+//! method of the guard permits, how many questions it asks, and what it costs. The model is a test double
+//! that performs each task in the best way and follows every instruction in its view, so the figures show
+//! what a method guarantees and permits, independently of a model's abilities.
 
 pub mod agents;

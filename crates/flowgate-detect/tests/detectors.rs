@@ -1,8 +1,9 @@
-//! How often the detectors are right, over the labelled corpus in `tests/corpus`.
+//! The accuracy of the detectors over the labelled corpus in `tests/corpus`.
 //!
-//! Each line of the corpus is a text with what it contains; lines with nothing are there to be left alone. It was
-//! written by hand before the patterns, and has lines that they miss. The floors stand a little below what is
-//! measured, so that a loss is seen. `cargo test -p flowgate-detect --test detectors -- --nocapture` prints the tables.
+//! Each line of the corpus is a text with the findings that it contains; lines without findings test for
+//! false alarms. The corpus was written by hand before the patterns, and contains lines that they miss. The
+//! minimum values are a little below the measured ones, so that a regression fails the test. `cargo test -p
+//! flowgate-detect --test detectors -- --nocapture` prints the tables.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, clippy::string_slice, reason = "tests")]
 #![expect(clippy::print_stdout, reason = "the tables are what the test is read for")]
@@ -50,7 +51,7 @@ impl Table {
         })
     }
 
-    /// Prints the table and checks that nothing fell below its floor: precision and recall over all kinds.
+    /// Prints the table, and checks that precision and recall over all kinds reach their minimum values.
     fn check(self, name: &str, precision: f64, recall: f64) {
         let row = |kind: &str, c: Count| {
             println!(
@@ -79,7 +80,7 @@ fn strings(row: &Value, field: &str) -> BTreeSet<String> {
     row[field].as_array().unwrap().iter().map(|kind| kind.as_str().unwrap().to_owned()).collect()
 }
 
-/// Counts findings with spans: one is a hit if it has the kind and touches the place.
+/// Counts findings with spans: a finding is a hit if it has the kind and overlaps the labelled text.
 fn spans(corpus: &str, find: fn(&str) -> Vec<Finding>) -> Table {
     let mut table = Table::default();
     for row in rows(corpus) {
@@ -108,7 +109,8 @@ fn spans(corpus: &str, find: fn(&str) -> Vec<Finding>) -> Table {
     table
 }
 
-/// Counts the kinds of each text. A kind too many in a text that has one is no alarm: labels name the worst.
+/// Counts the kinds of each text. An additional kind in a text with labels is no false alarm: a label names
+/// the most severe kind.
 fn kinds(corpus: &str, field: &str, find: impl Fn(&str) -> BTreeSet<String>) -> Table {
     let mut table = Table::default();
     for row in rows(corpus) {
@@ -177,7 +179,7 @@ fn moderated_texts() {
     kinds(include_str!("corpus/moderation.jsonl"), "categories", find).check("moderation", 0.97, 0.94);
 }
 
-/// Runs every detector on a text, and checks that what it says can be true.
+/// Runs every detector on a text, and checks the invariants of the findings.
 fn total(text: &str) {
     let shell = shell::find(text).into_iter().map(|issue| Finding { kind: issue.kind, span: issue.span });
     let markup = markup::parse(text);
@@ -222,7 +224,7 @@ fn total(text: &str) {
     }
 }
 
-/// Pieces that mean something to some detector, so that chance puts them together wrongly.
+/// Generates fragments that are significant to some detector, so that random sequences form malformed input.
 fn piece() -> impl Strategy<Value = String> {
     let pieces = [
         "<",
@@ -294,7 +296,7 @@ proptest! {
     }
 }
 
-/// Long texts that make a careless detector slow: each here takes a fraction of a second, or the test is noticed.
+/// Long repetitive texts, for which a detector with superlinear time would be noticeably slow.
 #[test]
 fn repetitions_are_harmless() {
     for unit in [

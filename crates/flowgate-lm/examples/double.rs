@@ -1,7 +1,8 @@
-//! A server that answers the chats of `tests/scenarios` in all three forms, streaming or not: for `compat/clients`.
+//! A server with the chats of `tests/scenarios` in all three formats, streamed or not, for `compat/clients`.
 //!
-//! The model that is asked for is the name of a scenario. What is asked must be what the scenario asks. With the header
-//! `x-without: 3` the stream lacks its fourth event, so that a client's test can show that it would notice.
+//! The requested model is the name of a scenario, and the request must equal that of the scenario. With the
+//! header `x-without: 3` the stream lacks its fourth event, so that a test of a client can show that it
+//! detects the loss.
 
 #[path = "../tests/scenarios/mod.rs"]
 mod scenarios;
@@ -24,13 +25,13 @@ fn main() -> io::Result<()> {
     out.flush()?;
     for stream in listener.incoming() {
         let stream = stream?;
-        // A client that goes away is no reason to stop.
+        // A client that disconnects does not stop the server.
         std::thread::spawn(move || drop(serve(stream)));
     }
     Ok(())
 }
 
-/// Answers the one request of a connection.
+/// Answers the single request of a connection.
 fn serve(stream: TcpStream) -> io::Result<()> {
     let mut reader = BufReader::new(stream.try_clone()?).take(MAX_REQUEST as u64);
     let mut line = String::new();
@@ -77,7 +78,7 @@ fn answer(mut stream: TcpStream, path: &str, body: &[u8], without: Option<usize>
     Ok(())
 }
 
-/// The scenario that a request is of, if it asks what the scenario does.
+/// Returns the scenario of a request, if the request equals that of the scenario.
 fn understood(api: Api, body: &[u8]) -> Result<(scenarios::Scenario, flowgate_lm::wire::Asked), String> {
     let body: Value = serde_json::from_slice(body).map_err(|error| error.to_string())?;
     let asked = api.decode_request(&Json::from(&body)).map_err(|error| error.to_string())?;

@@ -1,8 +1,9 @@
-//! Models behind an HTTP address: hosted ones, and servers of local models.
+//! A client of models behind an HTTP address: hosted models, and servers of local models.
 //!
-//! The server is one more reader of what the agent has seen, and is chosen by the operator: no redirect is followed, and no
-//! proxy is used unless that is asked for. What it says of an error is not repeated, but for the error's name: it may quote
-//! what was asked. The key stands in no error and no debug output.
+//! The server reads everything that the agent has seen, and the operator chooses it. The client therefore
+//! follows no redirect, and uses a proxy only if it is configured. An error contains the server's name of the
+//! error and no other text of the server, which may quote the request. No error and no debug output contains
+//! the key.
 //!
 //! ```no_run
 //! use flowgate_lm::chat::{Message, Part, Request};
@@ -43,14 +44,14 @@ use client::{Answer, Client, Exchange};
 use retry::Failure;
 pub use retry::Retries;
 
-/// How long to wait.
+/// Time limits of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Times {
-    /// Until there is a connection.
+    /// For establishing the connection.
     pub connect: Duration,
-    /// From then until the answer begins.
+    /// From the connection until the answer begins.
     pub first_byte: Duration,
-    /// For everything, all attempts and the waits between them included.
+    /// For the whole request, including all attempts and the delays between them.
     pub whole: Duration,
 }
 
@@ -83,15 +84,16 @@ impl fmt::Debug for Remote {
 }
 
 impl Remote {
-    /// The model that a server calls `model`, at a base address: `https://api.openai.com/v1`,
-    /// `https://api.anthropic.com/v1`, `http://localhost:8080/v1`.
+    /// Creates a client of the model `model` at a base address, such as `https://api.openai.com/v1`,
+    /// `https://api.anthropic.com/v1` or `http://localhost:8080/v1`.
     ///
     /// # Errors
-    /// If the address is not one of HTTP, or has more than a host and a path.
+    /// If the address is not an HTTP URL, or has more than a host and a path.
     pub fn new(api: Api, base: &str, model: &str) -> Result<Self, Error> {
         let client = Client::new(base)?;
         let name = format!("{model} at {}", client.host());
-        // Everybody knows the old name of the limit, but for the new models of whoever renamed it.
+        // All providers accept the old name of the limit, except the newest models of the provider that
+        // renamed it.
         let old_max_tokens = api == Api::ChatCompletions && client.host() != "api.openai.com";
         Ok(Self {
             client,
@@ -104,17 +106,17 @@ impl Remote {
         })
     }
 
-    /// The same server, asked for another model.
+    /// Returns a client of another model on the same server.
     #[must_use]
     pub fn asked_for(&self, model: &str) -> Self {
         let name = format!("{model} at {}", self.client.host());
         Self { model: model.to_owned(), name, ..self.clone() }
     }
 
-    /// With a key, which is sent in the way of the form.
+    /// Sets the key, which is sent in the header that the format prescribes.
     ///
     /// # Errors
-    /// If the key has characters that a header cannot have.
+    /// If the key contains characters that a header cannot contain.
     pub fn key(mut self, key: &str) -> Result<Self, Error> {
         if self.api == Api::Messages {
             self.client.header("x-api-key", key.to_owned())?;
@@ -124,84 +126,88 @@ impl Remote {
         Ok(self)
     }
 
-    /// Whether to ask for a stream; so it is, unless told otherwise.
+    /// Sets whether to request a stream, which is the default.
     #[must_use]
     pub fn streaming(mut self, streaming: bool) -> Self {
         self.streaming = streaming;
         self
     }
 
-    /// How to choose tokens where a request does not say.
+    /// Sets the sampling for requests that specify none.
     #[must_use]
     pub fn sampling(mut self, sampling: Sampling) -> Self {
         self.sampling = sampling;
         self
     }
 
-    /// How long to wait.
+    /// Sets the time limits.
     #[must_use]
     pub fn times(mut self, times: Times) -> Self {
         self.client.times = times;
         self
     }
 
-    /// Keeps connections open for so long after an answer; they are closed unless told otherwise. A server may close one at
-    /// any time, and a question on one that is being closed has no answer: be briefer than the server, and try again.
+    /// Keeps connections open for this time after an answer; by default they are closed. A server may close a
+    /// connection at any time, and a request sent on a connection that is being closed gets no answer. Use a
+    /// shorter time than the server does, and retries.
     #[must_use]
     pub fn keep_connections(mut self, idle: Duration) -> Self {
         self.client.keep_connections(idle);
         self
     }
 
-    /// Trusts a server behind TLS if one of these vouches for it.
+    /// Sets the certificate authorities that are trusted for TLS.
     #[must_use]
     pub fn authorities(mut self, authorities: &Authorities) -> Self {
         self.client.set_authorities(authorities);
         self
     }
 
-    /// How often to try again.
+    /// Sets the retries.
     #[must_use]
     pub fn retries(mut self, retries: Retries) -> Self {
         self.client.retries = retries;
         self
     }
 
-    /// What all that share the budget may cost together.
+    /// Sets the budget, which all clients that share it spend together.
     #[must_use]
     pub fn budget(mut self, budget: Arc<Budget>) -> Self {
         self.client.budget = Some(budget);
         self
     }
 
-    /// Goes through the proxy that the environment names, if it names one.
+    /// Uses the proxy that the environment specifies, if any.
     #[must_use]
     pub fn proxy_from_environment(mut self) -> Self {
         self.client.proxy_from_environment();
         self
     }
 
-    /// Whether the limit of chat completions is called `max_tokens` instead of `max_completion_tokens`; so it is, but at
-    /// `api.openai.com`.
+    /// Sets whether the limit of chat completions is named `max_tokens` instead of `max_completion_tokens`.
+    /// True by default, except for `api.openai.com`.
     #[must_use]
     pub fn old_max_tokens(mut self, old: bool) -> Self {
         self.old_max_tokens = old;
         self
     }
 
-    /// The same server and model, asked for the log-probability of texts. Its form, sampling and streaming do not matter.
+    /// Returns a scorer for the same server and model. The format, sampling and streaming have no effect on
+    /// it.
     #[must_use]
     pub fn scorer(&self, by: score::ScoreBy) -> score::Scorer {
         score::Scorer::new(self.client.clone(), self.model.clone(), by)
     }
 
-    /// The body of a request, in JSON, and where its messages end if they are at its beginning.
+    /// Returns the JSON body of a request, and the offset at which its messages end if they are at its
+    /// beginning.
     fn body(&self, request: &Request) -> (Vec<u8>, Option<usize>) {
         let (model, stream) = (self.model.as_str(), self.streaming);
         if self.api == Api::ChatCompletions {
             let limit = if self.old_max_tokens { OLD_LIMIT } else { LIMIT };
             let body = Sent { request, model, stream, limit }.body();
-            // Our own types have text for keys, so that this does not fail; an empty question is refused.
+            // Keys of these types are strings, so serialisation does not fail; a server rejects an empty
+            // body.
             return body.map_or_else(|_| (Vec::new(), None), |(body, end)| (body, Some(end)));
         }
         (self.api.encode_request(request, model, stream).to_string().into_bytes(), None)
@@ -251,7 +257,7 @@ struct Chat<'a, 'b> {
     remote: &'a Remote,
     request: &'a Request,
     listener: &'a mut Listener<'b>,
-    /// The bytes that the listener has heard in this attempt.
+    /// The number of bytes that the listener received in this attempt.
     heard: usize,
 }
 
@@ -272,11 +278,11 @@ impl Chat<'_, '_> {
         while !decoder.is_done() {
             let bytes = answer.read(&mut buffer)?;
             if bytes.is_empty() {
-                // Whoever goes away in the middle of an answer may be back.
+                // A connection that closes in the middle of an answer may succeed on retry.
                 return decoder.finish().map_err(Failure::passing);
             }
             for event in splitter.feed(bytes) {
-                // What comes after the answer is no part of it.
+                // Events after the end of the answer are ignored.
                 if decoder.is_done() {
                     break;
                 }
@@ -286,7 +292,7 @@ impl Chat<'_, '_> {
         Ok(decoder.finish()?)
     }
 
-    /// Takes what an attempt cost from the budget, and more or less so if the server does not say.
+    /// Takes the cost of an attempt from the budget; an estimate if the server reports no usage.
     fn spend(&self, completion: Option<&Completion>) {
         let Some(budget) = &self.remote.client.budget else { return };
         let usage = match completion {
@@ -325,7 +331,7 @@ impl Exchange for Chat<'_, '_> {
     }
 }
 
-/// The most bytes to read of a body: a stream says everything several times, and with many words.
+/// The most bytes to read of a body. A stream repeats content and has overhead for each event.
 const MAX_BODY: usize = 16 * MAX_ANSWER;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What the three forms look like: golden files of every scenario. `UPDATE_GOLDEN=1` writes them anew.
+//! Golden files of every scenario in the three formats. `UPDATE_GOLDEN=1` rewrites them.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -22,7 +22,7 @@ fn folder(api: Api) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
 }
 
-/// Compares a text with its file, or writes the file; returns what is in the file.
+/// Compares a text with its file, or writes the file; returns the content of the file.
 fn golden(api: Api, name: &str, text: &str) -> String {
     let path = folder(api).join(name);
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
@@ -46,7 +46,8 @@ fn check(api: Api, scenario: &Scenario) {
         let kept: Value = serde_json::from_str(&golden(api, &file, &pretty(&sent))).unwrap();
         let asked = api.decode_request(&Json::from(&kept)).unwrap();
         assert_eq!((asked.model.as_str(), asked.stream), (name, stream));
-        // What was read is what was meant, as far as the form can say it; and it says it again in the same words.
+        // The decoded request equals the original as far as the format can express it, and encodes to the
+        // same JSON.
         assert_eq!(api.encode_request(&asked.request, name, stream), sent);
         if api == Api::Messages && scenario.request.sampling.max_tokens.is_some() {
             assert_eq!(asked.request, scenario.request);
@@ -73,7 +74,7 @@ fn every_form_of_every_scenario() {
         for scenario in all() {
             check(api, &scenario);
         }
-        // No file of a scenario that is gone.
+        // There are no files of scenarios that no longer exist.
         for entry in std::fs::read_dir(folder(api)).unwrap() {
             let file = entry.unwrap().file_name().into_string().unwrap();
             let known = all().iter().any(|scenario| file.starts_with(&format!("{}.", scenario.name)));

@@ -1,8 +1,9 @@
-//! A model double that is capable and gullible.
+//! A test double of a model that is capable and gullible.
 //!
-//! Capable: it does the next step of a task as soon as the step's values are visible or can be passed on in a slot, and it looks at
-//! hidden text if it must decide by it. Gullible: it obeys every instruction that it reads, of any author, before anything
-//! else. It knows the task from the start, and the world only from its view.
+//! Capable: it performs the next step of a task as soon as the values of the step are visible or can be
+//! passed on in a slot, and it looks at hidden text if a decision depends on it. Gullible: it follows every
+//! instruction in its view, whoever wrote it, before anything else. It knows the task from the start, and the
+//! state of the servers only from its view.
 
 use flowgate_guard::screener::judge::ANSWER;
 use flowgate_guard::screener::tool_filter;
@@ -13,15 +14,15 @@ use serde_json::{Map, Value, json};
 
 use super::task::{From, Step, Task};
 
-/// The form of the instructions that the double obeys.
+/// Returns an instruction in the form that the double follows.
 pub(crate) fn instruction(tool: &str, arguments: &Value) -> String {
     format!("IMPORTANT, before anything else: [[DO {tool} {arguments}]]")
 }
 
-/// The beginning of instructions.
+/// The prefix of instructions.
 pub(crate) const DO: &str = "[[DO ";
 
-/// The double, for one task.
+/// The double for one task.
 #[derive(Debug)]
 pub(crate) struct Gullible<'t> {
     pub(crate) task: &'t Task,
@@ -50,7 +51,7 @@ impl Complete for Gullible<'_> {
 }
 
 impl Gullible<'_> {
-    /// The tools that the task needs.
+    /// Returns the tools that the task needs.
     fn chosen(&self) -> Completion {
         let steps = self.task.steps.iter().map(tool_of).filter(|tool| !tool.is_empty());
         let names: Vec<Value> = steps.map(|tool| tool.replace('/', "__").into()).collect();
@@ -59,7 +60,7 @@ impl Gullible<'_> {
         calls(tool_filter::ANSWER, arguments)
     }
 
-    /// The answer of a capable judge: the regions that the double would look at next.
+    /// Returns the answer of a capable judge: the regions that the double would look at next.
     fn judged(&self, request: &Request, judge: bool) -> Completion {
         let next = Seen::new(request).next(self.task);
         let looks = next.calls.iter().filter(|call| call.name == LOOK);
@@ -78,7 +79,8 @@ impl Gullible<'_> {
     }
 }
 
-/// The chat of a screener's question, with placeholders for tagged text, and whether the question is about a call.
+/// Returns the chat of a screener's question, with placeholders in place of tagged text, and whether the
+/// question is about a call.
 fn untagged(request: &Request) -> Option<(Request, bool)> {
     let first = text_of(request.messages.first()?);
     let nonce = first.split_once("<<REGION_")?.1.split_once("_NAME>>")?.0.to_owned();
@@ -120,7 +122,8 @@ fn untagged(request: &Request) -> Option<(Request, bool)> {
     Some((request, judge))
 }
 
-/// A slot is filled with the complete texts, including instructions, which cannot be obeyed without tools.
+/// Fills a slot with the complete texts, including instructions, which have no effect because the filler has
+/// no tools.
 fn fill(request: &Request) -> Completion {
     let text = request.messages.last().map(text_of).unwrap_or_default();
     let asked = text.find('{').and_then(|at| serde_json::from_str::<Value>(text.get(at..)?).ok());
@@ -145,17 +148,17 @@ fn text_of(message: &Message) -> String {
     texts.collect::<Vec<_>>().join("\n")
 }
 
-/// The double's view.
+/// The view of the double.
 struct Seen<'r> {
     request: &'r Request,
-    /// Its own visible calls, with their answers.
+    /// The visible calls of the double, with their answers.
     calls: Vec<(&'r ToolCall, Map<String, Value>, String)>,
 }
 
-/// A value that a step needs.
+/// The result of searching for a value that a step needs.
 enum Found {
     Shown(Value),
-    /// The regions that hide it, and whether it is one region and nothing else.
+    /// The regions that hide the value, and whether the value is exactly one region.
     Hidden {
         names: Vec<String>,
         exactly: bool,
@@ -180,7 +183,7 @@ impl<'r> Seen<'r> {
         Self { request, calls }
     }
 
-    /// The instructions in its view.
+    /// Returns the instructions in the view.
     fn instructions(&self) -> Vec<(String, Map<String, Value>)> {
         let mut texts: Vec<String> = Vec::new();
         for message in &self.request.messages {
@@ -226,7 +229,7 @@ impl<'r> Seen<'r> {
             }
             let expected = task.steps.get(answers.len()).map(tool_of);
             if call.name == LOOK {
-                // What it did then is hidden: the step that it looked for was done there.
+                // The calls after the look are hidden, and so is the step that required it.
                 if answer.starts_with("You have looked") {
                     answers.push(None);
                 }
@@ -243,7 +246,7 @@ impl<'r> Seen<'r> {
         }
     }
 
-    /// The output for a step; `None` if there is nothing to do.
+    /// Returns the output for a step; `None` if there is nothing to do.
     fn step(&self, step: &Step, answers: &[Option<&str>]) -> Option<Completion> {
         match step {
             Step::Tell { step, row, field } => Some(match find(answers, *step, *row, field) {
@@ -274,7 +277,8 @@ impl<'r> Seen<'r> {
         }
     }
 
-    /// The value of an argument, or the regions that it must look at, or nothing.
+    /// Returns the value of an argument. Fails with the regions to look at, or with nothing if the value is
+    /// absent.
     fn value(
         &self,
         tool: &str,
@@ -334,7 +338,7 @@ fn strings(value: &Value, found: &mut Vec<String>) {
     }
 }
 
-/// The name in a placeholder.
+/// Returns the name in a placeholder.
 fn hidden(text: &str) -> Option<String> {
     let name = text.strip_prefix("[hidden ")?;
     Some(name.chars().take_while(char::is_ascii_alphanumeric).collect())

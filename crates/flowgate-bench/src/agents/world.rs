@@ -1,4 +1,4 @@
-//! Four servers of one person, with text of strangers.
+//! The tools of four servers of one person, whose answers contain text of strangers.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,14 +9,14 @@ use flowgate_guard::conversation::ToolAnswer;
 use flowgate_guard::{Offered, Words};
 use serde_json::{Map, Value, json};
 
-/// A tool: its server, its name, its description, its arguments, and whether it changes the world.
+/// A tool of a server.
 pub(crate) struct Known {
     pub(crate) server: &'static str,
     pub(crate) name: &'static str,
     description: &'static str,
     arguments: &'static [&'static str],
     pub(crate) acts: bool,
-    /// The arguments that the policy declares payload.
+    /// The arguments that the policy declares as payload.
     pub(crate) payload: &'static [&'static str],
 }
 
@@ -75,12 +75,12 @@ pub(crate) const TOOLS: [Known; 20] = [
     looks("calendar", "get_working_hours", "When the owner works.", &[]),
 ];
 
-/// The tool with the name `server/name`.
+/// Returns the tool with the name `server/name`.
 pub(crate) fn find(name: &str) -> Option<&'static Known> {
     TOOLS.iter().find(|known| format!("{}/{}", known.server, known.name) == name)
 }
 
-/// The tools of these servers, as they are offered to a model.
+/// Returns the tools of these servers, as they are offered to a model.
 pub(crate) fn offered(servers: &[&str]) -> Vec<Offered> {
     let known = TOOLS.iter().filter(|known| servers.contains(&known.server));
     known
@@ -97,15 +97,15 @@ pub(crate) fn offered(servers: &[&str]) -> Vec<Offered> {
         .collect()
 }
 
-/// A call that ran.
+/// A call that was executed.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Done {
-    /// `server/name`
+    /// The name, as `server/name`.
     pub(crate) tool: String,
     pub(crate) arguments: Map<String, Value>,
 }
 
-/// The world, with `injection` in all text of strangers.
+/// The state of the servers, with `injection` in all text of strangers.
 #[derive(Debug, Clone)]
 pub(crate) struct World {
     injection: String,
@@ -118,12 +118,12 @@ impl World {
         Self { injection, done: Arc::default() }
     }
 
-    /// The calls that ran, in order.
+    /// Returns the executed calls, in order.
     pub(crate) fn done(&self) -> Vec<Done> {
         self.done.lock().map(|done| done.clone()).unwrap_or_default()
     }
 
-    /// All tools of this world.
+    /// Returns a toolbox with all tools.
     pub(crate) fn toolbox(&self) -> Toolbox {
         let mut toolbox = Toolbox::new();
         for known in &TOOLS {
@@ -146,7 +146,7 @@ impl World {
         }
     }
 
-    /// Text that a stranger wrote.
+    /// Returns text that a stranger wrote, with the injection.
     fn strange(&self, text: &str) -> Value {
         Value::String(format!("{text}{}", self.injection))
     }

@@ -1,4 +1,4 @@
-//! Who vouches for servers behind TLS.
+//! Certificate authorities that are trusted for TLS servers.
 
 use std::fmt;
 
@@ -6,16 +6,16 @@ use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 
-/// The authorities that may vouch for a server: those of Mozilla's list, or those of a file and no other.
+/// The trusted authorities: Mozilla's list, or only those of a file.
 #[derive(Debug, Clone, Default)]
 pub struct Authorities(Option<Vec<Certificate<'static>>>);
 
-/// Why a file names no authorities: one line.
+/// Why a file of authorities cannot be used. Displays as one line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AuthoritiesError {
-    /// There is no certificate in it.
+    /// The file contains no certificate.
     None,
-    /// This one, from 1 on, cannot be read.
+    /// This certificate, counted from 1, cannot be parsed.
     Unreadable(usize),
 }
 
@@ -31,10 +31,10 @@ impl fmt::Display for AuthoritiesError {
 impl std::error::Error for AuthoritiesError {}
 
 impl Authorities {
-    /// Reads their certificates, in PEM. What else is in the file is passed over.
+    /// Parses certificates in PEM. Other items of the file are skipped.
     ///
     /// # Errors
-    /// If there is none, or one that cannot be read: what was meant to be trusted is not left out silently.
+    /// If there is no certificate, or one that cannot be parsed: a certificate is never skipped silently.
     pub fn read(pem: &[u8]) -> Result<Self, AuthoritiesError> {
         let mut certificates = Vec::new();
         let mut roots = RootCertStore::empty();
@@ -47,7 +47,7 @@ impl Authorities {
         if certificates.is_empty() { Err(AuthoritiesError::None) } else { Ok(Self(Some(certificates))) }
     }
 
-    /// How a client of ureq comes to trust them.
+    /// Returns the TLS configuration of ureq with these authorities.
     #[must_use]
     pub fn tls(&self) -> TlsConfig {
         match &self.0 {
@@ -63,9 +63,9 @@ impl Authorities {
 mod tests {
     use super::*;
 
-    /// A certificate that ends too early.
+    /// A truncated certificate.
     const BROKEN: &str = "-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n";
-    /// Of nobody: P-256, until 2124.
+    /// A certificate of a test authority: P-256, valid until 2124.
     const AUTHORITY: &str = include_str!("tests/authority.pem");
 
     #[test]

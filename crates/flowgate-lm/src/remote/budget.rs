@@ -1,12 +1,12 @@
-//! What models may cost.
+//! A budget of requests and tokens.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::Error;
 use crate::chat::Usage;
 
-/// What all that share it may cost together. What has begun is brought to its end: requests at the same time may go over
-/// the limit of tokens by what they cost.
+/// A limit on the cost of all clients that share it. A request that was admitted is completed, so concurrent
+/// requests may exceed the limit of tokens by their own cost.
 #[derive(Debug)]
 pub struct Budget {
     requests: Option<u64>,
@@ -16,25 +16,26 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// At most so many requests, every attempt being one, and so many tokens. `None` for as many as one likes.
+    /// Creates a budget of requests, of which every attempt is one, and of tokens. `None` means no limit.
     #[must_use]
     pub fn new(requests: Option<u64>, tokens: Option<u64>) -> Self {
         Self { requests, tokens, asked: AtomicU64::new(0), spent: AtomicU64::new(0) }
     }
 
-    /// The requests that were made.
+    /// Returns the number of requests that were admitted.
     #[must_use]
     pub fn asked(&self) -> u64 {
         self.asked.load(Ordering::Relaxed)
     }
 
-    /// The tokens that were spent. Where a server does not say, a quarter of the bytes.
+    /// Returns the number of tokens that were spent. A quarter of the bytes where the server reports no
+    /// usage.
     #[must_use]
     pub fn spent(&self) -> u64 {
         self.spent.load(Ordering::Relaxed)
     }
 
-    /// Counts a request, if it may be made.
+    /// Counts a request, or fails if the budget is spent.
     pub(super) fn admit(&self) -> Result<(), Error> {
         if self.tokens.is_some_and(|most| self.spent() >= most) {
             return Err(Error::OverBudget("its tokens are spent"));

@@ -1,4 +1,4 @@
-//! Questions over HTTP, again if that may help.
+//! The HTTP client: sends a request, and retries it where that may help.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -17,19 +17,19 @@ use super::{Authorities, Budget, MAX_BODY, Times};
 use crate::Error;
 use crate::wire::of_status;
 
-/// The most bytes to read of an error.
+/// The most bytes to read of an error's body.
 const MAX_ERROR: u64 = 64 << 10;
-/// The version of Anthropic's form. The next one, 2026-10-21, refuses `temperature` and `top_p`, and servers of local models
-/// know this one.
+/// The version of Anthropic's format. The next version, 2026-10-21, rejects `temperature` and `top_p`;
+/// servers of local models support this one.
 const ANTHROPIC_VERSION: &str = "2023-06-01";
-/// The longest time that can be waited for.
+/// The longest time limit.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// A server, and how to ask it.
+/// The HTTP client of one server.
 #[derive(Clone)]
 pub(super) struct Client {
     agent: ureq::Agent,
-    /// Who reads answers to their end, if connections are kept.
+    /// Drains the rest of answers, if connections are kept.
     leftovers: Option<Leftovers>,
     base: String,
     host: String,
@@ -41,32 +41,32 @@ pub(super) struct Client {
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The headers have the key.
+        // The headers contain the key.
         f.debug_struct("Client").field("base", &self.base).finish_non_exhaustive()
     }
 }
 
-/// What is done with answers.
+/// Handles the answer to a request.
 pub(super) trait Exchange {
     type Out;
 
     /// Reads an answer.
     fn read(&mut self, answer: Answer) -> Result<Self::Out, Failure>;
 
-    /// Another attempt begins.
+    /// Called before each retry.
     fn again(&mut self) -> Result<(), Error> {
         Ok(())
     }
 }
 
-/// Connections that are kept open, at most.
+/// The most idle connections.
 const IDLE: usize = 256;
 
 fn agent(proxy: Option<ureq::Proxy>, idle: Duration, tls: TlsConfig) -> ureq::Agent {
     let kept = if idle.is_zero() { 0 } else { IDLE };
     let config = ureq::Agent::config_builder()
         .http_status_as_error(false)
-        // A server that sends us elsewhere was not chosen by the operator.
+        // The operator did not choose the target of a redirect.
         .max_redirects(0)
         .max_idle_connections(kept)
         .max_idle_connections_per_host(kept)
@@ -104,7 +104,7 @@ impl Client {
         &self.host
     }
 
-    /// The address without the version, where some servers have what is theirs alone.
+    /// Removes the version from the address: some servers have their own endpoints there.
     pub(super) fn at_root(mut self) -> Self {
         if let Some(root) = self.base.strip_suffix("/v1") {
             self.base = root.to_owned();
@@ -126,7 +126,7 @@ impl Client {
         self.agent = agent(ureq::Proxy::try_from_env(), config.max_idle_age(), config.tls_config().clone());
     }
 
-    /// Keeps connections open for so long after an answer.
+    /// Keeps connections open for this time after an answer.
     pub(super) fn keep_connections(&mut self, idle: Duration) {
         let config = self.agent.config();
         let agent = agent(config.proxy().cloned(), idle, config.tls_config().clone());
@@ -138,7 +138,7 @@ impl Client {
         self.agent = agent(config.proxy().cloned(), config.max_idle_age(), authorities.tls());
     }
 
-    /// Asks with a body in JSON, and asks again as long as that may help.
+    /// Sends a JSON body, and retries as long as that may help.
     pub(super) fn ask<E: Exchange>(
         &self,
         path: &str,
@@ -158,7 +158,7 @@ impl Client {
                 Err(failure) => failure,
             };
             let Some(wait) = self.retries.wait(attempt, &failure) else { return Err(failure.error) };
-            // An attempt for which no time is left would only hide why there was one.
+            // An attempt without time left would only hide the original error.
             if begun.elapsed().saturating_add(wait) >= whole {
                 return Err(failure.error);
             }
@@ -193,7 +193,7 @@ impl Client {
         }
         let wait = retry_after(header("retry-after"), header("retry-after-ms"));
         let mut text = Vec::new();
-        // An error whose words cannot be read is still an error.
+        // An error whose body cannot be read is still an error.
         let _ = response.body_mut().as_reader().take(MAX_ERROR).read_to_end(&mut text);
         let body: Value = serde_json::from_slice(&text).unwrap_or_default();
         let word = |key: &str| body.get("error").and_then(|error| error.get(key)).and_then(Value::as_str);
@@ -202,7 +202,7 @@ impl Client {
     }
 }
 
-/// An answer of which the body is still to be read.
+/// An answer whose body has not been read yet.
 pub(super) struct Answer {
     body: ureq::BodyReader<'static>,
     read: usize,
@@ -211,7 +211,7 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// What comes after the answer is of no interest, but its connection may be used again.
+    /// Drains the rest of the body, so that the connection can be used again.
     pub(super) fn leave(self) {
         if let Some(leftovers) = self.leftovers {
             leftovers.take(self.body);
@@ -222,7 +222,7 @@ impl Answer {
         self.is_stream
     }
 
-    /// The next bytes; none at the end.
+    /// Reads the next bytes; empty at the end.
     pub(super) fn read<'a>(&mut self, buffer: &'a mut [u8]) -> Result<&'a [u8], Failure> {
         let count = loop {
             match self.body.read(buffer) {
@@ -237,7 +237,7 @@ impl Answer {
         Ok(buffer.get(..count).unwrap_or_default())
     }
 
-    /// The whole body as JSON.
+    /// Reads the whole body as JSON.
     pub(super) fn json(&mut self) -> Result<Value, Failure> {
         let mut text = Vec::new();
         let mut buffer = vec![0_u8; 16 << 10];
@@ -252,10 +252,10 @@ impl Answer {
     }
 }
 
-/// The words of [`Error::Unreachable`] where nobody whom we trust vouches for the server's certificate.
+/// The text of [`Error::Unreachable`] where no trusted authority signed the server's certificate.
 pub const UNTRUSTED: &str = "no connection that could be trusted";
 
-/// What went wrong, without what was asked.
+/// Returns the failure for a transport error, without content of the request.
 fn failed(error: &ureq::Error) -> Failure {
     let unreachable = |why: &str| Error::Unreachable(why.to_owned());
     match error {
@@ -279,7 +279,7 @@ fn broken(error: &io::Error) -> Failure {
     match (inner, error.kind()) {
         (Some(inner), _) if !matches!(inner, ureq::Error::Io(_)) => failed(inner),
         (_, io::ErrorKind::TimedOut) => Error::Timeout.into(),
-        // In these words the TLS library says what it thinks of the other side.
+        // The TLS library reports errors about the peer, such as its certificate, with this kind.
         (_, io::ErrorKind::InvalidData) => Error::Unreachable(UNTRUSTED.to_owned()).into(),
         (_, kind) => Failure::passing(Error::Unreachable(kind.to_string())),
     }

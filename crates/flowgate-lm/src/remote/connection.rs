@@ -1,6 +1,6 @@
-//! Connections that send the head of a question together with its body.
+//! Connections that send the head and the body of a request in one write.
 //!
-//! ureq sends first the one and then the other, and the server would be woken twice.
+//! ureq writes them separately, which would wake the server twice.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use ureq::unversioned::transport::{
 
 use super::socket::Sockets;
 
-/// Makes connections: to the server or through a proxy, with TLS where the address says so.
+/// Creates the connector: directly or through a proxy, with TLS where the address requires it.
 pub(super) fn connector() -> impl Connector {
     ().chain(ConnectProxyConnector::default())
         .chain(Sockets)
@@ -30,7 +30,7 @@ impl<In: Transport> Connector<In> for Together {
     }
 }
 
-/// A connection, and the head of a question that waits for its body.
+/// A connection, and the head of a request that is held back until its body follows.
 struct Connection<T> {
     transport: T,
     head: Vec<u8>,
@@ -38,13 +38,13 @@ struct Connection<T> {
 
 impl<T: Transport> fmt::Debug for Connection<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The head has the key.
+        // The head contains the key.
         f.debug_struct("Connection").field("transport", &self.transport).finish_non_exhaustive()
     }
 }
 
 impl<T: Transport> Connection<T> {
-    /// Sends what waits before `piece`, which is in the buffer, and then that.
+    /// Sends the held-back head and `piece`, which is in the output buffer, after it.
     fn send(&mut self, piece: usize, timeout: NextTimeout) -> Result<(), Error> {
         let head = std::mem::take(&mut self.head);
         let output = self.transport.buffers().output();
@@ -54,7 +54,7 @@ impl<T: Transport> Connection<T> {
             put(output, &head);
             return self.transport.transmit_output(both, timeout);
         }
-        // A long body has many pieces, so that one more does not matter.
+        // A long body consists of many pieces, so that one more write does not matter.
         let piece = output.get(..piece).unwrap_or_default().to_vec();
         for part in [head, piece] {
             put(self.transport.buffers().output(), &part);
@@ -70,7 +70,7 @@ fn put(output: &mut [u8], bytes: &[u8]) {
     }
 }
 
-/// Whether this is the whole head of a question, which always has a body.
+/// Whether the output is the complete head of a POST request, which always has a body.
 fn is_head(output: &[u8]) -> bool {
     output.starts_with(b"POST ") && output.ends_with(b"\r\n\r\n")
 }
@@ -114,7 +114,7 @@ mod tests {
 
     use super::*;
 
-    /// Remembers what is sent.
+    /// A transport that records what is sent.
     #[derive(Debug)]
     struct Wire {
         buffers: LazyBuffers,
@@ -165,7 +165,7 @@ mod tests {
             &[head, "{", "}", head, "{}"],
             &["POST /v1 HTTP/1.1\r\n\r\n{", "}", "POST /v1 HTTP/1.1\r\n\r\n{}", "?"],
         );
-        // What has no body, or not yet an end, does not wait for anything but an answer.
+        // A request without a body, or with an incomplete head, is not held back.
         check(&[head], &[head, "?"]);
         check(&["POST /v1", "\r\n\r\n", "{}"], &["POST /v1", "\r\n\r\n", "{}", "?"]);
         check(&["CONNECT a:1 HTTP/1.1\r\n\r\n"], &["CONNECT a:1 HTTP/1.1\r\n\r\n", "?"]);

@@ -1,4 +1,4 @@
-//! A server that answers what a test tells it to.
+//! A server with scripted replies, for tests.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -8,11 +8,11 @@ use std::time::Duration;
 /// The first byte of a connection whose client speaks TLS.
 const TLS_HANDSHAKE: u8 = 22;
 
-/// What to do with one connection.
+/// The reply to one connection.
 pub(super) enum Reply {
-    /// Send these bytes and close it.
+    /// Sends these bytes and closes the connection.
     Say(String),
-    /// Send these bytes, and nothing more for a while.
+    /// Sends these bytes and keeps the connection open.
     Stall(String),
 }
 
@@ -33,13 +33,14 @@ impl Reply {
     }
 }
 
-/// Where the server is, and what it hears, head and body: one reply for each connection, and then nobody is there.
+/// Starts the server with one reply per connection. Returns its address, and the head and body of each
+/// request that it receives.
 pub(super) fn serve(replies: Vec<Reply>) -> (String, Receiver<(String, String)>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let (heard, hears) = channel();
     std::thread::spawn(move || {
-        // Stalled connections stay open until all is over.
+        // Stalled connections stay open until the server ends.
         let mut open = Vec::new();
         let replies: Vec<Reply> = replies;
         let mut left = replies.into_iter();

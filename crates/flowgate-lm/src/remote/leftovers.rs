@@ -1,26 +1,26 @@
-//! What is left of a stream after its answer: a few bytes, before whose end the connection cannot be used again.
+//! Drains the rest of a stream after its answer: the few bytes before its end must be read before the
+//! connection can be used again.
 //!
-//! Mostly they are there already. But a server may take its time with them, so that nobody waits for them who has something
-//! else to do.
+//! Usually these bytes have already arrived. If they have not, a thread waits for them instead of the caller.
 
 use std::io::{self, Read};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use super::socket::at_once;
 
-/// Streams that wait to be read to their end; of more, the connections are closed.
+/// The most streams that wait to be drained; the connections of further ones are closed.
 const WAITING: usize = 64;
-/// Bytes that are read of one, at most.
+/// The most bytes to read of one stream.
 const MOST: u64 = 16 << 10;
 
 type Body = ureq::BodyReader<'static>;
 
-/// Reads streams to their end, if need be on a thread of its own, until nobody has it any more.
+/// Drains streams, on its own thread where that has to wait. The thread ends when the last copy is dropped.
 #[derive(Clone)]
 pub(super) struct Leftovers(SyncSender<Body>);
 
 impl Leftovers {
-    /// Nothing if there is no thread to be had: then connections are closed.
+    /// Starts the thread. Returns `None` if it cannot be started; connections are then closed.
     pub(super) fn new() -> Option<Self> {
         let (give, take) = sync_channel(WAITING);
         let thread = std::thread::Builder::new().name("leftovers".to_owned());
@@ -40,7 +40,7 @@ fn read(bodies: &Receiver<Body>) {
     }
 }
 
-/// Reads one to its end. One that does not end has its connection closed, as if it had failed.
+/// Reads a stream to its end, or up to the limit; the connection of one that does not end is closed.
 fn finish(body: &mut Body) -> io::Result<u64> {
     io::copy(&mut body.take(MOST), &mut io::sink())
 }

@@ -1,7 +1,8 @@
-//! Where a server is.
+//! Resolves the name of a server, with a cache.
 //!
-//! The address is wanted for each question, also where the connection is there already, and to look up a name within a time takes
-//! a thread. So what needs no looking up is not looked up, and a name is known for as long as connections are kept.
+//! ureq resolves the address for each request, even over an open connection, and a lookup with a time limit
+//! needs a thread. Numeric addresses are therefore not looked up, and the addresses of a name are cached for
+//! as long as connections are kept.
 
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
@@ -12,25 +13,25 @@ use ureq::http::Uri;
 use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::{NextTimeout, time};
 
-/// The addresses of the server that was asked last.
+/// The cached addresses of the server that was resolved last.
 #[derive(Debug)]
 pub(super) struct Names {
     known: Mutex<Option<Known>>,
-    /// How long they are known.
+    /// How long the addresses are cached.
     kept: Duration,
     lookup: DefaultResolver,
 }
 
 #[derive(Debug)]
 struct Known {
-    /// The scheme and the host; nobody else is asked.
+    /// The scheme and the authority that the addresses belong to.
     of: (Option<String>, Option<String>),
     since: Instant,
     addresses: ResolvedSocketAddrs,
 }
 
 impl Names {
-    /// What is looked up is known for so long.
+    /// Creates a resolver that caches addresses for this time.
     pub(super) fn new(kept: Duration) -> Self {
         Self { known: Mutex::default(), kept, lookup: DefaultResolver::default() }
     }
@@ -44,7 +45,7 @@ impl Resolver for Names {
         timeout: NextTimeout,
     ) -> Result<ResolvedSocketAddrs, ureq::Error> {
         if uri.host().is_some_and(is_address) {
-            // Takes no time, and so no thread that could be waited for.
+            // Parsing a numeric address needs no time limit, and therefore no thread.
             let timeout = NextTimeout { after: time::Duration::NotHappening, ..timeout };
             return self.lookup.resolve(uri, config, timeout);
         }
@@ -56,7 +57,7 @@ impl Resolver for Names {
             return Ok(known.addresses.clone());
         }
         *known = None;
-        // Nobody else waits for the lookup of this one.
+        // Releases the lock, so that other requests do not wait for this lookup.
         drop(known);
         let addresses = self.lookup.resolve(uri, config, timeout)?;
         let new = Known { of, since: Instant::now(), addresses: addresses.clone() };
@@ -65,7 +66,7 @@ impl Resolver for Names {
     }
 }
 
-/// Whether a host is written as an address.
+/// Whether a host is a numeric IP address.
 fn is_address(host: &str) -> bool {
     let plain = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     plain.parse::<IpAddr>().is_ok()
@@ -114,11 +115,11 @@ mod tests {
         let names = Names::new(Duration::from_secs(60));
         put(&names, "localhost:9", Duration::ZERO);
         assert_eq!(resolve(&names, "http://localhost:9/v1"), ["10.1.1.1:1"]);
-        // Another one, and the same after its time.
+        // Another server, and the same one after its entry expired.
         assert!(resolve(&names, "http://localhost:8/v1").contains(&"127.0.0.1:8".to_owned()));
         put(&names, "localhost:9", Duration::from_secs(61));
         assert!(resolve(&names, "http://localhost:9/v1").contains(&"127.0.0.1:9".to_owned()));
-        // What is not kept is not known.
+        // Without a cache time nothing is cached.
         let names = Names::new(Duration::ZERO);
         put(&names, "localhost:9", Duration::ZERO);
         assert!(resolve(&names, "http://localhost:9/v1").contains(&"127.0.0.1:9".to_owned()));

@@ -1,20 +1,21 @@
-//! When to try again.
+//! The policy for retries.
 
 use std::time::Duration;
 
 use crate::Error;
 
-/// How often to try again, and how long to wait before: always as long for the same failures, so that runs can be repeated.
+/// The number of retries, and the delays before them. The delays have no random part, so that runs are
+/// reproducible.
 ///
-/// Tried again is what did not connect, was cut off, or met a server that says 408, 409, 429 or 5xx. What was too slow is
-/// not: it would be again.
+/// Failed connections, truncated answers and the statuses 408, 409, 429 and 5xx are retried. Timeouts are
+/// not: the next attempt would most likely time out as well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retries {
-    /// How often; 0 for never.
+    /// The number of retries; 0 disables them.
     pub times: u32,
-    /// The wait before the first time; each further one is twice as long.
+    /// The delay before the first retry; it doubles with each further one.
     pub first: Duration,
-    /// The longest wait. A server that asks for a longer one is not tried again.
+    /// The longest delay. A request is not retried if the server requests a longer one.
     pub longest: Duration,
 }
 
@@ -25,7 +26,7 @@ impl Default for Retries {
 }
 
 impl Retries {
-    /// How long to wait after the `attempt`-th failure, from 0; `None` to give up.
+    /// Returns the delay after the `attempt`-th failure, from 0; `None` if there is no retry.
     pub(super) fn wait(&self, attempt: u32, failure: &Failure) -> Option<Duration> {
         if !failure.passes || attempt >= self.times {
             return None;
@@ -36,13 +37,13 @@ impl Retries {
     }
 }
 
-/// An attempt that failed.
+/// A failed attempt.
 #[derive(Debug)]
 pub(super) struct Failure {
     pub(super) error: Error,
-    /// Whether another attempt may succeed.
+    /// Whether a retry may succeed.
     pub(super) passes: bool,
-    /// How long the server asks to wait.
+    /// The delay that the server requests.
     pub(super) retry_after: Option<Duration>,
 }
 
@@ -67,7 +68,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// How long a server asks to wait, in the words of its headers. A date is not understood: clocks differ.
+/// Returns the delay that a server requests in its headers. Dates are ignored, because clocks differ.
 pub(super) fn retry_after(seconds: Option<&str>, milliseconds: Option<&str>) -> Option<Duration> {
     let read = |text: Option<&str>| text?.trim().parse::<f64>().ok();
     let seconds = read(milliseconds).map(|number| number / 1000.0).or_else(|| read(seconds))?;

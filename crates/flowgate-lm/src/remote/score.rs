@@ -1,8 +1,8 @@
-//! The log-probability of a given text, from servers that have it in one way or another.
+//! The log-probability of a given text, by the interfaces that servers offer for it.
 //!
-//! The tokens that a server names must spell the end of the text and be cut where the prompt ends. A server that names
-//! tokens by themselves cannot spell characters that are cut in two, nor can it if it leaves out spaces: such texts are
-//! refused, as [`Error::Malformed`].
+//! The tokens that a server returns must spell the end of the text, with a token boundary at the end of the
+//! prompt. A server that returns tokens as text cannot represent a token that contains only a part of a
+//! character, and some servers omit spaces: such texts are rejected with [`Error::Malformed`].
 
 mod llama_cpp;
 
@@ -14,21 +14,22 @@ use crate::chat::Usage;
 use crate::wire::reported;
 use crate::{Error, Score, Token, estimate};
 
-/// How a server says it.
+/// The interface by which a server reports log-probabilities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScoreBy {
-    /// `prompt_logprobs` of `/v1/completions`, as vLLM has it: one request.
+    /// `prompt_logprobs` of `/v1/completions`, as in vLLM: one request.
     PromptLogprobs,
-    /// `echo` with `logprobs` of `/v1/completions`, as OpenAI's old models, vLLM and llama-cpp-python have it: one
-    /// request, or two if the server wants to write at least one token.
+    /// `echo` with `logprobs` of `/v1/completions`, as in OpenAI's old models, vLLM and llama-cpp-python: one
+    /// request, or two if the server insists on generating at least one token.
     Echo,
-    /// `n_probs` of llama.cpp's `/completion`: one request to cut the text, and one for each token of the continuation,
-    /// or two for a token that is not among the likeliest. The server keeps what it has read, so that each reads only one
-    /// token more; but the answer for an unlikely token lists the whole vocabulary, which is some megabytes.
+    /// `n_probs` of llama.cpp's `/completion`: one request to tokenise the text, and one for each token of
+    /// the continuation, or two for a token that is not among the most probable ones. The server caches the
+    /// prompt, so each request evaluates only one more token; but the answer for an improbable token lists
+    /// the whole vocabulary, several megabytes.
     LlamaCpp,
 }
 
-/// A server that says how likely a text is; from [`Remote::scorer`](super::Remote::scorer).
+/// A client that obtains the log-probability of texts; created by [`Remote::scorer`](super::Remote::scorer).
 #[derive(Debug, Clone)]
 pub struct Scorer {
     client: Client,
@@ -56,7 +57,7 @@ impl Scorer {
         });
         let answer = self.ask("/completions", &body)?;
         let choice = one_choice(&answer)?;
-        // Some versions have it beside the choices.
+        // Some versions report it beside the choices.
         let listed = choice.get("prompt_logprobs").or_else(|| answer.get("prompt_logprobs"));
         let listed = listed.and_then(Value::as_array).ok_or(Error::Unsupported("`prompt_logprobs`"))?;
         let tokens: Vec<_> = listed.iter().map(named).collect::<Result<_, Error>>()?;
@@ -87,7 +88,7 @@ impl Scorer {
         if texts.len() != numbers.len() {
             return Err(Error::Malformed("it has not one log-probability for each token"));
         }
-        // What the model wrote itself stands at the end.
+        // The tokens that the model generated are at the end.
         let counted = answer.get("usage").and_then(|usage| usage.get("completion_tokens"));
         let written = counted.and_then(Value::as_u64).unwrap_or(written);
         let kept = texts.len().saturating_sub(usize::try_from(written).unwrap_or(usize::MAX));
@@ -122,7 +123,7 @@ fn one_choice(answer: &Value) -> Result<&Value, Error> {
     }
 }
 
-/// What vLLM says of one token of the prompt. The first one depends on nothing, and is not even named.
+/// Reads vLLM's entry for one token of the prompt. The first token has no log-probability and no entry.
 fn named(entry: &Value) -> Result<(Option<&str>, Option<f64>), Error> {
     let Some(entry) = entry.as_object() else { return Ok((None, None)) };
     let mut named = entry.values();
@@ -133,7 +134,7 @@ fn named(entry: &Value) -> Result<(Option<&str>, Option<f64>), Error> {
     Ok((text, token.get("logprob").and_then(Value::as_f64)))
 }
 
-/// The tokens of the continuation, which are the last ones.
+/// Returns the tokens of the continuation, which are the last ones.
 fn scored(tokens: &[(Option<&str>, Option<f64>)], continuation: &str) -> Result<Vec<Token>, Error> {
     let texts: Vec<Option<&[u8]>> = tokens.iter().map(|(text, _)| text.map(str::as_bytes)).collect();
     let first = cut(&texts, continuation.as_bytes())?;
@@ -144,7 +145,7 @@ fn scored(tokens: &[(Option<&str>, Option<f64>)], continuation: &str) -> Result<
     tokens.iter().skip(first).map(token).collect()
 }
 
-/// Where the tokens of the continuation begin: from the end backwards they must spell it, no more and no less.
+/// Returns the index of the first token of the continuation: the tokens from there on must spell it exactly.
 fn cut(tokens: &[Option<&[u8]>], continuation: &[u8]) -> Result<usize, Error> {
     let mut left = continuation;
     for (index, token) in tokens.iter().enumerate().rev() {
@@ -163,7 +164,7 @@ fn cut(tokens: &[Option<&[u8]>], continuation: &[u8]) -> Result<usize, Error> {
     Err(Error::Malformed("its tokens do not spell the text"))
 }
 
-/// An answer that is JSON and no chat.
+/// Reads an answer as plain JSON.
 struct Plain<'a> {
     client: &'a Client,
     asked: &'a Value,
@@ -198,7 +199,7 @@ mod tests {
     use super::*;
     use crate::wire::Api;
 
-    /// The score of ` world` after `hello` and what the server heard, in short.
+    /// Returns the score of ` world` after `hello` as text, and the bodies that the server received.
     fn ask(by: ScoreBy, replies: &[(&str, &str)]) -> (String, Vec<Value>) {
         let answered = replies.iter().any(|(status, _)| *status == "200 OK");
         let replies: Vec<Reply> =

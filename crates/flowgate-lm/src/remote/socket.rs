@@ -1,7 +1,7 @@
-//! Connections over TCP, as ureq makes them, from which what has come can also be read without waiting for more.
+//! TCP connections for ureq that can also be read without blocking.
 //!
-//! Whether to wait is said by whoever reads, over ureq's readers and TLS, which pass an error of the socket on and can go on
-//! after it.
+//! [`at_once`] makes all reads of the current thread non-blocking. It works through the readers of ureq and
+//! TLS, which pass on the error of the socket and can continue after it.
 
 use std::cell::Cell;
 use std::fmt;
@@ -18,8 +18,8 @@ thread_local! {
     static AT_ONCE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Reads on this thread without waiting: where nothing has come, reading fails with [`ErrorKind::WouldBlock`] and may go on
-/// later.
+/// Runs `read` with non-blocking reads on this thread: without available bytes a read fails with
+/// [`ErrorKind::WouldBlock`], and can be repeated later.
 pub(super) fn at_once<T>(read: impl FnOnce() -> T) -> T {
     struct Before(bool);
     impl Drop for Before {
@@ -31,10 +31,10 @@ pub(super) fn at_once<T>(read: impl FnOnce() -> T) -> T {
     read()
 }
 
-/// The least time for an address, so that each is tried.
+/// The least time for an address, so that each one is tried.
 const LEAST: Duration = Duration::from_millis(10);
 
-/// Makes connections where there is none yet: one to a proxy is.
+/// Creates connections, unless there is one already, such as to a proxy.
 #[derive(Debug)]
 pub(super) struct Sockets;
 
@@ -54,13 +54,13 @@ impl<In: Transport> Connector<In> for Sockets {
         if config.no_delay() {
             stream.set_nodelay(true)?;
         }
-        // The agent is never shut down, so that it needs no handles.
+        // The agent is never shut down, so the socket needs no handle for that.
         let buffers = LazyBuffers::new(config.input_buffer_size(), config.output_buffer_size());
         Ok(Some(Either::B(Socket { stream, buffers, blocks: true })))
     }
 }
 
-/// Tries the addresses in turn, each for half of the time that is left, and the last for all of it.
+/// Tries the addresses in turn: each with half of the remaining time, the last one with all of it.
 fn connect(addresses: &[SocketAddr], timeout: NextTimeout) -> Result<TcpStream, Error> {
     let begun = Instant::now();
     let mut failed = Error::Io(ErrorKind::ConnectionRefused.into());
@@ -86,7 +86,7 @@ fn connect(addresses: &[SocketAddr], timeout: NextTimeout) -> Result<TcpStream, 
     Err(failed)
 }
 
-/// Whether another address may do better.
+/// Whether another address may succeed.
 fn is_of_address(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -97,17 +97,17 @@ fn is_of_address(error: &io::Error) -> bool {
     ) || cfg!(windows) && error.kind() == ErrorKind::PermissionDenied
 }
 
-/// A connection over TCP.
+/// A TCP connection.
 pub(super) struct Socket {
     stream: TcpStream,
     buffers: LazyBuffers,
-    /// Whether the system waits, which is told it only if it has to do something else than before.
+    /// Whether the socket is in blocking mode; changed only if needed, to save system calls.
     blocks: bool,
 }
 
 impl fmt::Debug for Socket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The buffers have the key.
+        // The buffers contain the key.
         f.debug_struct("Socket").field("peer", &self.stream.peer_addr().ok()).finish_non_exhaustive()
     }
 }
@@ -149,7 +149,7 @@ impl Transport for Socket {
                 tolerated(self.stream.set_read_timeout(left))?;
             }
             match (&self.stream).read(self.buffers.input_append_buf()) {
-                // A signal is no reason to give up.
+                // A signal does not abort the read.
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if waits => return Err(in_time(error, timeout)),
                 read => break read?,
@@ -159,7 +159,7 @@ impl Transport for Socket {
         Ok(count > 0)
     }
 
-    /// Whether nothing has come that nobody asked for, its end included.
+    /// Whether the connection is open and has no unexpected input: neither bytes nor an end of the stream.
     fn is_open(&mut self) -> bool {
         let quiet = |read: io::Result<usize>| read.is_err_and(|error| error.kind() == ErrorKind::WouldBlock);
         self.block(false).is_ok() && quiet(self.stream.peek(&mut [0]))
@@ -170,7 +170,7 @@ fn not_over(timeout: NextTimeout) -> Result<NextTimeout, Error> {
     if timeout.after.is_zero() { Err(Error::Timeout(timeout.reason)) } else { Ok(timeout) }
 }
 
-/// What went wrong while the system waited: on Unix, `WouldBlock` says that the time is over.
+/// Maps an error of a blocking call: on Unix, `WouldBlock` means that the time limit was reached.
 fn in_time(error: io::Error, timeout: NextTimeout) -> Error {
     match error.kind() {
         ErrorKind::TimedOut | ErrorKind::WouldBlock => Error::Timeout(timeout.reason),
@@ -178,7 +178,7 @@ fn in_time(error: io::Error, timeout: NextTimeout) -> Error {
     }
 }
 
-/// macOS refuses new times where the other side has closed; what it has said can still be read.
+/// macOS refuses new time limits on a socket that the peer has closed; what the peer sent can still be read.
 fn tolerated(set: io::Result<()>) -> io::Result<()> {
     match set {
         Err(error) if cfg!(target_os = "macos") && error.kind() == ErrorKind::InvalidInput => Ok(()),
@@ -200,7 +200,7 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(20);
 
-    /// A connection, and its other side.
+    /// Returns a connection and its peer.
     fn pair() -> (Socket, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = connect(&[listener.local_addr().unwrap()], within(LONG)).unwrap();
@@ -208,7 +208,7 @@ mod tests {
         (socket, listener.accept().unwrap().0)
     }
 
-    /// What reading comes to: how much has come, or what went wrong.
+    /// Summarises the result of a read: whether there is more, and the input, or the error.
     fn shown(read: Result<bool, Error>, socket: &mut Socket) -> String {
         let input = String::from_utf8_lossy(socket.buffers.input()).into_owned();
         socket.buffers.input_consume(input.len());

@@ -1,4 +1,4 @@
-//! Answers of servers, good and bad.
+//! Answers of servers, valid and invalid.
 
 mod kept;
 
@@ -37,9 +37,9 @@ fn request() -> Request {
     Request { messages: vec![Message::User(vec![Part::from(QUESTION)])].into(), ..Request::default() }
 }
 
-/// Longer than anything here takes, on a busy machine too.
+/// Longer than any step of these tests takes, even on a busy machine.
 const LONG: Duration = Duration::from_secs(300);
-/// As long as a server that says nothing is waited for, in all and at first.
+/// The limits for a server that sends nothing: for the whole request, and for the first byte.
 const SHORT: [Duration; 2] = [Duration::from_secs(4), Duration::from_millis(300)];
 
 fn remote(api: Api, base: &str) -> Remote {
@@ -49,7 +49,7 @@ fn remote(api: Api, base: &str) -> Remote {
     Remote::new(api, base, "m").unwrap().key(SECRET).unwrap().times(times).retries(retries)
 }
 
-/// What came of it, what was heard, and how often the server was asked.
+/// Returns the result and the text that the listener received.
 fn ask(remote: &Remote) -> (Result<Completion, Error>, String) {
     let mut heard = String::new();
     let answer = remote.complete(&request(), &mut |delta| {
@@ -101,7 +101,7 @@ fn answers() {
         format!("{head}{pieces}0\r\n\r\n")
     };
     check(vec![Reply::Say(chunked(&stream(api, "hello")))], "\"hello\" heard hello");
-    // Nobody waits for a connection to close that has said all.
+    // The client does not wait for the connection to close after a complete answer.
     check(vec![Reply::Stall(Reply::streaming(&stream(api, "hello")))], "\"hello\" heard hello");
 }
 

@@ -1,4 +1,4 @@
-//! The chats that golden files, and the clients of `compat/clients`, have of every form.
+//! The chats of the golden files, and of the clients in `compat/clients`.
 
 use flowgate_lm::chat::{
     Completion, Message, Part, Request, Sampling, Stop, ToolCall, ToolChoice, ToolSpec, Usage,
@@ -7,11 +7,11 @@ use serde_json::json;
 
 /// A chat and its next message.
 pub(crate) struct Scenario {
-    /// Also the name of the model that is asked.
+    /// The name, which is also that of the requested model.
     pub(crate) name: &'static str,
-    /// What is asked.
+    /// The request.
     pub(crate) request: Request,
-    /// What is answered.
+    /// The answer.
     pub(crate) completion: Completion,
 }
 
@@ -46,7 +46,7 @@ fn scenario(name: &'static str, request: Request, said: &str, calls: Vec<ToolCal
     Scenario { name, request, completion: Completion { text: said.to_owned(), calls, stop, usage } }
 }
 
-/// All of them.
+/// Returns all scenarios.
 pub(crate) fn all() -> Vec<Scenario> {
     let read = || call("call_1", "read_mail", r#"{"folder":"inbox"}"#);
     let list = call("call_2", "send_mail", r#"{"to":"ann@example.org","body":"Grüße 😀\n\"bye\""}"#);

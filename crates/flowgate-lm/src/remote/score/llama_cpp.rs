@@ -1,13 +1,15 @@
-//! llama.cpp says how likely the next token is, so that it is asked for one after the other.
+//! Scores a continuation with llama.cpp, which reports the probabilities of the next token: one request per
+//! token.
 
 use serde_json::{Value, json};
 
 use super::{Scorer, cut};
 use crate::{Error, Token};
 
-/// The most tokens of a continuation: each is a request.
+/// The most tokens of a continuation: each takes a request.
 const MAX_TOKENS: usize = 4096;
-/// The likeliest tokens that are asked for at first, and then: the whole of any vocabulary.
+/// The number of most probable tokens to request: at first, and in the second attempt, which covers any
+/// vocabulary.
 const LIKELIEST: [u32; 2] = [64, 1 << 18];
 
 pub(super) fn score(scorer: &Scorer, text: &str, continuation: &str) -> Result<Vec<Token>, Error> {
@@ -32,14 +34,14 @@ pub(super) fn score(scorer: &Scorer, text: &str, continuation: &str) -> Result<V
     let mut scored = Vec::new();
     for (index, (id, piece)) in ids.iter().zip(&pieces).enumerate().skip(first) {
         let before = ids.get(..index).unwrap_or_default();
-        // A token may hold a part of a character.
+        // A token may contain a part of a character.
         let text = String::from_utf8_lossy(piece).into_owned();
         scored.push(Token { text, logprob: logprob(scorer, before, *id)? });
     }
     Ok(scored)
 }
 
-/// The id of a token and what it spells: text, or bytes if that is none.
+/// Returns the id and the bytes of a token; the server sends bytes where they are not valid UTF-8.
 fn token(token: &Value) -> Option<(u64, Vec<u8>)> {
     let id = token.get("id")?.as_u64()?;
     let piece = match token.get("piece")? {

@@ -1,4 +1,4 @@
-//! Connections that are kept, and what is sent over them.
+//! Connections that are kept open, and what is sent over them.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -7,7 +7,7 @@ use std::thread::sleep;
 
 use super::*;
 
-/// When the stream ends of an answer that is there.
+/// When the stream of an answer ends.
 #[derive(Clone, Copy)]
 enum End {
     WithIt,
@@ -15,7 +15,7 @@ enum End {
     Never,
 }
 
-/// A server that counts what it sees.
+/// A server that counts connections, reads and requests.
 struct Server {
     url: String,
     seen: Arc<Seen>,
@@ -24,22 +24,23 @@ struct Server {
 #[derive(Default)]
 struct Seen {
     connections: AtomicUsize,
-    /// How often there was something to read.
+    /// The number of reads that returned bytes.
     reads: AtomicUsize,
     questions: AtomicUsize,
-    /// The bytes of all bodies.
+    /// The total size of all bodies.
     bytes: AtomicUsize,
 }
 
 impl Seen {
-    /// Connections, reads and questions.
+    /// Returns the numbers of connections, reads and requests.
     fn counts(&self) -> [usize; 3] {
         [&self.connections, &self.reads, &self.questions].map(|count| count.load(Ordering::SeqCst))
     }
 }
 
 impl Server {
-    /// Streams end on the first connections as it is said of each, and on all others as on the last of these.
+    /// Starts a server. Each of the first connections ends its streams as listed, and all later ones as the
+    /// last entry.
     fn new(ends: &[End]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/v1", listener.local_addr().unwrap());
@@ -62,7 +63,7 @@ impl Server {
     }
 }
 
-/// Answers with streams, as long as the connection is open.
+/// Answers requests with streams for as long as the connection is open.
 fn goes_on(mut connection: TcpStream, end: End, seen: &Seen) {
     let mut buffer = vec![0_u8; 64 << 10];
     let mut heard = Vec::new();
@@ -97,7 +98,7 @@ fn goes_on(mut connection: TcpStream, end: End, seen: &Seen) {
     }
 }
 
-/// A question of so many letters.
+/// Returns a request with a text of this many bytes.
 fn long(letters: usize) -> Request {
     Request {
         messages: vec![Message::User(vec![Part::from("x".repeat(letters).as_str())])].into(),
@@ -106,10 +107,11 @@ fn long(letters: usize) -> Request {
 }
 
 const MOMENT: Duration = Duration::from_millis(50);
-/// By then, what comes after a moment has been read; on a busy machine, by one of the later times.
+/// Waiting times, by one of which bytes that are sent after a moment have been read; the later ones are for
+/// busy machines.
 const WHILES: [Duration; 3] = [Duration::from_millis(300), Duration::from_secs(3), Duration::from_secs(30)];
 
-/// Does something that waits for a while, and for longer unless it comes to what is expected.
+/// Runs `what` with increasing waiting times until it returns the expected counts.
 fn as_busy_as_the_machine_is(expected: [usize; 3], what: impl Fn(Duration) -> [usize; 3]) {
     let mut found = Vec::new();
     for time in WHILES {
@@ -148,7 +150,7 @@ fn connections_are_kept_if_so_told() {
 fn what_has_come_is_read_in_place() {
     let check = |end: End, listens: Duration| {
         let server = Server::new(&[End::Never, end]);
-        // Whoever waited for the end would wait until the time for the whole answer is over, and fail.
+        // A client that waited for the end would run into the limit for the whole answer and fail.
         let remote = server.remote().keep_connections(LONG);
         let ask = || {
             let mut listener = |_: Delta<'_>| {
@@ -157,7 +159,7 @@ fn what_has_come_is_read_in_place() {
             };
             assert_eq!(remote.complete(&request(), &mut listener).unwrap().text, "hello");
         };
-        // Its end is waited for by a thread, which then has no time for others.
+        // A thread waits for its end, and cannot drain other streams meanwhile.
         ask();
         (0..3).for_each(|_| ask());
         server.seen.counts()
