@@ -1,5 +1,6 @@
-//! No tool runs without evidence that its call was judged, and no evidence is made outside the monitor: such programs do
-//! not compile. `TRYBUILD=overwrite cargo test -p flowgate-guard --test compile` writes the compiler's words anew.
+//! Programs that bypass the monitor do not compile: no tool runs without evidence that its call was judged,
+//! and only the monitor creates evidence. `TRYBUILD=overwrite cargo test -p flowgate-guard --test compile`
+//! rewrites the expected compiler messages.
 
 #[test]
 fn programs_that_go_round_the_monitor_do_not_compile() {

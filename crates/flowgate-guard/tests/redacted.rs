@@ -1,4 +1,5 @@
-//! What a view shows of one answer, form by form: all that flows to the view stays as it is, and the rest says nothing of itself.
+//! The redacted form of one answer, for each format: what flows to the view is unchanged, and placeholders
+//! reveal nothing of the rest.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -13,7 +14,7 @@ use serde_json::{Value, json};
 
 const READ: &str = "\n    (out: ToolOutput) is tool:read\n";
 
-/// A session in which `read` has answered.
+/// Creates a session in which `read` has answered.
 fn answered(labels: &str, content: &Value, is_error: bool) -> (Monitor, EventId) {
     let policy = format!(
         "lattice integrity: trusted < untrusted\nrequire top if:\n    (call: ToolCall) is tool:read\n{labels}"
@@ -53,7 +54,7 @@ fn what_is_hidden_of_an_answer_says_nothing_of_itself() {
         (&all, None, same(json!("{\"from\":  \"ann\", \"n\": 1}"))),
         (&all, None, same(json!("from: ann\nn:   1"))),
         (&all, None, same(json!([text("a"), text("b")]))),
-        // JSON that is no Python, Python that is no JSON, both, and YAML.
+        // JSON that is not Python, Python that is not JSON, text that is both, and YAML.
         (
             &from,
             None,
@@ -85,7 +86,7 @@ fn what_is_hidden_of_an_answer_says_nothing_of_itself() {
         assert_eq!(names.len(), shown.to_string().matches("[hidden h").count(), "{labels}{content}");
         let root = event.document.key(0, "content").unwrap();
         assert_eq!(redactor.shows_all(root), content == expected, "{labels}{content}");
-        // Whoever may see everything sees it as it was.
+        // A view with the top label shows the original content.
         let top = monitor.policy().space().top();
         let redactor = Redactor { label: &top, ..redactor };
         assert_eq!(redactor.content(&mut names), content, "{labels}");
@@ -93,7 +94,7 @@ fn what_is_hidden_of_an_answer_says_nothing_of_itself() {
     }
 }
 
-/// That an answer is an error is shown as far as the answer is.
+/// Whether an answer is an error is shown to the same extent as the answer.
 #[test]
 fn that_an_answer_is_an_error_is_a_part_of_it() {
     let all = format!("label out as trusted if:{READ}    out.is_error in [true, false]\n");

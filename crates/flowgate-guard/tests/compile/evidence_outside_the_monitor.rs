@@ -1,4 +1,4 @@
-//! Nobody but the monitor makes evidence.
+//! Only the monitor creates evidence.
 
 use flowgate::monitor::Authorized;
 use flowgate::trace::{Call, EventId, Tool};

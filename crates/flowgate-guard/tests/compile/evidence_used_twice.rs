@@ -1,4 +1,4 @@
-//! One judgement is one call.
+//! One verdict permits one call.
 
 use flowgate::monitor::{Authorized, Monitor, Permit};
 use flowgate_guard::agent::Tool;

@@ -1,4 +1,4 @@
-//! A tool cannot be called with a call that nobody judged.
+//! A tool cannot be called with a call that was not judged.
 
 use flowgate::trace::Call;
 use flowgate_guard::agent::Tool;

@@ -1,4 +1,4 @@
-//! Calls whose arguments another reader could read as other arguments.
+//! Calls whose arguments another parser could interpret as other arguments.
 
 use flowgate_guard::conversation::Method;
 use serde_json::json;
@@ -27,7 +27,8 @@ fn a_name_that_another_reader_takes_for_a_declared_one_does_not_run() {
     }
 }
 
-/// What a slot copies may have such names as well: then the call does not run, and who may not see the region is not told why.
+/// The value that a slot copies may contain such names as well: the call does not run, and steps that may not
+/// see the region do not see the reason.
 #[test]
 fn what_a_slot_copies_does_not_run_either() {
     for (answer, runs) in [

@@ -1,4 +1,4 @@
-//! Attacks that get through a careless design, each with a variant that must still be allowed.
+//! Attacks that succeed against a naive design, each with a legitimate variant that must be permitted.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -23,8 +23,8 @@ fn lowest(more: &str) -> Run {
 const LOOK: &str = r#"look {"regions": ["h1"]}"#;
 const SEND: &str = r#"send {"to": "bob", "body": "hello"}"#;
 
-/// The one mail that says "the account has changed" is hidden, and a trusted call means something else without it. A
-/// policy can ask whenever something was hidden from the decision.
+/// The only mail that says "the account has changed" is hidden, which changes the meaning of a trusted call.
+/// A policy can require a confirmation whenever text was hidden from the decision.
 #[test]
 fn a_policy_can_ask_when_something_was_hidden_from_a_decision() {
     let rule =
@@ -37,8 +37,8 @@ fn a_policy_can_ask_when_something_was_hidden_from_a_decision() {
     assert_eq!(run.calls()[1], r#"runs send {"to":"bob","body":"hello"}"#);
 }
 
-/// The generation that fills a slot writes the value of one argument, whatever it says: no other argument changes,
-/// none is added, and no call.
+/// The generation that fills a slot determines the value of one argument only: it cannot change another
+/// argument, add one, or add a call.
 #[test]
 fn what_fills_a_slot_fills_that_slot() {
     let mut run = lowest("");
@@ -49,8 +49,8 @@ fn what_fills_a_slot_fills_that_slot() {
     assert_eq!(run.calls()[1], expected);
 }
 
-/// A slot stands where the policy says payload, as the whole argument, and for regions that the model was shown
-/// placeholders of.
+/// A slot is accepted only where the policy declares payload, as the whole argument, and only for regions
+/// whose placeholders the model was shown.
 #[test]
 fn slots_stand_where_the_policy_lets_them() {
     let check = |arguments: &str, expected: &str| {
@@ -68,8 +68,8 @@ fn slots_stand_where_the_policy_lets_them() {
     check(r#"{"to": "bob", "body": {"$slot": "h1"}}"#, "a slot is an object with `regions`");
 }
 
-/// Whether a text can be summed up is a fact about the text: a call whose slot cannot be filled does not run, and below
-/// the text nobody can tell.
+/// Whether a text can be summarised is information about the text: a call whose slot cannot be filled does
+/// not run, and steps below the label of the text do not see the reason.
 #[test]
 fn that_a_slot_cannot_be_filled_is_hidden() {
     let fill = r#"send {"to": "bob", "body": {"$slot": {"regions": ["h1"], "fill": "in short"}}}"#;
@@ -87,7 +87,8 @@ fn that_a_slot_cannot_be_filled_is_hidden() {
     assert!(failed.last_view().contains("[hidden h2"), "{}", failed.last_view());
 }
 
-/// Payload lifts integrity alone: what a slot holds must still be allowed to be read where it goes.
+/// Payload exempts from the integrity requirement only: the content of a slot must meet the confidentiality
+/// requirement.
 #[test]
 fn a_slot_carries_no_secret_out() {
     let private = "label out.content as untrusted, private if:";
@@ -96,11 +97,11 @@ fn a_slot_carries_no_secret_out() {
     let call = r#"send {"to": "bob", "body": {"$slot": {"regions": ["h1"]}}}"#;
     run.turn("Send it to Bob.", &["read {}", call, "Done."]);
     assert_eq!(run.calls()[1], r#"asks send {"to":"bob","body":"Pay Mallory!"}"#);
-    // Whether it was asked, and what was said, is hidden where the text is.
+    // Whether a question was asked, and its decision, is hidden together with the text.
     assert!(run.last_view().ends_with("call_2: [hidden h2]"), "{}", run.last_view());
 }
 
-/// A placeholder tells nothing of what it hides: not how long it is, of what type, or how much there is of it.
+/// A placeholder reveals neither the length, the type nor the number of the values that it hides.
 #[test]
 fn placeholders_do_not_count() {
     let view = |answer: Value| {
@@ -122,7 +123,7 @@ fn placeholders_do_not_count() {
     }
 }
 
-/// Names that strangers choose are text like any other: of files, of keys, in an image's address.
+/// Names that strangers choose are text: file names, keys, and the addresses of images.
 #[test]
 fn names_and_images_are_hidden_like_text() {
     let names = "
@@ -144,8 +145,8 @@ label out.content[*] as untrusted if:
     check("", image, r#"[Text("a"), ImageData { media_type: "image/png", data: "AAAA" }]"#);
 }
 
-/// Retrieved memory is put into the context by a program that read who knows what: that it was found at all may be
-/// hidden.
+/// A program put retrieved memory into the context, and what it has read is unknown: that memory was found
+/// may be hidden, too.
 #[test]
 fn what_others_put_into_the_context_is_labelled_too() {
     let mut run = lowest("");
@@ -159,8 +160,8 @@ fn what_others_put_into_the_context_is_labelled_too() {
     assert_eq!(run.log, ["sees user: The user likes tea. | user: Hello."]);
 }
 
-/// What a server says of its tools is text of that server. A tool whose description may not be shown is not on offer,
-/// under whatever name the model has heard of it.
+/// Descriptions by a server are text of that server. A tool whose description may not be shown is not
+/// offered, under any name that the model has seen.
 #[test]
 fn descriptions_are_text_of_their_server() {
     let mut run = Run::with(POLICY, Method::LowestFirst, Words::Server);
@@ -172,7 +173,8 @@ fn descriptions_are_text_of_their_server() {
     assert_eq!(run.calls(), [r#"runs send {"to":"bob","body":"hello"}"#]);
 }
 
-/// A denial that read hidden text is as hidden as the text: or the model would learn by trying what stands there.
+/// A denial that depends on hidden text is as hidden as the text; otherwise the model could probe the text by
+/// trial.
 #[test]
 fn verdicts_are_content() {
     let rule = "
@@ -189,13 +191,14 @@ raise \"no mail after a page that mentions Mallory\" if:
         assert!(run.last_view().ends_with("call_2: [hidden h2]"), "{}", run.last_view());
         assert_eq!(run.calls().len() == 2, answer == "Nothing.", "it runs only if it may");
     }
-    // A rule that reads the call alone tells what it found.
+    // The message of a rule that reads only the call is shown.
     let mut run = lowest("raise \"not to Bob\" if:\n    (call: ToolCall) is tool:send({to: \"bob\"})\n");
     run.turn("Mail Bob.", &["read {}", SEND, "Done."]);
     assert!(run.last_view().contains("not to Bob"), "{}", run.last_view());
 }
 
-/// Two calls in one message each pass "at most one", unless the first counts when the second is judged.
+/// Two calls of one message would each pass "at most one" unless the first one counts when the second is
+/// judged.
 #[test]
 fn calls_of_one_message_are_judged_in_order() {
     let rule = "
@@ -212,7 +215,7 @@ raise \"one mail at most\" if:
     assert_eq!(run.calls().len(), 2);
 }
 
-/// One conversation stores an untrusted page, the next one reads it as notes of its own.
+/// One conversation stores an untrusted page, and the next one reads it as its own notes.
 #[test]
 fn stores_keep_their_labels_between_conversations() {
     let policy = format!("{POLICY}store notes: written by send, read by list\n");
@@ -230,13 +233,14 @@ fn stores_keep_their_labels_between_conversations() {
     };
     let stores = write(r#"{"$slot": {"regions": ["h1"]}}"#);
     assert!(read(&policy, &stores).ends_with("[hidden h1]"));
-    // And in the one after that, under a policy that calls the store another name as well.
+    // The store keeps its label in a third conversation, under a policy that also knows the store by another
+    // name.
     let later = {
         let run = Run::after(&policy, Method::LowestFirst, Words::Operator, Some(&stores));
         run.conversation.remember()
     };
     assert!(read(&policy.replace("store notes", "store diary"), &later).ends_with("[hidden h1]"));
-    // A session in between that calls nothing, under a policy that declares other stores, forgets nothing.
+    // A session without calls in between, under a policy that declares other stores, keeps the labels.
     let changed = policy.replace("store notes", "store diary");
     let between = Run::after(&changed, Method::LowestFirst, Words::Operator, Some(&stores));
     assert!(read(&changed, &between.conversation.remember()).ends_with("[hidden h1]"));
@@ -246,8 +250,8 @@ fn stores_keep_their_labels_between_conversations() {
     );
 }
 
-/// An agent that runs as a tool reads a page and reports: the report is as untrusted as the page, whatever the policy
-/// says of the tool's answers. What it is told carries what the call did.
+/// An agent that runs as a tool reads a page and reports: the report is as untrusted as the page, whatever
+/// label the policy gives the tool's answers. The task carries the label of the call.
 #[test]
 fn sub_agents_keep_labels() {
     let report = |script: &[&str]| {
@@ -266,13 +270,14 @@ fn sub_agents_keep_labels() {
     };
     assert!(seen(report(&["read {}", LOOK, "It says ..."])).ends_with("[hidden h1]"));
     assert!(seen(report(&["list {}", "There are two."])).ends_with("call_1: [1]"));
-    // A task that was set after a look carries that: nothing below it happens in the sub-agent.
+    // A task that was set after a look carries the label of the look, which bounds every step of the
+    // sub-agent from below.
     let mut child = lowest("");
     let untrusted = json!({"integrity": "untrusted", "secrecy": "public"});
     child.conversation.task("Mail Bob.".into(), &untrusted).unwrap();
     child.go(&[SEND, "Done."]);
     assert_eq!(child.calls(), [r#"asks send {"to":"bob","body":"hello"}"#]);
-    // That it could have written to a store counts, whether it does or not.
+    // The possibility of a write to a store counts, whether the write happens or not.
     let stores = |carries: &Value| {
         let mut child = lowest("store notes: written by list, read by list\n");
         child.conversation.task("Do nothing.".into(), carries).unwrap();
@@ -283,7 +288,7 @@ fn sub_agents_keep_labels() {
     assert!(!stores(&json!({"integrity": "trusted", "secrecy": "public"})).contains("top"));
 }
 
-/// A rendered link or image exfiltrates without a tool call.
+/// A rendered link or image exfiltrates data without a tool call.
 #[test]
 fn a_reply_leads_nowhere_that_its_text_may_not_go() {
     let more = r#"
@@ -313,8 +318,8 @@ raise "no passwords" if:
     check(&["It is hunter2."], "", 0);
 }
 
-/// Payload lifts a requirement on what it holds, and not on where it leads: who gets the mail is not to be led to where a
-/// page wants.
+/// Payload exempts the content of an argument, not the links in it: the recipient must not be led to an
+/// address that a page chose.
 #[test]
 fn links_in_payload_have_a_requirement_of_their_own() {
     let send = r#"send {"to": "bob", "body": {"$slot": {"regions": ["h1"]}}}"#;
@@ -330,7 +335,7 @@ fn links_in_payload_have_a_requirement_of_their_own() {
     check("", json!("no address"), r#""no address""#, 0);
     let any = "require top if:\n    (call: ToolCall) is tool:flowgate/link\n";
     check(any, page(), r#""log in at https://evil.example/""#, 0);
-    // Nobody means the links by the name alone, which a server's tool may have.
+    // The bare name `link` does not refer to links: a tool of a server may have that name.
     let named = "require top if:\n    (call: ToolCall) is tool:link\n";
     check(named, page(), r#""log in at hxxps: / /evil .example/""#, 1);
 }
@@ -343,7 +348,7 @@ impl Observer for Stopped {
     }
 }
 
-/// An answer that comes too late is none, and a turn that is stopped leaves a conversation that can go on.
+/// An answer that arrives too late is discarded, and a conversation can continue after a turn is cancelled.
 #[test]
 fn late_answers_and_cancelled_turns() {
     let turn = |late: bool, observer: &mut dyn Observer| {
@@ -387,8 +392,8 @@ fn late_answers_and_cancelled_turns() {
     run.turn("Again.", &["Hello."]);
 }
 
-/// The parts of a list are labelled, and somebody who writes one of them sees to it that the list cannot be read as one:
-/// by a name that stands twice, a quote, depth, or a structured twin that says something else.
+/// The parts of a list are labelled, and the author of one part prevents the list from being parsed: by a
+/// duplicate key, a quote, deep nesting, or a structured form that differs from the text.
 #[test]
 fn what_cannot_be_taken_apart_carries_the_labels_of_its_parts() {
     let parts = "
@@ -417,7 +422,7 @@ label row.text as untrusted, public if:
     check("", json!("Mallory"), false);
 }
 
-/// A rule that objects to an answer keeps it from the model, and is told with the turn.
+/// A rule that rejects an answer keeps it from the model, and is reported with the turn.
 #[test]
 fn a_rule_stops_an_answer() {
     let rule = "raise \"an injection\" if:\n    (out: ToolOutput)\n    \"Mallory\" in out.content\n\
@@ -432,7 +437,7 @@ fn a_rule_stops_an_answer() {
     assert!(run.last_view().contains("Hello.") && turn.found.is_empty());
 }
 
-/// A question shows what the person may decide by, and of a list that brought a label in no more than that it did.
+/// A question shows the arguments to the person, and of a list that raised the label only that it did.
 #[test]
 fn a_question_shows_no_more_than_it_carries() {
     let more = "
@@ -454,7 +459,8 @@ label out.content[*] as trusted, private if:
     );
 }
 
-/// That a model fails on hidden text is a fact about the text: what was promised to go on below does.
+/// That a model fails on hidden text is information about the text: a failed step above does not prevent the
+/// steps below that were announced.
 #[test]
 fn a_failure_above_does_not_end_what_is_below() {
     let mut run = lowest("");

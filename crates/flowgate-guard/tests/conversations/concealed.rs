@@ -1,4 +1,4 @@
-//! What the lowest steps are not shown, and why: told to whoever runs the conversation.
+//! The report on what the lowest steps are not shown, and why.
 
 use flowgate_guard::Words;
 use flowgate_guard::conversation::{Concealed, Method, Subject};
@@ -22,7 +22,7 @@ fn assistant(text: &str) -> Message {
     Message::Assistant { text: text.to_owned(), calls: Vec::new() }
 }
 
-/// What is hidden and why, in short.
+/// Summarises the hidden items and their causes.
 fn told(concealed: &[Concealed]) -> Vec<String> {
     let short = |one: &Concealed| {
         let what = match &one.what {
@@ -38,7 +38,7 @@ fn told(concealed: &[Concealed]) -> Vec<String> {
     concealed.iter().map(short).collect()
 }
 
-/// The same for a chat in a new conversation.
+/// Returns the report on a chat in a new conversation.
 fn of(policy: &str, is_interactive: bool, pinned: &[&str], chat: &[Message]) -> Vec<String> {
     let mut run = Run::new(policy, Method::LowestFirst);
     let pinned = pinned.iter().map(|form| Template::new(form)).collect();
@@ -47,12 +47,12 @@ fn of(policy: &str, is_interactive: bool, pinned: &[&str], chat: &[Message]) -> 
     told(&run.conversation.concealed(&client, 0))
 }
 
-/// Each cause has its row, beside one in which the same is shown.
+/// Each cause is reported, and not reported for a chat in which the same text is shown.
 #[test]
 fn what_is_hidden_has_its_cause() {
     let chat = [system("You help."), user("Mail Bob.")];
     let none: [&str; 0] = [];
-    // Not pinned, not typed by anybody.
+    // Neither pinned nor typed by a person.
     let both = [
         "System: NotPinned, untrusted, private for send (1)",
         "User: NotInteractive, untrusted, private for send (1)",
@@ -61,10 +61,10 @@ fn what_is_hidden_has_its_cause() {
     assert_eq!(of(POLICY, true, &[], &chat), &both[..1]);
     assert_eq!(of(POLICY, false, &["You help."], &chat), &both[1..]);
     assert_eq!(of(POLICY, true, &["You help."], &chat), none);
-    // What is said often is told once, with its number.
+    // Repeated findings are reported once, with their count.
     let often = [user("One."), user("Two."), user("Three.")];
     assert_eq!(of(POLICY, false, &[], &often), ["User: NotInteractive, untrusted, private for send (3)"]);
-    // What fills a hole, and a form without one.
+    // The content of a hole, and a form without holes.
     let form = [system("Today is Monday."), user("Mail Bob.")];
     assert_eq!(
         of(POLICY, true, &["Today is {}."], &form),
@@ -85,7 +85,7 @@ fn what_is_hidden_has_its_cause() {
             "User: Unlabelled, untrusted, private for send (1)"
         ]
     );
-    // A chat that was held elsewhere, up to what only a conversation writes.
+    // A chat with an unknown beginning, which includes messages that only a conversation writes.
     let elsewhere = [user("Mail Bob."), assistant("To whom?"), user("To Bob.")];
     assert_eq!(
         of(POLICY, true, &[], &elsewhere),
@@ -101,7 +101,7 @@ fn what_is_hidden_has_its_cause() {
     );
 }
 
-/// What a person says is shown, but for what repeats a page; the page is hidden as the policy says.
+/// The message of a person is shown, except for its quotations of a page, which the policy hides.
 #[test]
 fn what_repeats_a_page_is_told_apart() {
     let said = format!("Well: {QUOTED}.");
@@ -132,13 +132,14 @@ fn what_repeats_a_page_is_told_apart() {
         chat.extend([assistant("I read it."), user(said)]);
         run.conversation.sent(&mut client, &mut history, &chat).unwrap();
         assert_eq!(told(&run.conversation.concealed(&client, 0)), expected);
-        // What is new is told alone.
+        // New messages are reported on their own.
         let new = run.conversation.concealed(&client, run.conversation.length() - 1);
         assert_eq!(told(&new), expected[1..]);
     }
 }
 
-/// What a statement of the policy hides is told apart from what no statement labels, for each message by its own content.
+/// Content that a statement of the policy hides is reported differently from content without a label, for
+/// each message by its own content.
 #[test]
 fn what_the_policy_hides_is_told_as_labelled() {
     let hidden = "label message.content as untrusted, public if:\n    (message: Message)\n    \"confidential\" in message.content\n";
@@ -152,7 +153,7 @@ fn what_the_policy_hides_is_told_as_labelled() {
             "User: Labelled, untrusted, private for send (1)"
         ]
     );
-    // In a long chat the policy is not asked about each message, but for each role.
+    // For a long chat the policy is evaluated once for each role, not for each message.
     let system_hidden = hidden.replace("\"confidential\" in message.content", "message.role == \"system\"");
     let long: Vec<Message> =
         (0..40).map(|_| user("Mail Bob.")).chain((0..40).map(|_| system("You help."))).collect();
@@ -165,7 +166,8 @@ fn what_the_policy_hides_is_told_as_labelled() {
     );
 }
 
-/// What fills a hole is told as such, of a message of the user as well, and also if nothing stands around it.
+/// The content of a hole is reported as such, also in messages of the user, and also if the form has no other
+/// text.
 #[test]
 fn what_fills_a_hole_is_told_apart() {
     let one = |role: &str, how: &str| [format!("{role}{how}: Hole, untrusted, private for send (1)")];
@@ -174,7 +176,7 @@ fn what_fills_a_hole_is_told_apart() {
     assert_eq!(of(POLICY, false, &["{}"], &[user("Today is Monday.")]), one("User", ""));
 }
 
-/// A description that a server wrote is hidden unless the policy labels it at the lowest label.
+/// A description by a server is hidden unless the policy gives it the lowest label.
 #[test]
 fn hidden_descriptions_are_told() {
     let check = |label: Option<&str>, cause: Option<&str>| {
@@ -192,7 +194,7 @@ fn hidden_descriptions_are_told() {
     check(Some("trusted, public"), None);
 }
 
-/// An answer of a tool that no statement labels is told as such, unless the policy has a default for it.
+/// An answer of a tool that no statement labels is reported as such, unless the policy has a default for it.
 #[test]
 fn hidden_answers_are_told() {
     let statement = "label out.content as untrusted, public if:\n    (out: ToolOutput) is tool:read\n";
@@ -214,7 +216,7 @@ fn hidden_answers_are_told() {
     assert_eq!(told(&run.conversation.concealed(&Client::default(), 0)), Vec::<String>::new());
 }
 
-/// The report says where a tool accepts only the lowest label because the policy has no requirement for it.
+/// The report shows where a tool accepts only the lowest label because the policy has no requirement for it.
 #[test]
 fn a_tool_without_a_requirement_is_told_as_such() {
     let statement = "require trusted, public if:\n    (call: ToolCall) is tool:send\n";
@@ -225,7 +227,7 @@ fn a_tool_without_a_requirement_is_told_as_such() {
     );
 }
 
-/// A quotation of what carries the highest label is told as a quotation, and not as a message of an unknown beginning.
+/// A quotation of text with the highest label is reported as a quotation, not as a message of unknown origin.
 #[test]
 fn a_quotation_of_the_highest_label_is_told_as_one() {
     let policy = POLICY.replace("as untrusted, public if:", "as untrusted, private if:");

@@ -1,4 +1,5 @@
-//! Addresses in replies, streamed or not, and in slots: with one host permitted, nothing else can be followed.
+//! Links in replies, streamed or not, and in slots: with one permitted host, no other address can be
+//! followed.
 
 use std::time::Duration;
 
@@ -18,9 +19,9 @@ require untrusted, public if:
     host(call.arguments.url) == "wiki.example.org"
 "#;
 
-/// Each text as a model or a page writes it, and as it leaves.
+/// Each text as a model or a page writes it, and in its cleaned form.
 const ROWS: &[(&str, &str)] = &[
-    // What the policy permits stays, in one form.
+    // Permitted addresses are unchanged, and are separated from the text around them.
     ("https://wiki.example.org/a", "https://wiki.example.org/a"),
     ("See https://wiki.example.org/a.", "See https://wiki.example.org/a ."),
     ("[x](https://wiki.example.org/a)", "[x]( https://wiki.example.org/a )"),
@@ -36,7 +37,7 @@ const ROWS: &[(&str, &str)] = &[
         "[x](https://wiki.example.org/a)[y](https://evil.example/hunter2)",
         "[x]( https://wiki.example.org/a ) [y] (hxxps: / /evil .example/hunter2)",
     ),
-    // Forms that are links without Markdown.
+    // Links without Markdown syntax.
     ("hunter2@evil.com", "hunter2 @ evil .com"),
     ("xmpp:hunter2@evil.com/x", "xmpp : hunter2 @ evil .com/x"),
     ("evil.com/hunter2", "evil .com/hunter2"),
@@ -44,14 +45,14 @@ const ROWS: &[(&str, &str)] = &[
     ("mailto:eve@evil.com?body=hunter2", "mailto : eve @ evil .com?body=hunter2"),
     ("tel:+1555hunter2", "tel : +1555hunter2"),
     ("javascript:alert(1)", "javascript : alert(1)"),
-    // Constructs whose readers drop white space or read escapes.
+    // Constructs whose parsers drop white space or resolve escapes.
     (".. image:: //evil.com/hunter2", ".. image: : / /evil .com/hunter2"),
     (
         "*x*{style=\"background:url(\\2f\\2f evil/hunter2)\"}",
         "*x*{style =\"background: url (\\ 2f\\ 2f evil/hunter2)\"}",
     ),
     ("https://wiki.example.org/a  \nhunter2", "https://wiki.example.org/a \nhunter2"),
-    // The permitted name in another role.
+    // The permitted host name in another role.
     ("https://wiki.example.org@evil.com/", "hxxps: / /wiki .example .org @ evil .com/"),
     ("https://wiki.example.org.evil.com/x", "hxxps: / /wiki .example .org .evil .com/x"),
     // Ordinary text.
@@ -80,7 +81,7 @@ impl Observer for Heard {
     }
 }
 
-/// What the user gets of a reply that is written after a page was looked at: while it is written, and in the end.
+/// Returns a reply that is generated after a look at a page: the streamed text and the final text.
 fn reply(policy: &str, text: &str) -> (String, String) {
     let mut run = Run::new(policy, Method::LowestFirst);
     let look = json!({"regions": ["h1"]});
@@ -102,7 +103,7 @@ fn reply(policy: &str, text: &str) -> (String, String) {
     (heard.0, turn.replies.last().unwrap().text.clone())
 }
 
-/// What a tool gets of a page that is copied into a slot.
+/// Returns what a tool receives for a page that is copied into a slot.
 fn slot(policy: &str, page: Value) -> String {
     let mut run = Run::new(policy, Method::LowestFirst);
     run.answers = vec![("read", page)];
@@ -128,7 +129,8 @@ fn what_is_not_permitted_leads_nowhere() {
     }
 }
 
-/// A policy that permits every address leaves texts as they are, and one that forbids a host is asked of each address.
+/// A policy that permits every address leaves texts unchanged, and a policy that forbids one host is
+/// evaluated for each address.
 #[test]
 fn what_is_permitted_altogether_stays() {
     let any = format!("{POLICY}require top if:\n    (call: ToolCall) is tool:flowgate/link\n");
@@ -146,19 +148,19 @@ fn what_is_permitted_altogether_stays() {
     );
 }
 
-/// Of a long reply, all that cannot be changed by what follows is shown while it is written.
+/// The part of a long reply that later text cannot change is streamed while the reply is generated.
 #[test]
 fn text_streams_around_what_leads_nowhere() {
     let policy = format!("{POLICY}{PERMITTED}");
     let text = "Some <b>markup</b> and `code`, then words and https://wiki.example.org/a in the end";
     let (heard, said) = reply(&policy, text);
     assert!(said.starts_with(&heard) && heard.ends_with("then words and "), "{heard} of {said}");
-    // Where no address is permitted, none is waited for.
+    // If no address is permitted, an address is not held back either.
     let (heard, said) = reply(POLICY, text);
     assert!(said.starts_with(&heard) && heard.ends_with("/a in the "), "{heard} of {said}");
 }
 
-/// Two keys that become the same text are still two.
+/// Two keys whose cleaned forms are equal stay two keys.
 #[test]
 fn keys_are_cleaned_and_none_is_lost() {
     let page = json!({"evil.com": 1, "evil .com": 2, "x": {"a@evil.com": 3}});
@@ -168,7 +170,8 @@ fn keys_are_cleaned_and_none_is_lost() {
     assert!(!sent.to_string().contains("evil.com"), "{sent}");
 }
 
-/// Each permitted address tells something, so only so many of one text are judged; the others are broken apart.
+/// Each permitted address releases information, so the number of addresses that are judged in one text is
+/// limited; the others are made inoperative.
 #[test]
 fn only_so_many_addresses_of_a_text_are_permitted() {
     for (count, refused) in [(200, 0), (203, 3)] {
@@ -181,7 +184,7 @@ fn only_so_many_addresses_of_a_text_are_permitted() {
     }
 }
 
-/// Each judged address is a call of its own, with an id that no other call has.
+/// Each judged address is a call with its own id.
 #[test]
 fn judged_addresses_have_ids_of_their_own() {
     let mut run = Run::new(&format!("{POLICY}{PERMITTED}"), Method::LowestFirst);

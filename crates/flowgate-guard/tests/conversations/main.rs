@@ -1,4 +1,5 @@
-//! Conversations with a scripted model: what it is shown, what runs, what is asked; and attacks on all of that.
+//! Conversations with a scripted model: its views, the calls that run, the questions, and attacks on each of
+//! them.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 

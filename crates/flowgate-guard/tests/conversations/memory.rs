@@ -1,5 +1,5 @@
-//! What a client's memory recognises in its other conversations, and what a conversation recognises by its own record when the
-//! memory has forgotten it.
+//! The memory of a client: what it recognises in the client's other conversations, and what a conversation
+//! recognises by its own record after the memory has evicted it.
 
 use flowgate::trace::Tool;
 use flowgate_guard::history::Chat;
@@ -14,7 +14,7 @@ use crate::script::POLICY;
 const LOOK: &str = r#"look {"regions": ["h1"]}"#;
 const SUMMARY: &str = "In short, a stranger by the river expects half a thousand from us.";
 
-/// A caller that was read this page.
+/// Returns a caller that has read this page.
 fn reading(page: &str) -> Caller {
     let mut caller = interactive();
     caller.run.answers = vec![("read", json!(page)), ("list", json!(page))];
@@ -26,8 +26,9 @@ fn tool(call_id: &str, text: &str) -> Message {
     Message::Tool { call_id: call_id.to_owned(), content: vec![Part::from(text)], is_error: Some(false) }
 }
 
-/// A summary that replaced messages with a label is recognised in other conversations of the client, also where the conversation
-/// keeps a record of its own because the memory has forgotten texts. A summary of trusted messages is the person's.
+/// A summary that replaced labelled messages is recognised in other conversations of the client, also where
+/// the conversation keeps its own record because the memory has evicted texts. A summary of trusted messages
+/// is trusted.
 #[test]
 fn a_summary_is_recognised_in_other_conversations() {
     for forgets in [false, true] {
@@ -49,7 +50,8 @@ fn a_summary_is_recognised_in_other_conversations() {
     }
 }
 
-/// A quotation that was hidden in a conversation stays recognised there after the client's memory has forgotten the quoted text.
+/// A quotation that was hidden in a conversation stays recognised there after the client's memory has evicted
+/// the quoted text.
 #[test]
 fn a_quotation_is_recognised_after_the_memory_has_forgotten_it() {
     let mut caller = next(reading(PAGE));
@@ -62,8 +64,8 @@ fn a_quotation_is_recognised_after_the_memory_has_forgotten_it() {
     }
 }
 
-/// Words that are distrusted only because the client declared no source for them are trusted where it declares that a person typed
-/// them, also when the memory has forgotten texts.
+/// Words that are untrusted only because the client declared no source for them become trusted where it
+/// declares that a person typed them, also after the memory has evicted texts.
 #[test]
 fn undeclared_words_do_not_taint_the_same_words_when_typed() {
     let mut caller = Caller::new(false, &[]);
@@ -80,7 +82,8 @@ fn undeclared_words_do_not_taint_the_same_words_when_typed() {
     assert_eq!(last_user(&caller), USUAL);
 }
 
-/// The text of a tool message that answers no call is recognised in its conversation, and taints nobody's words in others.
+/// The text of a tool message that answers no call is recognised in its own conversation, and does not affect
+/// words in others.
 #[test]
 fn an_unanswered_tool_message_is_recognised_in_its_conversation_only() {
     let mut caller = interactive();
@@ -93,7 +96,8 @@ fn an_unanswered_tool_message_is_recognised_in_its_conversation_only() {
     assert_eq!(last_user(&caller), PAGE);
 }
 
-/// Every message of the user in a request is compared with what was seen, wherever messages of other roles stand between them.
+/// Every message of the user in a request is compared with the memory, wherever messages of other roles occur
+/// between them.
 #[test]
 fn quotations_are_recognised_between_messages_of_other_roles() {
     for before in 0..4 {
@@ -108,8 +112,8 @@ fn quotations_are_recognised_between_messages_of_other_roles() {
     }
 }
 
-/// A message whose parts carry different labels above the lowest one is hidden as a whole: the number of its parts would show where
-/// the quotation begins.
+/// A message whose parts carry different labels above the lowest one is hidden as a whole: the number of its
+/// parts would reveal the position of the quotation.
 #[test]
 fn a_summary_with_a_quotation_does_not_show_where_the_quotation_is() {
     let policy = POLICY.replace(
@@ -127,7 +131,7 @@ fn a_summary_with_a_quotation_does_not_show_where_the_quotation_is() {
     }
 }
 
-/// What a tool with the lowest label said is no quotation.
+/// An answer with the lowest label is not quoted: a repetition of it is not counted.
 #[test]
 fn quotations_at_the_lowest_label_are_not_counted() {
     let mut caller = reading(USUAL);
@@ -141,7 +145,7 @@ fn quotations_at_the_lowest_label_are_not_counted() {
     }
 }
 
-/// What is remembered counts towards the room of the server, the tool, the model or the role that said it.
+/// Remembered text counts towards the share of the server, the tool, the model or the role that it came from.
 #[test]
 fn each_source_of_texts_has_its_own_room() {
     let mut caller = interactive();

@@ -1,11 +1,12 @@
-//! A model that writes a placeholder as text: a reference where a slot may stand, a refusal elsewhere, and never a text that leaves.
+//! A model that writes a placeholder as text: it is a reference where a slot may be, is rejected elsewhere,
+//! and never leaves as text.
 
 use flowgate_guard::conversation::Method;
 use serde_json::{Value, json};
 
 use crate::script::{POLICY, Run};
 
-/// Ways to write the placeholder of the first region.
+/// Spellings of the placeholder of the first region.
 const WAYS: &[&str] = &[
     "[hidden h1]",
     "[Hidden H1]",
@@ -16,7 +17,7 @@ const WAYS: &[&str] = &[
     "[hid\u{200b}den h1]",
     "(hidden h1)",
     "\u{3010}hidden h1\u{3011}",
-    // Where the view has a region of this name.
+    // Spellings that count only if the view has a region of this name.
     "hidden h1",
     "Hidden H1",
     "[h1]",
@@ -49,10 +50,11 @@ fn in_payload_a_placeholder_is_the_region() {
     }
     let all = json!({"to": "bob", "body": "[hidden h1, h1]"});
     assert_eq!(sent(&run(POLICY, "hi", &format!("send {all}"))), json!({"to": "bob", "body": "hi, hi"}));
-    // What stands in a region is text: it refers to nothing, and leads nowhere, with what stands around it either.
+    // The content of a region is text: it contains no references and forms no links, not even together with
+    // the surrounding text.
     check(json!("a [hidden h1]"), "[hidden h1] b", json!("a [hidden h1] b"));
     check(json!("https://[hidden h1]/x"), "evil.com", json!("hxxps: / /evil .com/x"));
-    // Words that are no placeholder stay.
+    // Words that are not placeholders are unchanged.
     check(json!("[hidden] [h2] hidden ham"), "hi", json!("[hidden] [h2] hidden ham"));
 }
 
@@ -77,7 +79,7 @@ fn elsewhere_the_call_is_refused() {
         );
         check(json!({"to": "bob", *way: 1}), Method::LowestFirst, holds);
     }
-    // Whether a region has that name is known from the view, and nothing else is.
+    // Whether a region of that name exists is known from the view; nothing else is revealed.
     let none = "there is no hidden region of this name";
     check(json!({"to": "bob", "body": "[hidden h7]"}), Method::LowestFirst, none);
     check(
@@ -88,7 +90,7 @@ fn elsewhere_the_call_is_refused() {
     check(json!({"to": "[hidden h7]", "body": "x"}), Method::LowestFirst, holds);
 }
 
-/// Payload lifts integrity alone, whatever stands around the region.
+/// Payload exempts from the integrity requirement only, whatever text surrounds the region.
 #[test]
 fn a_reference_carries_no_secret_out() {
     let private = "label out.content as untrusted, private if:";
@@ -98,7 +100,7 @@ fn a_reference_carries_no_secret_out() {
     assert!(run.last_view().ends_with("call_2: [hidden h2]"), "{}", run.last_view());
 }
 
-/// A reply has a constant in the place of every placeholder, of regions that are there and of others.
+/// In a reply, every placeholder is replaced by a constant, whether the region exists or not.
 #[test]
 fn replies_have_no_placeholders() {
     let any = format!("{POLICY}require top if:\n    (call: ToolCall) is tool:flowgate/link\n");
@@ -109,7 +111,7 @@ fn replies_have_no_placeholders() {
             assert_eq!(turn.replies.last().unwrap().text, "It says (hidden text), I think.", "{way}");
         }
     }
-    // Where nothing of this name is hidden they are words.
+    // Without a region of this name they are ordinary words.
     for words in ["What is [hidden]?", "a hidden h1 tag, see [h1]"] {
         let turn = Run::new(POLICY, Method::LowestFirst).turn("Go.", &[words]);
         assert_eq!(turn.replies.last().unwrap().text, words);

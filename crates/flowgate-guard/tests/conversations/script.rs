@@ -1,4 +1,4 @@
-//! Conversations with a model that follows a script.
+//! A driver of conversations with a model that follows a script.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use flowgate_guard::{Offered, Words};
 use flowgate_lm::chat::{self, Completion, Part, Request, ToolCall};
 use serde_json::{Value, json};
 
-/// A page is untrusted, a list is trusted, and only what is trusted and public may be sent, but for the body.
+/// A page is untrusted, a list is trusted, and only trusted and public text may be sent, except in the body.
 pub(crate) const POLICY: &str = r#"
 lattice integrity: trusted < untrusted
 lattice secrecy: public < private
@@ -39,28 +39,28 @@ payload call.arguments.body if:
     (call: ToolCall) is tool:send
 "#;
 
-/// Drives a conversation with a model that follows a script, and returns what was seen and done.
+/// Drives a conversation with a scripted model, and records what was shown and done.
 pub(crate) struct Run {
     pub(crate) conversation: Conversation,
-    /// What the model was shown, what ran and what was asked, in order.
+    /// The views of the model, the calls that ran and the questions, in order.
     pub(crate) log: Vec<String>,
-    /// What a person says to every question.
+    /// The decision of the person on every question.
     pub(crate) decision: Decision,
-    /// What a person was shown with questions.
+    /// The excerpts that were shown with questions.
     pub(crate) excerpts: Vec<String>,
-    /// What tools answer; `sent` if they are not listed.
+    /// The answers of the tools; `sent` for tools that are not listed.
     pub(crate) answers: Vec<(&'static str, Value)>,
-    /// What they carry besides what the policy says.
+    /// What the answers carry in addition to the label that the policy gives them.
     pub(crate) carries: Option<Value>,
-    /// Whether slots cannot be filled.
+    /// Whether filling a slot fails.
     pub(crate) fills_nothing: bool,
-    /// Whether calls run elsewhere.
+    /// Whether the caller runs the calls.
     pub(crate) hands_over: bool,
-    /// The conversation before anything was put in.
+    /// Creates the conversation in its initial state.
     begin: Box<dyn Fn() -> Conversation>,
-    /// What was put in, as it is kept.
+    /// The journal: the inputs of the conversation, serialised.
     inputs: Vec<String>,
-    /// The digests of the calls that were judged.
+    /// The digests of the judged calls.
     judged: Vec<String>,
 }
 
@@ -69,12 +69,12 @@ impl Run {
         Self::with(policy, method, Words::Operator)
     }
 
-    /// The same with tools that are described by `words`.
+    /// Creates a run with tools that `words` describes.
     pub(crate) fn with(policy: &str, method: Method, words: Words) -> Self {
         Self::after(policy, method, words, None)
     }
 
-    /// The same in a later conversation of an account, of whose stores this is known.
+    /// Creates a run in a later conversation of an account, with the labels of its stores.
     pub(crate) fn after(policy: &str, method: Method, words: Words, stores: Option<&Value>) -> Self {
         let offered = |name: &str| Offered {
             tool: Tool::local(name),
@@ -112,7 +112,7 @@ impl Run {
         }
     }
 
-    /// Makes the conversation again from what was put in, and sees that it comes to the same.
+    /// Replays the journal, and checks that the replay does not diverge.
     pub(crate) fn check_again(&mut self, client: &Client, history: &History) {
         let new = self.conversation.inputs();
         self.inputs.extend(new.iter().map(|input| json!(input).to_string()));
@@ -133,13 +133,14 @@ impl Run {
         assert_eq!(print(&again), print(&self.conversation));
     }
 
-    /// One turn; `script` is what the model writes, in order: `name {arguments}` on lines of their own are calls.
+    /// Runs one turn; `script` is the output of the model, in order: `name {arguments}` on separate lines are
+    /// calls.
     pub(crate) fn turn(&mut self, user: &str, script: &[&str]) -> Turn {
         self.conversation.user(user.into()).unwrap();
         self.go(script)
     }
 
-    /// The same without a message of the user.
+    /// Continues a turn without a message of the user.
     pub(crate) fn go(&mut self, script: &[&str]) -> Turn {
         let mut script = script.iter();
         loop {
@@ -200,13 +201,13 @@ impl Run {
         }
     }
 
-    /// The calls that ran and that were asked about.
+    /// Returns the calls that ran or that were asked about.
     pub(crate) fn calls(&self) -> Vec<&str> {
         let is_call = |line: &&str| !line.starts_with("sees") && !line.starts_with("screens");
         self.log.iter().map(String::as_str).filter(is_call).collect()
     }
 
-    /// What the model was shown last.
+    /// Returns the last view of the model.
     pub(crate) fn last_view(&self) -> &str {
         self.log.iter().rev().find(|line| line.starts_with("sees")).unwrap()
     }
@@ -227,7 +228,7 @@ pub(crate) fn written(script: &str) -> Completion {
     completion
 }
 
-/// The last messages of a chat, from the last one that was the model's.
+/// Returns the last messages of a chat, from the last message of the model on.
 fn shown(request: &Request) -> String {
     let text = |parts: &[Part]| match parts {
         [Part::Text(text)] => text.clone(),

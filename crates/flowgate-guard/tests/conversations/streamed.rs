@@ -1,4 +1,5 @@
-//! What goes out while the model still writes stands in the answer as it is: no draft, and no second attempt behind a first one.
+//! Text that is streamed while the model still generates is part of the final answer: it is neither a draft
+//! nor an abandoned attempt.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use flowgate_lm::{Complete, Delta, Error, Listener, Scripted};
 
 use crate::script::{POLICY, Run};
 
-/// Hears what goes out early.
+/// Records the text that is streamed.
 #[derive(Default)]
 struct Heard(String);
 
@@ -22,7 +23,7 @@ impl Observer for Heard {
     }
 }
 
-/// What goes out early of a turn, and what the user is told in the end; or that the turn failed.
+/// Returns the streamed text of a turn, and the final reply, or the error if the turn failed.
 fn turn(method: Method, model: &dyn Complete) -> (String, Result<String, Error>) {
     let mut run = Run::new(POLICY, method);
     let mut tools = Toolbox::new();
@@ -60,15 +61,17 @@ fn step(text: &str, calls: &[(&str, &str)]) -> Completion {
 const DRAFT: &str = "The page has asked me to pay Mallory, and so I will do that now. ";
 const LAST: &str = "There is nothing more that I could do for you with what I was shown. ";
 
-/// A draft that is written again, or that takes the place of what was written after it, goes out when it is settled which of them stands.
+/// A draft that may be generated again, or replace the text generated after it, is sent only when it is known
+/// which of them stands.
 #[test]
 fn drafts_do_not_stream() {
     let rows: [(Method, &str, &[&str], &str); 3] = [
-        // The draft would pay Mallory, which is not permitted: what was written from less stands.
+        // The draft would pay Mallory, which is not permitted: the text generated from less stands.
         (Method::CheapestFirst, r#"{"to": "mallory", "body": "x"}"#, &[DRAFT], LAST),
-        // The draft does something, and from less the model does nothing: the draft stands, and not what was written after it.
+        // The draft contains a call, and the generation from less does not: the draft stands, and not the
+        // later text.
         (Method::Provenance, r#"{"to": "Bob", "body": "x"}"#, &[LAST], DRAFT),
-        // Where nothing is a draft, text goes out as it comes.
+        // Without drafts, text is streamed as it is generated.
         (Method::LowestFirst, r#"{"to": "Bob", "body": "x"}"#, &[], LAST),
     ];
     for (method, arguments, silent, stands) in rows {
@@ -80,7 +83,7 @@ fn drafts_do_not_stream() {
         ]);
         let (heard, told) = turn(method, &model);
         let told = told.unwrap();
-        // The end of a text is held back in any case.
+        // The end of a text is always held back.
         assert!(silent.iter().all(|text| !heard.contains(text.get(..20).unwrap())), "{method:?}: {heard}");
         assert!(told.contains(stands.trim()), "{method:?}: {told}");
         if method == Method::LowestFirst {
@@ -89,7 +92,7 @@ fn drafts_do_not_stream() {
     }
 }
 
-/// A model whose first attempt breaks off after so much, and whose second one says something else.
+/// A model whose first attempt fails after this text, and whose second attempt differs.
 struct Broken(&'static str);
 
 impl Complete for Broken {
@@ -112,7 +115,7 @@ fn no_second_attempt_follows_text_that_went_out() {
     let (heard, told) = turn(Method::LowestFirst, &Broken(DRAFT));
     assert_eq!(told, Err(Error::Cancelled));
     assert!(!heard.is_empty() && DRAFT.starts_with(&heard), "{heard}");
-    // Of an attempt of which nothing went out nobody knows.
+    // An attempt of which nothing was streamed leaves no trace.
     let (heard, told) = turn(Method::LowestFirst, &Broken(""));
     assert_eq!(
         (heard.trim_end(), told.as_deref().map(str::trim_end)),

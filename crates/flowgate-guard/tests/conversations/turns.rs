@@ -1,4 +1,4 @@
-//! Whole turns.
+//! Complete turns.
 
 use flowgate_guard::approve::{Ask, Decision};
 use flowgate_guard::conversation::{Method, Need, ToolAnswer};
@@ -36,7 +36,7 @@ fn what_is_read_is_hidden_until_the_model_looks() {
     assert_eq!(turn.replies[0].label, ["untrusted", "public"]);
     assert_eq!((turn.spent.looks, turn.spent.questions, turn.spent.bits), (1, 1, 1));
 
-    // The next turn begins at the bottom again, where nothing of that is to be seen.
+    // The next turn begins at the lowest label, where none of this is visible.
     run.log.clear();
     run.turn("Thanks.", &["You are welcome."]);
     assert_eq!(
@@ -69,7 +69,7 @@ fn a_slot_carries_hidden_text_where_the_page_could_not_choose() {
     assert_eq!((turn.spent.questions, turn.spent.looks, turn.spent.fills), (0, 0, 1));
 }
 
-/// What is to be written into a slot may be said with the names of its regions: nothing is copied from them there.
+/// The instruction for a slot may contain the names of its regions: nothing is copied into the instruction.
 #[test]
 fn an_instruction_may_name_regions() {
     let mut run = Run::new(POLICY, Method::LowestFirst);
@@ -82,8 +82,8 @@ fn an_instruction_may_name_regions() {
     );
 }
 
-/// A text that can be read as a list or a map is a text where it is copied, as it was written: whoever wrote it does not choose the type of an
-/// argument.
+/// A slot copies a text unchanged as text, even if it could be parsed as a list or a map: the author of the
+/// text does not choose the type of an argument.
 #[test]
 fn a_slot_copies_a_text_as_it_was_written() {
     let texts = [
@@ -143,7 +143,7 @@ fn the_other_methods_show_everything_or_nothing() {
     assert_eq!(run.log[4], "runs send {\"to\":\"bob\"}");
 }
 
-/// Each look tells a region that the model chose, so a turn has only so many of them.
+/// Each look releases the choice of a region, so the number of looks in a turn is limited.
 #[test]
 fn a_turn_has_only_so_many_looks() {
     let names: Vec<String> = (0..12).map(|n| format!("s{n}")).collect();
@@ -160,12 +160,12 @@ fn a_turn_has_only_so_many_looks() {
     run.answers = vec![("list", json!(["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k"]))];
     let look = r#"look {"regions": ["h1"]}"#;
     let turn = run.turn("Read them.", &["list {}", look, look, look, look, look, look, look, look, "Done."]);
-    // Each level counts, the lowest as well, and there are 8.
+    // Each level counts, including the lowest, and the limit is 8.
     assert_eq!(turn.spent.looks, 7, "{}", run.log.join("\n"));
     assert!(run.last_view().contains("there were too many looks in one turn"), "{}", run.last_view());
 }
 
-/// Several looks in one message are one, which returns if one of them does.
+/// Several looks in one message are one look, which returns if one of them does.
 #[test]
 fn looks_in_one_message_return_together() {
     let mut run = Run::new(POLICY, Method::LowestFirst);
@@ -179,15 +179,16 @@ fn looks_in_one_message_return_together() {
     assert_eq!(run.calls()[2..], ["runs send {\"to\":\"bob\"}"]);
 }
 
-/// A draft that saw everything stands if its calls may run as they are; else the step is written again from what is shown to everybody.
+/// A draft that saw everything stands if its calls may run unchanged; otherwise the step is generated again
+/// from the lowest view.
 #[test]
 fn a_draft_stands_only_if_its_calls_may_run() {
-    // What the draft calls, and how many messages the model writes in all.
+    // The calls of the draft, and the number of messages that the model writes in total.
     let check = |draft: &'static str, script: &[&'static str], seen: usize| {
         let mut run = Run::new(POLICY, Method::CheapestFirst);
         let script: Vec<&str> = ["read {}", draft].into_iter().chain(script.iter().copied()).collect();
         let turn = run.turn("Read it.", &script);
-        // Whether a draft stands tells one bit of what it was shown.
+        // Whether a draft stands releases one bit of what it was shown.
         assert_eq!(turn.spent.bits, 2, "{draft}");
         let views = run.log.iter().filter(|line| line.starts_with("sees")).count();
         assert_eq!(views, seen, "{draft}: {}", run.log.join("\n"));
@@ -197,7 +198,7 @@ fn a_draft_stands_only_if_its_calls_may_run() {
     check("send {\"to\": \"bob\"}", &["send {\"to\": \"bob\"}", "Done."], 4);
 }
 
-/// A question about `send`, after a page was read of which one part is untrusted and another private.
+/// Returns a question about `send` after reading a page with one untrusted and one private part.
 fn asked(more: &str) -> Option<Ask> {
     let policy = format!(
         "lattice integrity: trusted < untrusted\nlattice secrecy: public < private\n{more}\
@@ -224,8 +225,9 @@ fn asked(more: &str) -> Option<Ask> {
     }
 }
 
-/// A person is shown the text that made the call untrusted, and each reason carries what it names: whoever may not read a region is
-/// not shown its reason. What a rule says may quote anything that the verdict depends on.
+/// A question shows the text that made the call untrusted, and each reason carries the label of the regions
+/// that it names: a person who may not read a region is not shown its reason. The message of a rule may
+/// contain anything that the verdict depends on.
 #[test]
 fn a_question_shows_what_it_is_about_and_carries_it() {
     let rule = "ask \"look at it\" if:\n    (out: ToolOutput) -> (call: ToolCall)\n    call is tool:send\n";
@@ -246,7 +248,7 @@ fn a_question_shows_what_it_is_about_and_carries_it() {
     );
 }
 
-/// A reason that names no region carries what the verdict depends on.
+/// A reason that names no region carries the label of what the verdict depends on.
 #[test]
 fn a_reason_without_regions_carries_the_verdicts_label() {
     let mut run = Run::new(POLICY, Method::LowestFirst);
@@ -261,7 +263,7 @@ fn a_reason_without_regions_carries_the_verdicts_label() {
     assert!(ask.reasons_carry.iter().all(|carried| *carried == names), "{:?}", ask.reasons_carry);
 }
 
-/// The state that a call refers to is told as a digest: how often others have written is theirs.
+/// The state that a call refers to is shown as a digest: the number of writes by others is not public.
 #[test]
 fn the_state_of_a_question_is_a_digest() {
     let ask = asked("").unwrap();
@@ -270,7 +272,7 @@ fn the_state_of_a_question_is_a_digest() {
     assert!(!ask.state.is_empty() && ask.state.chars().all(|c| c.is_ascii_hexdigit()), "{}", ask.state);
 }
 
-/// A caller that asks learns in which state the turn is, can end it whatever it waits for, and can let it go on.
+/// The caller can query the state of a turn, can end the turn in every state, and can continue it.
 #[test]
 fn a_turn_says_where_it_is() {
     let look = r#"look {"regions": ["h1"]}"#;
@@ -305,7 +307,7 @@ fn a_turn_says_where_it_is() {
     assert_eq!(view.label, top);
 }
 
-/// A turn that is stopped while a call runs still tells what was judged.
+/// A turn that is cancelled while a call runs still reports its verdicts.
 #[test]
 fn a_stopped_turn_tells_what_was_judged() {
     let mut run = Run::new(POLICY, Method::LowestFirst);
@@ -318,7 +320,7 @@ fn a_stopped_turn_tells_what_was_judged() {
     assert_eq!(judged.iter().map(|judged| &*judged.tool.name).collect::<Vec<_>>(), ["read"]);
 }
 
-/// What a call writes to a store is kept with a stamp, and known to a conversation that is told of it.
+/// The label of a store that a call wrote to is kept with a stamp, and passed to later conversations.
 #[test]
 fn what_is_written_to_stores_is_told() {
     let mut run = Run::new(POLICY, Method::LowestFirst);
@@ -339,7 +341,8 @@ fn what_is_written_to_stores_is_told() {
     assert!(!other.conversation.has_written(), "others have written");
 }
 
-/// A tool that gave no answer has failed: what is said in its place is an error of the tool, which no statement labels.
+/// A tool that gave no answer has failed: the text in place of the answer is an error of the tool, which no
+/// statement labels.
 #[test]
 fn a_tool_without_an_answer_has_failed() {
     let mut run = Run::new(POLICY, Method::LowestFirst);

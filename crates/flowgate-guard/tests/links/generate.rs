@@ -1,4 +1,5 @@
-//! Hostile texts: fragments of markup, addresses and separators in random order, disguised at random.
+//! Generates hostile texts: fragments of markup, addresses and separators in random order, with random
+//! disguises.
 
 use crate::random::Random;
 
@@ -28,7 +29,7 @@ const FRAGMENTS: [&str; 171] = [
     "image::", "image:", "link:", "[x,link=evil.com]", "{empty}",
 ];
 
-/// The text of a seed.
+/// Returns the text of a seed.
 pub(crate) fn text(seed: u64) -> String {
     let mut random = Random::of(&format!("links {seed}"));
     let count = 1 + random.below(10);
@@ -47,7 +48,7 @@ pub(crate) fn text(seed: u64) -> String {
     text
 }
 
-/// Writes a fragment so that some reader takes it for the same.
+/// Writes a fragment in a form that some reader treats as equal.
 fn disguise(fragment: &str, random: &mut Random, text: &mut String) {
     let kind = random.below(9);
     let once = random.below(fragment.chars().count());

@@ -1,6 +1,7 @@
-//! Differential tests: hostile texts are cleaned, and no reader finds an address in them that was not permitted.
+//! Differential tests of the link cleaner: in a cleaned hostile text no reader finds an address that was not
+//! permitted.
 //!
-//! `compat/links` asks other renderers about the same texts.
+//! `compat/links` runs the same texts through other renderers.
 
 #![expect(clippy::expect_used, clippy::indexing_slicing, reason = "tests")]
 
@@ -13,7 +14,7 @@ mod readers;
 use flowgate_guard::links::{Answer, Cleaner, clean};
 use readers::{Permitted, found};
 
-/// How many texts are tried, and from which seed on.
+/// Returns the range of seeds.
 fn cases() -> std::ops::Range<u64> {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
     let seed = number("FLOWGATE_LINKS_SEED").unwrap_or(0);
@@ -34,7 +35,7 @@ fn no_reader_finds_an_address_that_was_not_permitted() {
         }
         hostile += u64::from(!found(&text, &permitted.0).is_empty());
         led += u64::from(!permitted.0.is_empty());
-        // Cleaned once more, and in pieces, it is the same text.
+        // Cleaning is stable when it is repeated, and independent of the division into pieces.
         let mut again = Permitted::default();
         let (twice, _) = clean(&cleaned, &mut |url| again.judge(url));
         if !found(&twice, &again.0).is_empty() {
@@ -50,14 +51,15 @@ fn no_reader_finds_an_address_that_was_not_permitted() {
     }
     let (count, failed) = (cases().count() as u64, failures.len());
     assert!(failures.is_empty(), "{failed} of {count}:\n{}", failures[..failed.min(25)].join("\n"));
-    // The texts are what they are for: most lead somewhere as they stand, and many hold a permitted address.
+    // The generated texts are hostile enough: most lead somewhere before cleaning, and many contain a
+    // permitted address.
     assert!(
         hostile * 10 > count * 6 && led * 10 > count * 2,
         "{hostile} hostile, {led} permitted of {count}"
     );
 }
 
-/// The readers find what they are there to find.
+/// The readers find the addresses that they are meant to find.
 #[test]
 fn the_readers_find_addresses() {
     for text in [

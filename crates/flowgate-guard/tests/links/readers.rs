@@ -1,4 +1,5 @@
-//! What readers make of a text: a renderer of Markdown, a browser, and the greediest reader of plain text that we can think of.
+//! Readers of a text: a Markdown renderer, an HTML tokenizer, and a greedy recogniser of addresses in plain
+//! text.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -11,7 +12,7 @@ use pulldown_cmark::{Event, LinkType, Options, Parser, Tag};
 use regex::Regex;
 use unicode_normalization::UnicodeNormalization as _;
 
-/// Permits one host and one address of mail, and remembers which addresses it permitted.
+/// Permits one host and one mail address, and records the addresses that it permitted.
 #[derive(Debug, Default)]
 pub(crate) struct Permitted(pub(crate) BTreeSet<String>);
 
@@ -28,13 +29,14 @@ impl Permitted {
     }
 }
 
-/// Addresses that some reader finds in a text and that were not permitted; what else a reader must not find.
+/// Returns the addresses that some reader finds in a text and that were not permitted, and other forbidden
+/// constructs.
 pub(crate) fn found(text: &str, permitted: &BTreeSet<String>) -> Vec<String> {
     let (mut problems, rendered) = markdown(text, permitted);
     let (tags, shown) = html(text);
     problems.extend(tags.into_iter().map(|tag| format!("a browser finds {tag}")));
     let normal: String = text.nfkc().filter(|c| !is_dropped(*c)).collect();
-    // Signs of extensions, which some renderers drop.
+    // Some renderers drop the marks of extensions.
     let unmarked = text.replace("==", "").replace('^', "");
     let texts = [
         ("plain", text),
@@ -53,7 +55,7 @@ fn is_dropped(c: char) -> bool {
     matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{2060}'..='\u{2064}' | '\u{feff}' | '\u{300}'..='\u{36f}')
 }
 
-/// The destinations that Markdown has with all extensions, other than permitted ones, and its text.
+/// Returns the destinations that are not permitted in Markdown with all extensions, and the rendered text.
 fn markdown(text: &str, permitted: &BTreeSet<String>) -> (Vec<String>, String) {
     let (mut problems, mut rendered) = (Vec::new(), String::new());
     for event in Parser::new_ext(text, Options::all()) {
@@ -72,9 +74,10 @@ fn markdown(text: &str, permitted: &BTreeSet<String>) -> (Vec<String>, String) {
                 problems.push(format!("Markdown has the element {html}"))
             }
             Event::Text(text) => rendered.push_str(&text),
-            // The spaces at its ends are not shown, and no reader of texts looks across its edges.
+            // Spaces at the ends of code are not shown, and no reader matches across the edges of the code.
             Event::Code(text) => rendered.extend(["\n", &text, "\n"]),
-            // What is raised or lowered, a formula and a footnote's number stand apart: no reader of texts looks across their edges.
+            // Superscripts, subscripts, formulas and footnote numbers are separate: no reader matches across
+            // their edges.
             Event::Start(Tag::Superscript | Tag::Subscript) => rendered.push('\n'),
             Event::InlineMath(_) | Event::DisplayMath(_) | Event::FootnoteReference(_) => rendered.push('\n'),
             Event::SoftBreak | Event::HardBreak | Event::End(_) => rendered.push('\n'),
@@ -106,7 +109,7 @@ impl TokenSink for Sink {
     }
 }
 
-/// The elements that a browser finds in a text, and what it shows.
+/// Returns the elements that an HTML tokenizer finds in a text, and the text between them.
 fn html(text: &str) -> (Vec<String>, String) {
     let input = BufferQueue::default();
     input.push_back(text.into());
@@ -135,11 +138,13 @@ static NAME: LazyLock<Regex> = LazyLock::new(|| {
         .expect("a pattern")
 });
 
-/// Everything in a text that a greedy reader takes for an address, up to the next white space, other than permitted ones.
+/// Returns what a greedy reader recognises as an address, up to the next white space, other than permitted
+/// addresses.
 fn plain(text: &str, permitted: &BTreeSet<String>) -> Vec<String> {
     let is_permitted = |word: &str| permitted.contains(word) || permitted.contains(&format!("mailto:{word}"));
     let mut problems = Vec::new();
-    // Whoever ends addresses at other white space than this would end them earlier: none stands in a permitted one.
+    // A reader that ends addresses at other white space would end them earlier: permitted addresses contain
+    // none.
     for word in text.split([' ', '\n', '\r', '\t']).filter(|word| !is_permitted(word)) {
         for pattern in [&SCHEME, &KNOWN, &SLASHES, &MAIL, &NAME] {
             if let Some(found) = pattern.find(word) {
