@@ -1,4 +1,4 @@
-//! What the calls of a step are answered, by tools, by agents that are tools, and by who fills slots.
+//! The answers to the calls of a step: by tools, by agents that are tools, and by fillers of slots.
 
 use flowgate::monitor::Authorized;
 use flowgate::trace::{Body, EventId, Tool};
@@ -15,7 +15,7 @@ use crate::track::Wrote;
 use crate::world::Spelling;
 
 impl Made<'_> {
-    /// A slot is filled by who may read what it is filled from.
+    /// Fills a slot, and checks that the filler may read the regions of the slot.
     pub(crate) fn fill(&mut self, session: &mut Session, request: &Request) {
         let shown = format!("{request:?}");
         let clearance = self.case.declared.clearance("filler");
@@ -32,7 +32,7 @@ impl Made<'_> {
             if !oracle.flows_to(&level) {
                 self.taint.broken.push(format!("a slot is filled at {level:?} from regions at {oracle:?}"));
             }
-            // What else the call holds is none of the filler's business.
+            // The filler is not shown the rest of the call.
             self.taint.shown("who fills one slot", &shown, &level);
             if level.flows_to(&self.case.level) {
                 self.run.met.insert("a fill that the observer sees");
@@ -42,8 +42,8 @@ impl Made<'_> {
                 self.run.met.insert("two slots in a message");
             }
         }
-        // Whether a model can do anything with a hidden text is a fact about the text. That there is a value of a
-        // kind that is endorsed is released with it.
+        // Whether a model can use a hidden text is information about the text. That a value of an endorsed
+        // kind exists is released together with the value.
         if typed(request).is_none() && Random::of(&shown).chance(10) {
             self.run.met.insert("a slot that nobody could fill");
             session.conversation.unfilled();
@@ -53,7 +53,7 @@ impl Made<'_> {
         }
     }
 
-    /// A tool answers a call that the conversation waits for.
+    /// Answers a call that the conversation waits for.
     pub(crate) fn answer(&mut self, session: &mut Session, call: &Authorized, first: Option<&Session>) {
         let exists = self.runs(session, call);
         let tool = &call.call().tool;
@@ -66,12 +66,12 @@ impl Made<'_> {
         self.ran(session, answer, exists.then_some((spelling, None)));
     }
 
-    /// A call runs. Returns whether the observer may know of it.
+    /// Records that a call runs. Returns whether the observer may see it.
     pub(crate) fn runs(&mut self, session: &Session, call: &Authorized) -> bool {
         let event = session.trace().event(call.event()).expect("it is there");
         let (tool, arguments) = (&call.call().tool, call.arguments_json());
         self.taint.ran(&session.followed, call.event(), event, &arguments);
-        // Who may know that it runs may know what an honest tool makes of it.
+        // An observer that may see that the call runs may see what the tool derives from the call.
         let exists = self.sees(&event.decided);
         if exists {
             self.log(format!("runs {} {tool} {arguments}", call.call().id));
@@ -79,8 +79,8 @@ impl Made<'_> {
         exists
     }
 
-    /// What a tool answers: anything in the first run, and in the second run the same with everything replaced that the observer
-    /// may not see.
+    /// Returns the answer of a tool: random in the first run, and in the second run the same with everything
+    /// replaced that the observer may not see.
     pub(crate) fn answer_of(
         &mut self,
         tool: &Tool,
@@ -139,8 +139,9 @@ impl Made<'_> {
         }
     }
 
-    /// The tool is an agent: it is given what it was called with as a task, and answers what it says in the end. It works for
-    /// an account of its own: what it wrote to stores of this one, the policy would have to say of the tool.
+    /// Runs an agent as a tool: its task consists of the arguments, and its answer is its final reply. The
+    /// agent uses an account of its own; a write to the stores of this account would have to be declared for
+    /// the tool.
     fn ask_agent(
         &mut self,
         session: &mut Session,
@@ -167,12 +168,12 @@ impl Made<'_> {
     }
 }
 
-/// How many slots a message holds.
+/// Returns the greatest number of slots in one call of a message.
 fn slots(wrote: &Wrote) -> usize {
     wrote.completion.calls.iter().map(|call| call.arguments.matches("$slot").count()).max().unwrap_or(0)
 }
 
-/// What who fills a slot is asked.
+/// Returns the task of a filler, from its request.
 fn task(request: &Request) -> Option<Value> {
     let Some(flowgate_lm::chat::Message::User(parts)) = request.messages.last() else { return None };
     let Some(flowgate_lm::chat::Part::Text(text)) = parts.first() else { return None };

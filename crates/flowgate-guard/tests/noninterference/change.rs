@@ -1,4 +1,4 @@
-//! How an answer can change where somebody does not look.
+//! Generates the differences between the runs: changes an answer where the observer may not see it.
 
 use flowgate::label::Label;
 use flowgate::trace::{Body, Content, Document, NodeId, Output, Step};
@@ -8,28 +8,28 @@ use serde_json::Value;
 use crate::random::Random;
 use crate::world::{self, Formed, Spelling};
 
-/// An answer of the first run, and who looks.
+/// An answer of the first run, and the observer.
 pub(crate) struct Before<'a> {
     pub(crate) output: &'a Output,
     pub(crate) document: &'a Document,
     pub(crate) spelling: Spelling,
     pub(crate) observer: &'a Label,
-    /// Of each part, whether it flows to the observer by the oracle's word.
+    /// For each part, whether it flows to the observer according to the oracle.
     pub(crate) flows: &'a [bool],
-    /// What the tool would answer of what it was called with and of what its stores hold.
+    /// The echo of the tool: its arguments and the content of its stores.
     pub(crate) echo: Option<&'a str>,
-    /// Whether the policy speaks of errors, so that an answer's being one decides its labels.
+    /// Whether the policy mentions errors, so that the labels of an answer depend on whether it is an error.
     pub(crate) speaks_of_errors: bool,
 }
 
-/// A new answer, with its spelling.
+/// Generates an answer, and its format.
 pub(crate) fn fresh(random: &mut Random, errors: usize, echo: Option<&str>) -> (ToolAnswer, Spelling) {
     let (mut value, mut spelling) = (world::answer(random), world::spelling(random));
     if let (Some(map), Some(echo)) = (value.as_object_mut(), echo) {
         map.insert("e".to_owned(), Value::from(echo));
     }
     if value.is_array() {
-        // Blocks are no text.
+        // Content blocks are not text.
         spelling = Spelling::Value;
     }
     let content = world::spell(&value, spelling);
@@ -48,14 +48,15 @@ fn taken_apart(content: &Value, structured: Option<&Value>) -> Document {
     Document::new(&Body::Output(output), Label::BOTTOM)
 }
 
-/// What a text says to whoever takes it apart.
+/// Parses a text as the monitor does.
 fn read(content: &Value) -> Value {
     let document = taken_apart(content, None);
     document.key(0, "content").map_or(Value::Null, |content| document.to_value(content))
 }
 
 impl Before<'_> {
-    /// The answer with everything replaced that the observer may not see. Counts what is.
+    /// Returns the answer with everything replaced that the observer may not see, and adds the number of
+    /// replaced parts to `count`.
     pub(crate) fn changed(&self, random: &mut Random, count: &mut usize) -> (ToolAnswer, Spelling) {
         let Self { output, document, .. } = self;
         let content = document.key(0, "content").expect("an answer has content");
@@ -66,7 +67,8 @@ impl Before<'_> {
         let before = *count;
         let value = self.part(content, random, count);
         let is_by_chance = output.content.is_string() && matches!(self.spelling, Spelling::Value);
-        // What has not changed is spelled as it was; and a text beside which something else is said, is said with it.
+        // An unchanged answer keeps its format; a text with a different structured form is kept together with
+        // that form.
         let is_said_twice = document.twins_differ && output.content.is_string();
         let text = if *count == before || is_by_chance || is_said_twice {
             output.content.clone()
@@ -84,7 +86,7 @@ impl Before<'_> {
         (answer, self.spelling)
     }
 
-    /// Another answer in place of one that is hidden.
+    /// Returns a replacement for a hidden answer.
     fn replaced(&self, content: NodeId, random: &mut Random, count: &mut usize) -> (ToolAnswer, Spelling) {
         let Self { output, document, spelling, .. } = self;
         let is_text = matches!(
@@ -92,7 +94,7 @@ impl Before<'_> {
             Some(Content::Scalar(value)) if !value.is_null()
         );
         if is_text || document.twins_differ {
-            // Two texts can be the same by chance; that the two forms differ is as it was.
+            // Two random texts can be equal; whether the two forms of the answer differ is preserved.
             loop {
                 let structured = self.twin(random, count);
                 let content = match &output.content {
@@ -110,7 +112,8 @@ impl Before<'_> {
                 }
             }
         }
-        // An error is top whatever the tool's answers are; that there was one is as visible as they are.
+        // An error has the top label whatever label the tool's answers have; that it is an error is as
+        // visible as the answers.
         let errors = match (output.is_error == Some(true), self.speaks_of_errors) {
             (true, _) => 100,
             (false, true) => 0,
@@ -119,7 +122,7 @@ impl Before<'_> {
         loop {
             let (answer, spelling) = fresh(random, errors, self.echo);
             let has_form = answer.content.as_str().is_some_and(|text| Formed::of(text).is_some());
-            // Whoever gives an answer twice tells that both say the same.
+            // An answer in two forms states that both have the same content.
             let differs = taken_apart(&answer.content, answer.structured.as_ref()).twins_differ;
             if !has_form && !differs {
                 return (answer, spelling);
@@ -128,32 +131,32 @@ impl Before<'_> {
     }
 
     fn shows(&self, node: NodeId) -> bool {
-        // What the monitor hides is varied, and so is what the oracle says that it should hide.
+        // A part is varied if the monitor hides it, and also if the oracle requires that it be hidden.
         let flows = self.flows.get(node).copied().unwrap_or(false);
         flows && self.document.node(node).is_some_and(|node| node.label.flows_to(self.observer))
     }
 
-    /// Whether a part holds what the tool was called with.
+    /// Whether a part contains the arguments of the call.
     fn is_echo(&self, id: NodeId) -> bool {
         let step = |id: NodeId| self.document.node(id).map(|node| (&node.step, node.parent));
         let Some((Step::Key(key), parent)) = step(id) else { return false };
         **key == *"e" && Some(parent) == self.document.key(0, "content")
     }
 
-    /// The structured form of an answer that says something else than its text.
+    /// Returns a structured form of the answer that differs from its text.
     fn twin(&self, random: &mut Random, count: &mut usize) -> Option<Value> {
         let node = self.document.key(0, "structured")?;
         Some(self.part(node, random, count))
     }
 
-    /// The value of a part, with everything that does not flow to the observer replaced by anything.
+    /// Returns the value of a part, with everything replaced that does not flow to the observer.
     fn part(&self, id: NodeId, random: &mut Random, count: &mut usize) -> Value {
         let document = self.document;
         let Some(node) = document.node(id) else { return Value::Null };
         if !self.shows(id) {
             *count += 1;
-            // Where something was declared inside, a text is labelled like what it could hold; that it is a text, and
-            // not what was declared, is as visible as the place.
+            // Where a part inside was declared, a text carries the label of the parts that it could contain;
+            // that it is a text, and not the declared structure, is as visible as its place.
             return match &node.content {
                 Content::Scalar(Value::String(text)) => self.text(id, text, random),
                 Content::Scalar(value) if !value.is_null() => world::plain(random),
@@ -181,11 +184,11 @@ impl Before<'_> {
         }
     }
 
-    /// Another text. Whether a text has the form that a policy takes parts of is as visible as the parts: the policy
-    /// vouches for who writes the form.
+    /// Returns a replacement for a text. Whether a text has the form from which a policy captures parts is as
+    /// visible as the parts: the policy trusts the author of the form.
     fn text(&self, id: NodeId, text: &str, random: &mut Random) -> Value {
         let Some(before) = Formed::of(text) else {
-            // What labels are computed from is a name among few.
+            // Labels are computed from a few fixed names.
             let is_key = matches!(self.document.node(id).map(|node| &node.step), Some(Step::Key(key)) if **key == *"k");
             return if is_key { world::plain(random) } else { Value::String(world::marked(random)) };
         };
@@ -201,7 +204,7 @@ impl Before<'_> {
     }
 }
 
-/// Anything that is not itself a text of the form.
+/// Generates a value that is not itself a text of the form.
 fn formless(random: &mut Random) -> Value {
     loop {
         let value = world::anything(random, 2);

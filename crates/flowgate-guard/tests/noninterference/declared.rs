@@ -1,26 +1,26 @@
-//! What a generated policy declares, as data: written down together with the policy's text, and read by the oracle alone.
+//! The declarations of a generated policy as data, which the generator records for the oracle.
 
 use flowgate::trace::Tool;
 
 use crate::level::{Element, Level, Shape};
 
-/// A step from a list or a map to a part of it.
+/// A step from a list or an object to a part of it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Way {
     Key(&'static str),
     Each,
 }
 
-/// The label that a statement gives, in the dimensions of which it speaks.
+/// The label that a statement grants, in the dimensions that it names.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Grant {
-    /// By the index of the dimension.
+    /// The elements, by the index of the dimension.
     pub(crate) parts: Vec<(usize, Element)>,
-    /// The dimension whose element `out.content.k` says.
+    /// The dimension whose element is computed from `out.content.k`.
     pub(crate) computed: Option<usize>,
 }
 
-/// What a statement about answers asks for, besides the tool.
+/// The condition of a statement about answers, besides the tool.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Condition {
     Always,
@@ -30,7 +30,7 @@ pub(crate) enum Condition {
     KeyIsNot(&'static str),
     KeyIsNone,
     KeyNotIn(&'static [&'static str]),
-    /// The predicate that somebody else answers holds of the key.
+    /// The embedded predicate holds for the key.
     KeyIsKnown,
     NoZ,
     ManyRows,
@@ -38,7 +38,7 @@ pub(crate) enum Condition {
     RowIs(&'static str),
     RowIsNone(bool),
     RowNotIn(&'static [&'static str]),
-    /// The description of a tool holds this word.
+    /// The description of a tool contains this word.
     Describes(&'static str),
 }
 
@@ -47,7 +47,7 @@ pub(crate) enum Condition {
 pub(crate) struct Labels {
     pub(crate) pattern: String,
     pub(crate) target: Vec<Way>,
-    /// The part of the text, by the name of its group.
+    /// The captured part of the text, by the name of its group.
     pub(crate) capture: Option<&'static str>,
     pub(crate) grant: Grant,
     pub(crate) condition: Condition,
@@ -60,28 +60,28 @@ pub(crate) struct Store {
     pub(crate) read: String,
 }
 
-/// A generated policy.
+/// The declarations of a generated policy.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Declared {
     pub(crate) shapes: Vec<(&'static str, Shape)>,
-    /// Every tool on offer.
+    /// Every offered tool.
     pub(crate) tools: Vec<Tool>,
     pub(crate) answers: Vec<Labels>,
     pub(crate) descriptions: Vec<Labels>,
-    /// The roles whose messages carry this.
+    /// The labels of messages, by role.
     pub(crate) messages: Vec<(Vec<&'static str>, Grant)>,
     pub(crate) default: Option<Level>,
     pub(crate) stores: Vec<Store>,
-    /// Tools with a statement `require top`.
+    /// The tools with a statement `require top`.
     pub(crate) harmless: Vec<String>,
-    /// Tools of which an argument is endorsed.
+    /// The tools with an endorsed argument.
     pub(crate) endorsed: Vec<String>,
-    /// The most that the model, the screener and the filler may be shown.
+    /// The clearances of the model, the screener and the filler.
     pub(crate) clearances: Vec<(&'static str, Grant)>,
 }
 
 impl Declared {
-    /// Whether a pattern speaks of a tool.
+    /// Whether a pattern matches a tool.
     pub(crate) fn speaks_of(pattern: &str, tool: &Tool) -> bool {
         match pattern.split_once('/') {
             None => *pattern == *tool.name,
@@ -92,7 +92,7 @@ impl Declared {
         }
     }
 
-    /// Whether tools of two servers have the name that a pattern asks for.
+    /// Whether a pattern matches tools of two servers.
     pub(crate) fn is_ambiguous(&self, pattern: &str) -> bool {
         let mut servers: Vec<_> =
             self.tools.iter().filter(|tool| *tool.name == *pattern).map(|t| &t.server).collect();
@@ -101,8 +101,8 @@ impl Declared {
         servers.len() > 1
     }
 
-    /// The stores that a tool may write to and read: the declared ones by their index, then the one that the undeclared tools
-    /// of its server share.
+    /// Returns the stores that a tool may write and read: the declared ones by their index, then the store
+    /// that the undeclared tools of its server share.
     pub(crate) fn stores_of(&self, tool: &Tool) -> (Vec<StoreName>, Vec<StoreName>) {
         let (mut written, mut read, mut is_declared) = (Vec::new(), Vec::new(), false);
         for (index, store) in self.stores.iter().enumerate() {
@@ -123,7 +123,7 @@ impl Declared {
         (written, read)
     }
 
-    /// What an endpoint may be shown.
+    /// Returns the clearance of an endpoint.
     pub(crate) fn clearance(&self, endpoint: &str) -> Level {
         let named: Vec<&Grant> =
             self.clearances.iter().filter(|(name, _)| *name == endpoint).map(|(_, grant)| grant).collect();
@@ -138,7 +138,7 @@ impl Declared {
     }
 }
 
-/// State outside the agent.
+/// External state.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum StoreName {
     Declared(usize),

@@ -1,6 +1,7 @@
-//! How a client changes what it holds of a chat: it summarises, drops, and puts other words in place of those that stood there.
+//! Edits of a chat by its client: summaries, removals and replacements of messages.
 //!
-//! Which messages these are is its own business, and the same in both runs. What it puts there carries what stood there.
+//! The choice of the messages does not depend on hidden text, and is the same in both runs. A replacement
+//! carries the label of the messages that it replaces.
 
 use flowgate_lm::chat::{Message, Part};
 
@@ -11,7 +12,7 @@ use crate::run::Made;
 use crate::session::Session;
 use crate::world;
 
-/// The messages that are changed, and what stands there instead.
+/// The kind of an edit.
 enum Edit {
     Summary,
     Dropped,
@@ -21,7 +22,7 @@ enum Edit {
 }
 
 impl Made<'_> {
-    /// The client may change what was said in earlier turns.
+    /// Applies a random edit to the messages of earlier turns.
     pub(crate) fn edit(&mut self, session: &mut Session, turn: usize, shared: &mut Random) {
         let (changes, kind, number) = (shared.chance(65), shared.below(6), shared.next());
         let (from, new) = (shared.below(turn.max(1)), world::mark(shared));
@@ -41,7 +42,7 @@ impl Made<'_> {
         let gone = chat.held[range.clone()].iter().map(|held| &held.level);
         let floor = gone.fold(self.taint.oracle.bottom(), |floor, level| floor.join(level));
         let level = match edit {
-            // Nobody but a conversation writes what the model says.
+            // Only a conversation writes messages of the model.
             Edit::Model => self.taint.oracle.top(),
             Edit::Answer => floor,
             _ => floor.join(&self.level_of_user()),
@@ -68,7 +69,7 @@ impl Made<'_> {
 }
 
 impl Chat {
-    /// The messages that an edit takes away, if there are such.
+    /// Returns the range of messages that an edit removes, if there is one.
     fn range(&self, edit: &Edit, from: usize, to: usize, number: u64) -> Option<std::ops::Range<usize>> {
         let one = |at: usize| at..at + 1;
         let is_of = |held: &Held| held.turn == from;
@@ -85,7 +86,7 @@ impl Chat {
                 held.position(|held| is_of(held) && matches!(held.message, Message::User(_))).map(one)
             }
             Edit::Model => {
-                // All that it wrote and was answered: in how many messages depends on which of its calls run.
+                // All messages and answers of the turn: their number depends on which of the calls run.
                 let is_gone = |held: &&Held| {
                     is_of(held) && matches!(held.message, Message::Assistant { .. } | Message::Tool { .. })
                 };
@@ -114,7 +115,7 @@ impl Chat {
             _ => Message::User(vec![Part::Text(text)]),
         };
         let kind = match edit {
-            // It is no event, but stands for the one that is gone.
+            // The replacement is no event; it represents the removed one.
             Edit::Answer => HeldKind::Known { is_answer: true },
             _ => HeldKind::New,
         };

@@ -1,4 +1,4 @@
-//! In how many cases each feature has an effect: what never has one is not tested.
+//! Counts in how many cases each feature has an effect: a feature without effect is not tested.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,8 +6,8 @@ use std::fmt;
 use crate::observed::Observed;
 use crate::run::Run;
 
-/// What a policy holds if this stands in it, and in how many of a hundred cases at least. Only what the lattice is made of, and
-/// statements whose effect is a call that runs: everything else is counted where it has an effect.
+/// Texts that policies contain, and the least percentage of cases. Only parts of the lattice, and statements
+/// whose effect is a call that runs: other features are counted where they have an effect.
 const IN_POLICIES: [(&str, &str, u64); 8] = [
     ("readers", "lattice readers", 20),
     ("a set", "lattice kinds", 15),
@@ -19,7 +19,7 @@ const IN_POLICIES: [(&str, &str, u64); 8] = [
     ("rules by what is hidden", "hidden(call)", 3),
 ];
 
-/// What happens in a run, and in how many of a hundred cases at least. What does not happen has not been tested.
+/// Events in runs, and the least percentage of cases. An event that does not occur is not tested.
 const IN_RUNS: [(&str, u64); 54] = [
     ("a label because of a missing value", 3),
     ("a label that a condition did not grant", 40),
@@ -89,12 +89,12 @@ impl Features {
         }
     }
 
-    /// In how many cases something happened.
+    /// Returns the number of cases in which a feature had an effect.
     pub(crate) fn of(&self, name: &str) -> u64 {
         self.0.get(name).copied().unwrap_or_default()
     }
 
-    /// The features that occur in fewer of the cases than they should.
+    /// Returns the features that have an effect in too few of the cases.
     pub(crate) fn rare(&self, cases: u64) -> Vec<&'static str> {
         let least = IN_POLICIES.iter().map(|(name, _, least)| (*name, *least)).chain(IN_RUNS);
         let is_rare = |(name, least): &(&str, u64)| self.0.get(name).unwrap_or(&0) * 100 < cases * least;

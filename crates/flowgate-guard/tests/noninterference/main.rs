@@ -1,17 +1,19 @@
-//! Noninterference: what somebody may see does not depend on what they may not see.
+//! Noninterference: two runs that differ only in what an observer may not see are indistinguishable to that
+//! observer.
 //!
-//! Two runs of one conversation differ only in what does not flow to an observer's label: contents and types, lengths,
-//! rows and keys, whether an answer is an error, whether a memory was retrieved, what servers say of their tools, how many
-//! steps were taken above the label. Policies, tools and texts are random, and the model is as bad as it can be: whatever
-//! it sees goes into the calls that it makes, their order, number and arguments, into looks and slots. Nothing of the
-//! first run is replayed in the second. The sequence of views, calls and questions at or below the label must be the same,
-//! byte for byte.
+//! Two runs of one conversation differ only in what does not flow to an observer's label: contents and types,
+//! lengths, rows and keys, whether an answer is an error, whether a memory was retrieved, the descriptions
+//! that servers give of their tools, the number of steps above the label. Policies, tools and texts are
+//! random, and the model is adversarial: everything that it sees influences its calls, their order, number
+//! and arguments, its looks and its slots. Nothing of the first run is replayed in the second. The sequence
+//! of views, calls and questions at or below the label must be equal, byte for byte.
 //!
-//! What a policy releases is no difference, and is the same in both runs: the part of a text that is captured, and that
-//! the text has the form; the value that is endorsed, and how secret it is. A label that depends on the very text it labels
-//! tells something of that text, and random policies have none.
+//! What a policy releases is equal in both runs: the captured part of a text, and that the text has the form;
+//! an endorsed value, and how confidential it is. A label that depends on the text that it labels reveals
+//! information about that text, and random policies contain none.
 //!
-//! `FLOWGATE_NONINTERFERENCE_CASES` says how many cases are tried, `FLOWGATE_NONINTERFERENCE_SEED` where to begin.
+//! `FLOWGATE_NONINTERFERENCE_CASES` sets the number of cases, and `FLOWGATE_NONINTERFERENCE_SEED` the first
+//! seed.
 
 #![expect(
     clippy::expect_used,
@@ -56,19 +58,21 @@ fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
 }
 
-/// Whether what differs between two runs can be seen: the number of cases, and of those in which it shows.
+/// Statistics that show whether the test is effective: in how many cases text was hidden, and in how many it
+/// has an effect.
 struct Tried {
     hid: u64,
     looked: u64,
     slots: u64,
     visible: u64,
     differed: u64,
-    /// Parts of answers, and those of which monitor and oracle say the same.
+    /// The number of parts of answers, and of those for which monitor and oracle agree.
     parts: (u64, u64),
     features: Features,
 }
 
-/// Runs cases, with labels of steps replayed or not. What must not differ is told with its place.
+/// Runs all cases, with replayed labels of steps or without. Panics with the position of the first
+/// difference.
 fn try_all(method: Method, replay: bool, must_agree: bool, usually: u64) -> (u64, Tried) {
     let cases = number("FLOWGATE_NONINTERFERENCE_CASES", usually);
     let first = number("FLOWGATE_NONINTERFERENCE_SEED", 1);
@@ -137,11 +141,11 @@ fn try_all(method: Method, replay: bool, must_agree: bool, usually: u64) -> (u64
 #[test]
 fn what_is_hidden_decides_nothing_below_it() {
     let (cases, tried) = try_all(Method::LowestFirst, false, true, 150);
-    // A test in which nothing is hidden, or nothing is seen, shows nothing.
+    // A test in which nothing is hidden, or nothing is shown, has no significance.
     assert!(tried.hid * 2 > cases && tried.looked * 5 > cases && tried.slots * 50 > cases);
     assert!(tried.visible * 2 > cases);
     assert_eq!(tried.features.rare(cases), Vec::<&str>::new(), "features lack effects");
-    // An oracle that says little notices little.
+    // An oracle that knows few labels detects few errors.
     let (parts, same) = tried.parts;
     assert!(same * 10 > parts * 6, "of {parts} parts of answers, oracle and monitor say the same of {same}");
     let (cases, tried) = try_all(Method::RedactAll, false, true, 40);
@@ -155,7 +159,7 @@ fn given_the_chosen_labels_it_decides_nothing_either() {
         let (cases, tried) = try_all(method, true, true, 30);
         assert!(tried.hid * 2 > cases && tried.visible * 3 > cases, "{}", method.name());
         screened += tried.features.of("a screener that the observer may read as");
-        // And without the labels it does: that is what the counted bits are.
+        // Without the recorded labels the runs differ, which is what the bits count.
         let (_, tried) = try_all(method, false, false, 15);
         assert!(tried.differed > 0, "{}", method.name());
     }

@@ -1,4 +1,4 @@
-//! The worst model: whatever it is shown decides everything that it writes.
+//! An adversarial model: everything that it is shown influences everything that it writes.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::random::Random;
 
-/// What a screener's model answers: anything, depending on all that it sees.
+/// Returns the answer of a screener's model, which depends on the whole request.
 pub(crate) fn chosen(request: &Request) -> Completion {
     let shown = format!("{request:?}");
     let mut random = Random::of(&shown);
@@ -16,24 +16,25 @@ pub(crate) fn chosen(request: &Request) -> Completion {
     let arguments = json!({"reasoning": "", "regions": names}).to_string();
     let arguments = if random.chance(5) { "no".to_owned() } else { arguments };
     let call = ToolCall { id: "x".to_owned(), name: "needed_regions".to_owned(), arguments };
-    // The judge calls a tool, and introspection cites in its text.
+    // The judge calls a tool, and introspection cites regions in its text.
     let cited = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
     let text = if random.chance(5) { String::new() } else { format!("CITED: {cited}") };
     Completion { text, calls: vec![call], ..Completion::default() }
 }
 
-/// What is written into a slot: all of what was shown, or what the instruction asks for.
+/// Returns the content of a slot: everything that was shown, or the value that the instruction asks for.
 pub(crate) fn filled(request: &Request) -> Completion {
     let text = typed(request).unwrap_or_else(|| format!("{:?}", request.messages));
     Completion { text, ..Completion::default() }
 }
 
-/// A value of a kind that policies endorse. An endorsement is a declared release: what hidden text may decide by it
-/// is which value it is. That stays the same in both runs, since the instruction alone decides, which is not hidden.
+/// Returns a value of a kind that policies endorse, if the instruction asks for one. An endorsement is a
+/// declared release of the value. The value is equal in both runs, because it depends only on the
+/// instruction, which is not hidden.
 pub(crate) fn typed(request: &Request) -> Option<String> {
     let Some(Message::User(parts)) = request.messages.last() else { return None };
     let Some(Part::Text(text)) = parts.first() else { return None };
-    // What stands in the texts has its quotes escaped.
+    // Quotes in the texts are escaped.
     let (_, rest) = text.split_once("\"instruction\": \"write ")?;
     Some(rest.split_once('"')?.0.to_owned())
 }
@@ -42,7 +43,7 @@ pub(crate) fn is_typed(value: &Value) -> bool {
     value.as_str().is_some_and(|text| TYPED.contains(&text))
 }
 
-/// The regions of a slot that is to be filled with such a value.
+/// Returns the regions of a slot that is to be filled with an endorsed value.
 pub(crate) fn typed_slot(arguments: &str) -> Vec<String> {
     let arguments: Value = serde_json::from_str(arguments).unwrap_or_default();
     let slot = &arguments["b"]["$slot"];
@@ -115,7 +116,7 @@ fn slot(random: &mut Random, names: &[String], shown: &str) -> Value {
     slot
 }
 
-/// Some of what is seen, or something that policies ask for.
+/// Returns a part of the view, or a word that policies compare with.
 pub(crate) fn copied(random: &mut Random, shown: &str) -> String {
     if random.chance(50) {
         return random.of_list(&["me", "you", "secret", "x", "ann", "web", "2024-05-19"]).to_owned();

@@ -1,4 +1,4 @@
-//! What somebody saw of a run, and what the run was.
+//! The outcome of a run, and what the observer saw of it.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -15,32 +15,32 @@ pub(crate) const RELEASES: &str = "releases";
 
 #[derive(Default)]
 pub(crate) struct Observed {
-    /// What was seen at or below the observer's label: views, replies, calls, questions, what is asked of who fills slots, what
-    /// stores carry, what turns came to.
+    /// What is visible at or below the observer's label: views, replies, calls, questions, the tasks of
+    /// fillers, the labels of stores, the outcomes of turns.
     pub(crate) log: Vec<String>,
     pub(crate) sessions: Vec<Session>,
     pub(crate) looks: usize,
     pub(crate) slots: usize,
-    /// How many hidden parts were given other values than in the first run.
+    /// The number of hidden parts that differ from the first run.
     pub(crate) changed: usize,
-    /// What happened that a test should know to happen.
+    /// The features that had an effect.
     pub(crate) met: BTreeSet<&'static str>,
-    /// Where the oracle objects.
+    /// The violations that the oracle found.
     pub(crate) broken: Vec<String>,
-    /// Parts of answers, and those of them of which the monitor says just what the oracle says.
+    /// The number of parts of answers, and of those for which monitor and oracle agree.
     pub(crate) parts: (u64, u64),
 }
 
 impl Observed {
-    /// Notes what is released if the policy endorses what the model wants to be written. An endorsement lowers integrity
-    /// alone; so besides the value, how secret the hidden text is may decide what comes of the call.
+    /// Returns log entries for endorsed values. An endorsement lowers integrity only, so the outcome of the
+    /// call may depend on the confidentiality of the hidden text as well as on the value.
     pub(crate) fn release(monitor: &Monitor, view: &View, completion: &Completion) -> Vec<String> {
         let regions = completion.calls.iter().flat_map(|call| typed_slot(&call.arguments));
         let label = |region: String| view.names.get(&region).map(|hidden| monitor.to_names(&hidden.label));
         regions.map(|region| format!("{RELEASES} {:?}", label(region))).collect()
     }
 
-    /// The first thing that the observer would notice, and that nobody has released.
+    /// Returns the first difference that the observer sees and that was not released.
     pub(crate) fn difference(one: &Self, two: &Self) -> Option<String> {
         let longest = one.log.len().max(two.log.len());
         let differs = (0..longest).find(|index| one.log.get(*index) != two.log.get(*index))?;
@@ -61,14 +61,14 @@ impl Observed {
         Some(format!("at {differs}:\n  first  {}\n  second {}", at(a), at(b)))
     }
 
-    /// Notes what happened.
+    /// Records the features that had an effect.
     pub(crate) fn note(&mut self, observer: &Label) {
         for session in &self.sessions {
             note(session, observer, &mut self.met);
         }
     }
 
-    /// What happened, with labels, for whoever looks for a leak.
+    /// Formats the run with labels, for debugging.
     pub(crate) fn dump(&self) -> String {
         let mut text = String::new();
         for (number, session) in self.sessions.iter().enumerate() {
@@ -154,7 +154,7 @@ fn dump(session: &Session, text: &mut String) {
     }
 }
 
-/// What an event says, cut short.
+/// Formats the content of an event, shortened.
 pub(crate) fn body(event: &Event) -> String {
     let body = match &event.body {
         Body::Message(message) => format!("{}: {}", message.role, message.content),

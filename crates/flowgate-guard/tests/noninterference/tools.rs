@@ -1,4 +1,4 @@
-//! The tools of a case: of some server or of none, described by the operator or by the server.
+//! The tools of a case: with or without a server, described by the operator or by the server.
 
 use flowgate::trace::Tool;
 use flowgate_guard::{Offered, Words};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::random::Random;
 
-/// How many tools there are.
+/// The number of tools.
 const TOOLS: usize = 5;
 
 const _: () = assert!(TOOLS > 2, "the third is an agent");
@@ -29,14 +29,14 @@ impl Tools {
             tools.push((tool, words));
         }
         if on_servers && random.chance(60) {
-            // A second server offers what the first one does.
+            // A second server offers a tool of the same name as the first.
             let other = if tools[0].0.server.as_deref() == Some("s1") { "s2" } else { "s1" };
             tools[TOOLS - 1].0 = Tool::of(other, "t0");
         }
         Self(tools)
     }
 
-    /// A pattern that speaks of one of the tools, not always unambiguously, nor of no other.
+    /// Returns a pattern that matches one of the tools; it may be ambiguous.
     pub(crate) fn pattern(&self, random: &mut Random, index: usize) -> String {
         let (tool, _) = &self.0[index];
         match (&tool.server, random.below(10)) {
@@ -56,17 +56,17 @@ impl Tools {
         0..TOOLS
     }
 
-    /// All of them.
+    /// Returns all tools.
     pub(crate) fn all(&self) -> Vec<Tool> {
         self.0.iter().map(|(tool, _)| tool.clone()).collect()
     }
 
-    /// Whether a tool's answers hold what it was called with and what its stores hold.
+    /// Whether the answers of a tool contain the arguments of its calls and the content of its stores.
     pub(crate) fn echoes(&self, tool: &Tool) -> bool {
         self.0.iter().position(|(known, _)| known == tool).is_some_and(|index| index % 3 != 2)
     }
 
-    /// Whether a tool is an agent itself.
+    /// Whether a tool is itself an agent.
     pub(crate) fn is_agent(&self, tool: &Tool) -> bool {
         self.0.iter().position(|(known, _)| known == tool) == Some(2)
     }
@@ -76,7 +76,7 @@ impl Tools {
         self.0.iter().enumerate().any(|(n, (tool, _))| self.0[..n].iter().any(|(o, _)| o.name == tool.name))
     }
 
-    /// Which tools a server describes.
+    /// Returns the tools that a server describes.
     pub(crate) fn described(&self) -> impl Iterator<Item = usize> + '_ {
         self.indices().filter(|index| self.0[*index].1 == Words::Server)
     }
@@ -99,7 +99,7 @@ fn parameters() -> Value {
     json!({"type": "object", "properties": {"a": {}, "b": {}, "c": {}}})
 }
 
-/// Another schema of arguments.
+/// Generates a schema of arguments.
 pub(crate) fn other_parameters(random: &mut Random) -> Value {
     let kind = random.of_list(&["string", "integer"]);
     json!({"type": "object", "properties": {"a": {"type": kind}, "c": {}}})

@@ -1,8 +1,9 @@
-//! Follows a run with the oracle: what each part of each event must carry, and where marked texts come to stand.
+//! Follows a run with the oracle: which labels the parts of each event must carry at least, and where marked
+//! texts occur.
 //!
-//! A mark is a word that no other text holds. Where a part of an answer brings one along, the oracle says what that part
-//! carries; from then on whatever holds the mark must carry as much, in whatever session, and nobody may be shown it who may
-//! not see that much.
+//! A mark is a word that occurs in no other text. For each part of an answer with a mark, the oracle
+//! determines the label of that part; from then on every text with the mark must carry at least that label,
+//! in every session, and an endpoint without that clearance may not be shown it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,40 +22,41 @@ use crate::observed;
 use crate::oracle::{Bounds, Oracle};
 use crate::world;
 
-/// The step whose calls are dealt with.
+/// The step whose calls are processed.
 pub(crate) struct Wrote {
     pub(crate) level: Level,
     pub(crate) names: Names,
     pub(crate) completion: Completion,
 }
 
-/// What is known of the events of one session.
+/// What is known about the events of one session.
 #[derive(Default)]
 pub(crate) struct Followed {
     pub(crate) bounds: Vec<Bounds>,
     pub(crate) wrote: Option<Wrote>,
-    /// What the next answer carries besides.
+    /// The label that the next answer carries in addition.
     pub(crate) carries: Option<Level>,
-    /// What everything in the session carries at least.
+    /// The least label of every event in the session.
     pub(crate) floor: Option<Level>,
-    /// The messages that a client has sent: the text, and what it carries at least.
+    /// The messages that a client sent: the text, and its least label.
     pub(crate) sent: Vec<(String, Level)>,
-    /// What the agent carries that acts beside the chat.
+    /// The label of the agent that acts beside the chat.
     pub(crate) beside: Option<Level>,
     pub(crate) agents: Agents,
 }
 
-/// What the oracle knows of a run.
+/// The state of the oracle during a run.
 pub(crate) struct Taint<'d> {
     pub(crate) oracle: Oracle<'d>,
     origins: BTreeMap<String, Level>,
-    /// What stores hold, as honest tools keep it.
+    /// The content of stores, as honest tools maintain it.
     held: BTreeMap<(usize, StoreName), Vec<String>>,
-    /// How many accounts there are besides the first.
+    /// The number of accounts besides the first.
     accounts: usize,
-    /// Where the monitor's label is too low, or something was shown to somebody who may not see it.
+    /// Violations: a label of the monitor that is too low, or text that was shown to an endpoint that may not
+    /// read it.
     pub(crate) broken: Vec<String>,
-    /// Parts of answers, and those of them of which the monitor says just what the oracle says.
+    /// The number of parts of answers, and of those for which monitor and oracle agree.
     pub(crate) parts: (u64, u64),
     pub(crate) met: BTreeSet<&'static str>,
 }
@@ -76,14 +78,14 @@ impl<'d> Taint<'d> {
         Level::of_names(&self.oracle.declared.shapes, &monitor.to_names(label))
     }
 
-    /// A text that is no event carries this.
+    /// Sets the label of a text that is not an event.
     pub(crate) fn vouch(&mut self, text: &str, level: &Level) {
         for mark in world::marks(text) {
             self.origins.entry(mark.to_owned()).or_insert_with(|| level.clone());
         }
     }
 
-    /// Somebody who may see `most` is shown a text.
+    /// Checks that a text may be shown to a reader with clearance `most`.
     pub(crate) fn shown(&mut self, whom: &str, text: &str, most: &Level) {
         for mark in world::marks(text) {
             if let Some(origin) = self.origins.get(mark).filter(|origin| !origin.flows_to(most)) {
@@ -93,18 +95,18 @@ impl<'d> Taint<'d> {
         }
     }
 
-    /// Another session of the account begins.
+    /// Begins another session of the account.
     pub(crate) fn next_session(&mut self) {
         self.oracle.next_session();
     }
 
-    /// Tools reach the stores of another account from now on: of a new one, or of that one. Returns whose they reached.
+    /// Switches to the stores of a new account, or of a given one. Returns the previous account.
     pub(crate) fn enter(&mut self, account: Option<usize>) -> usize {
         self.accounts += usize::from(account.is_none());
         std::mem::replace(&mut self.oracle.account, account.unwrap_or(self.accounts))
     }
 
-    /// What a tool that tells all it knows says of a call: what it was called with, and what its stores hold.
+    /// Returns the echo of a tool: the arguments of a call, and the content of the tool's stores.
     pub(crate) fn echo(&self, tool: &Tool, arguments: &str) -> String {
         let mut echo = start(arguments).to_owned();
         for store in self.oracle.declared.stores_of(tool).1 {
@@ -116,7 +118,7 @@ impl<'d> Taint<'d> {
         echo
     }
 
-    /// A call runs: its tool writes what it was called with to its stores.
+    /// Records that a call runs: its tool writes the arguments to its stores.
     pub(crate) fn ran(&mut self, followed: &Followed, event: EventId, call: &Event, arguments: &str) {
         let Some(tool) = call.tool() else { return };
         let level = followed.bounds[event.0].of(0, &self.oracle.bottom());
@@ -126,14 +128,14 @@ impl<'d> Taint<'d> {
         }
     }
 
-    /// Compares the events that are new with what the oracle says of them.
+    /// Compares the labels of new events with those of the oracle.
     pub(crate) fn follow(&mut self, followed: &mut Followed, conversation: &Conversation) {
         let monitor = conversation.monitor();
         for index in followed.bounds.len()..monitor.trace().len() {
             let event = monitor.trace().event(EventId(index)).expect("it is there");
             let mut bounds = self.bounds(followed, monitor, event);
             if let Some(floor) = &followed.floor
-                // A call carries what its step was shown, and an endorsed argument may be below that.
+                // A call carries the label of its step's view, and an endorsed argument may be below it.
                 && !matches!(event.body, Body::Tool(_) | Body::Call(_))
             {
                 bounds.parts.iter_mut().flatten().for_each(|level| *level = level.join(floor));
@@ -181,7 +183,7 @@ impl<'d> Taint<'d> {
                     self.met.insert("what another session wrote");
                 }
                 let mut carries = followed.carries.take().unwrap_or_else(|| bottom.clone());
-                // Who passes an answer on may say it in other words.
+                // A client that forwards an answer may rewrite it.
                 let is_same = |other: &&EventId| {
                     let other = monitor.trace().event(**other).expect("it is there");
                     matches!(other.body, Body::Output(_)) && other.call == Some(call)
@@ -196,7 +198,7 @@ impl<'d> Taint<'d> {
         }
     }
 
-    /// A call carries what the model was shown, and where it left a slot, what was filled in.
+    /// Returns the bounds of a call: the label of the view, and for slots that of the filled-in text.
     fn call(
         &mut self,
         followed: &Followed,
@@ -224,7 +226,7 @@ impl<'d> Taint<'d> {
                 *part = part.join(&level);
             }
         }
-        // What is endorsed is as trusted as the policy says.
+        // An endorsed argument has the integrity that the policy declares.
         if let Some(node) = document.key(place, "b").filter(|_| is_endorsed) {
             bounds.parts[node][0].0[0] = Element::Rank(0);
         }
@@ -244,7 +246,7 @@ impl<'d> Taint<'d> {
                 }
             };
             let bounds = &bounds.parts[id];
-            // Which role a message has, and of which tool a description is, comes from the caller and from no text.
+            // The role of a message and the name of a described tool come from the caller, not from a text.
             if matches!(&node.step, Step::Key(key) if matches!(&**key, "role" | "name") && node.parent == 0) {
                 continue;
             }
@@ -274,7 +276,7 @@ impl<'d> Taint<'d> {
 }
 
 impl Followed {
-    /// What a message carries at least that a client has sent.
+    /// Returns the least label of a message that a client sent.
     fn level_sent(&self, content: &Value) -> Option<Level> {
         let text = match content {
             Value::String(text) => text.clone(),
@@ -284,13 +286,13 @@ impl Followed {
         self.sent.iter().find(|(sent, _)| *sent == text).map(|(_, level)| level.clone())
     }
 
-    /// What an agent carries: the join of everything that it has seen.
+    /// Returns the label of an agent: the join of everything that it has seen.
     pub(crate) fn level_of(&self, agent: &str, bottom: &Level) -> Level {
         let seen = self.agents.seen(agent).map(|event| self.bounds[event].of(0, bottom));
         seen.fold(bottom.clone(), |level, seen| level.join(&seen))
     }
 
-    /// What the regions carry that a slot names.
+    /// Returns the join of the labels of the regions that a slot names.
     pub(crate) fn regions(&self, regions: &[String], names: &Names, bottom: &Level) -> Level {
         let mut level = bottom.clone();
         for hidden in regions.iter().filter_map(|name| names.get(name)) {
@@ -303,7 +305,7 @@ impl Followed {
 }
 
 impl Wrote {
-    /// The slots of the call that was judged with these arguments, if there is no doubt which of the message's calls it is.
+    /// Returns the slots of the call that was judged with these arguments, if the call is unambiguous.
     pub(crate) fn slots_of(&self, judged: &Map<String, Value>) -> Vec<(String, Vec<String>)> {
         let mut found: Option<Vec<(String, Vec<String>)>> = None;
         for call in &self.completion.calls {
@@ -311,13 +313,13 @@ impl Wrote {
             let is_same = written.len() == judged.len()
                 && written.iter().all(|(name, value)| {
                     let now = judged.get(name);
-                    // What was endorsed is printed in one way.
+                    // An endorsed value is printed in its canonical form.
                     now.is_some() && (slot(value).is_some() || name == "b" || now == Some(value))
                 });
             if !is_same {
                 continue;
             }
-            // Without slots, it is a value like others.
+            // An argument whose slot was not replaced is an ordinary value.
             let is_left = |name: &String| judged.get(name).is_some_and(|now| slot(now).is_none());
             let slots = written.iter().filter(|(name, _)| is_left(name));
             let slots = slots.filter_map(|(name, value)| Some((name.clone(), slot(value)?))).collect();
@@ -328,7 +330,7 @@ impl Wrote {
         found.unwrap_or_default()
     }
 
-    /// The regions that are read to fill the slot of which this is asked, if there is no doubt which one it is.
+    /// Returns the regions of the slot that a filler's task is about, if the slot is unambiguous.
     pub(crate) fn filled_from(&self, task: &Value) -> Option<Vec<String>> {
         let mut found = None;
         for call in &self.completion.calls {
@@ -346,13 +348,13 @@ impl Wrote {
     }
 }
 
-/// The regions of a slot.
+/// Returns the regions of a slot.
 pub(crate) fn slot(value: &Value) -> Option<Vec<String>> {
     let regions = value.get("$slot")?["regions"].as_array()?;
     Some(regions.iter().filter_map(Value::as_str).map(str::to_owned).collect())
 }
 
-/// The beginning of a text.
+/// Returns the beginning of a text.
 fn start(text: &str) -> &str {
     let end = (0..=text.len().min(300)).rev().find(|end| text.is_char_boundary(*end));
     &text[..end.unwrap_or(0)]

@@ -1,10 +1,10 @@
-//! What tools answer, and how it is spelled.
+//! Generates the answers of tools, and their text formats.
 
 use serde_json::{Map, Value, json};
 
 use crate::random::Random;
 
-/// No word is one that policies endorse: what they release is as they say, and stays the same in both runs.
+/// No word is one that policies endorse: endorsed values are released, and stay equal in both runs.
 const WORDS: [&str; 13] = [
     "me",
     "you",
@@ -30,32 +30,32 @@ pub(crate) fn scalar(random: &mut Random) -> Value {
     }
 }
 
-/// A text that is nothing but a text, as long as it may be.
+/// Generates an unstructured text of random length.
 pub(crate) fn plain(random: &mut Random) -> Value {
     Value::String("word ".repeat(1 + random.below(9)))
 }
 
-/// How a mark begins. A text with a mark can be told from every other text wherever it comes to stand.
+/// The prefix of marks. A mark makes a text distinguishable from every other text, wherever it is copied.
 const MARK: &str = "zq";
 const MARK_LENGTH: usize = 10;
 
-/// A text with a mark, and now and then a long one.
+/// Generates a text with a mark; a few are long.
 pub(crate) fn marked(random: &mut Random) -> String {
     let words = if random.chance(2) { 400 } else { 1 + random.below(9) };
     format!("{}{}", "word ".repeat(words), mark(random))
 }
 
-/// A mark alone.
+/// Generates a mark.
 pub(crate) fn mark(random: &mut Random) -> String {
     format!("{MARK}{:08x}", random.next() & 0xffff_ffff)
 }
 
-/// A text with a mark of which no 20 letters stand anywhere else.
+/// Generates a text with a mark that shares no 20 characters with another text.
 pub(crate) fn unlike_others(random: &mut Random) -> String {
     format!("{:016x} {:016x} {}", random.next(), random.next(), mark(random))
 }
 
-/// The marks that stand in a text.
+/// Returns the marks in a text.
 pub(crate) fn marks(text: &str) -> impl Iterator<Item = &str> {
     let is_mark = |mark: &&str| {
         mark.bytes().skip(MARK.len()).all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
@@ -63,7 +63,7 @@ pub(crate) fn marks(text: &str) -> impl Iterator<Item = &str> {
     text.match_indices(MARK).filter_map(|(at, _)| text.get(at..at + MARK_LENGTH)).filter(is_mark)
 }
 
-/// Anything at all.
+/// Generates an arbitrary value.
 pub(crate) fn anything(random: &mut Random, depth: usize) -> Value {
     match random.below(if depth == 0 { 2 } else { 4 }) {
         2 => (0..random.below(4)).map(|_| anything(random, depth - 1)).collect(),
@@ -78,7 +78,7 @@ pub(crate) fn anything(random: &mut Random, depth: usize) -> Value {
     }
 }
 
-/// A text of the form that policies take parts of.
+/// A text of the form from which policies capture parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Formed {
     pub(crate) n: String,
@@ -92,7 +92,7 @@ impl Formed {
         Self { n: random.below(10).to_string(), k, rest: marked(random) }
     }
 
-    /// The text in its parts, if it has the form.
+    /// Parses the text, if it has the form.
     pub(crate) fn of(text: &str) -> Option<Self> {
         let (n, rest) = text.strip_prefix("n=")?.split_once(" k=")?;
         let (k, rest) = rest.split_once(' ')?;
@@ -104,17 +104,17 @@ impl Formed {
     }
 }
 
-/// A scalar, or a text of which policies take parts.
+/// Generates a scalar, or a text with capturable parts.
 fn field(random: &mut Random) -> Value {
     if random.chance(40) { Value::String(Formed::new(random).text()) } else { any(random) }
 }
 
-/// A scalar that no condition looks at, and so often a text with a mark.
+/// Generates a scalar that no condition depends on, often a text with a mark.
 fn any(random: &mut Random) -> Value {
     if random.chance(60) { Value::String(marked(random)) } else { scalar(random) }
 }
 
-/// Blocks of text and images.
+/// Generates content blocks: text and an image.
 fn blocks(random: &mut Random) -> Value {
     json!([
         {"type": "text", "text": marked(random)},
@@ -122,7 +122,7 @@ fn blocks(random: &mut Random) -> Value {
     ])
 }
 
-/// What a tool usually answers.
+/// Generates a typical answer of a tool.
 pub(crate) fn answer(random: &mut Random) -> Value {
     match random.below(20) {
         0 => return anything(random, 2),
@@ -142,7 +142,7 @@ pub(crate) fn answer(random: &mut Random) -> Value {
     answer
 }
 
-/// How an answer is spelled.
+/// The text format of an answer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Spelling {
     Json,
@@ -169,7 +169,7 @@ fn python(value: &Value) -> String {
         Value::Null => "None".to_owned(),
         Value::Bool(truth) => if *truth { "True" } else { "False" }.to_owned(),
         Value::Number(number) => number.to_string(),
-        // As `repr` does: the quotes depend on the text.
+        // As in Python's `repr`, the kind of quotes depends on the text.
         Value::String(text) => {
             let escaped = text.replace('\\', "\\\\").replace('\n', "\\n");
             if text.contains('\'') && !text.contains('"') {
@@ -188,7 +188,7 @@ fn python(value: &Value) -> String {
     }
 }
 
-/// Block style, whose layout depends on what stands there.
+/// Formats block-style YAML, whose layout depends on the values.
 fn yaml(value: &Value, indent: usize) -> String {
     let pad = " ".repeat(indent);
     match value {
@@ -218,7 +218,7 @@ fn yaml(value: &Value, indent: usize) -> String {
     }
 }
 
-/// Everything that a tool can answer where a name stands.
+/// Returns every value that a tool can answer in place of a name.
 pub(crate) fn names() -> Vec<String> {
     let plain = (1..10).map(|count| "word ".repeat(count));
     WORDS.iter().map(|word| (*word).to_owned()).chain(plain).collect()
