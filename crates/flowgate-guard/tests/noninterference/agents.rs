@@ -1,10 +1,12 @@
-//! What each agent of a trace has seen: its own events, and those that the events had seen which it names as parents.
+//! What each agent of a trace has seen: its own events, their parents, and everything that the parents had
+//! seen.
 //!
-//! The monitor keeps a clock for each agent; here, every event keeps the set of those that were seen before it.
+//! The monitor keeps a clock for each agent; the oracle keeps, for every event, the set of the events before
+//! it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The main agent's name.
+/// The name of the main agent.
 pub(crate) const MAIN: &str = "";
 
 #[derive(Debug, Default)]
@@ -15,7 +17,7 @@ pub(crate) struct Agents {
 }
 
 impl Agents {
-    /// An event of an agent happened.
+    /// Records an event of an agent.
     pub(crate) fn happened(&mut self, agent: &str, event: usize) {
         assert_eq!(event, self.before.len(), "events come in order");
         let seen = self.seen.entry(agent.to_owned()).or_default();
@@ -23,7 +25,8 @@ impl Agents {
         seen.insert(event);
     }
 
-    /// An agent is told what these events had seen, and the events. Who begins without a parent may have been told anything.
+    /// Adds parents to an agent: it has seen these events and all that they had seen. An agent that starts
+    /// without a parent may have seen everything.
     pub(crate) fn joins(&mut self, agent: &str, parents: &[usize]) {
         let mut seen = self.seen.get(agent).cloned().unwrap_or_default();
         if parents.is_empty() && !self.knows(agent) {

@@ -1,7 +1,7 @@
-//! What a client does beside its chat: calls by way of a proxy, of its own and of agents that it has started.
+//! Actions of a client beside its chat: calls through a proxy, of its own and of agents that it has started.
 //!
-//! That it does something there, with which tool, and whether that is permitted is seen by everybody. With which arguments is
-//! seen by who may see all that the agent has seen.
+//! Everybody sees that an action takes place, its tool, and whether it is permitted. The arguments are
+//! visible to whoever may see everything that the agent has seen.
 
 use flowgate::monitor::{Attribution, Judgement, Verdict};
 use flowgate::trace::{Body, Call, Entry, EventId, Message, Output};
@@ -17,7 +17,7 @@ use crate::run::Made;
 use crate::session::{Answered, Session};
 use crate::world;
 
-/// An agent acts: its name, that of the event, and the names of the events that it has been told of.
+/// The action of an agent: its name, that of the event, and the names of the parent events.
 #[derive(Clone)]
 struct Acts {
     agent: &'static str,
@@ -32,7 +32,7 @@ impl Acts {
     }
 }
 
-/// A call beside the chat is judged, and runs if it may.
+/// Judges a call beside the chat, and runs it if it is permitted.
 fn judge(conversation: &mut Conversation, entry: &Entry) -> (Judgement, Option<EventId>) {
     let monitor = conversation.beside();
     match monitor.judge_entry(entry.clone(), Attribution::everything()) {
@@ -45,13 +45,13 @@ fn judge(conversation: &mut Conversation, entry: &Entry) -> (Judgement, Option<E
 }
 
 impl Made<'_> {
-    /// What agents begin from that know of nothing else.
+    /// Creates the root event, from which agents without other parents start.
     pub(crate) fn root(&mut self, session: &mut Session) {
         let acts = Acts { agent: MAIN, name: "root".to_owned(), parents: Vec::new() };
         self.says(session, &acts, "user", "begin".to_owned());
     }
 
-    /// What happens between two turns.
+    /// Performs the actions between two turns.
     pub(crate) fn acts(
         &mut self,
         session: &mut Session,
@@ -59,7 +59,8 @@ impl Made<'_> {
         turn: usize,
         shared: &mut Random,
     ) {
-        // What the steps of a chat write to stores raises them to the lowest label of a step, and who acts below that may see it.
+        // Writes of the chat's steps raise the stores to the lowest label of a step, which actions below that
+        // label would reveal.
         let sees_steps = self.sees(session.conversation.base());
         let acts = shared.below(4);
         for number in 0..if sees_steps { acts } else { 0 } {
@@ -67,7 +68,7 @@ impl Made<'_> {
             let (kind, tool, which) = (shared.below(6), shared.next(), shared.next());
             let is_new = !session.followed.agents.knows(agent);
             let joins = shared.chance(if is_new { 85 } else { 40 });
-            // The first agents begin at the root, before anybody has seen much.
+            // The first agents start at the root, with the lowest labels.
             let others: Vec<&(String, usize, &str)> =
                 held(session).named.iter().filter(|(.., other)| *other != agent).collect();
             let which = if is_new && which.is_multiple_of(2) { 0 } else { which };
@@ -95,13 +96,13 @@ impl Made<'_> {
         }
     }
 
-    /// All that an agent has seen, as text.
+    /// Returns everything that an agent has seen, as text.
     fn seen_by(&self, session: &Session, agent: &str) -> String {
         let events = session.trace().events();
         session.followed.agents.seen(agent).map(|event| format!("{:?}\n", events[event].body)).collect()
     }
 
-    /// A text comes to stand beside the chat, as what a client has retrieved. The user may quote it later.
+    /// Adds a text beside the chat, as retrieved by a client. The user may quote it later.
     fn shows_beside(&mut self, session: &mut Session, acts: &Acts, seed: u64) {
         let level = self.taint.oracle.level_of_role("memory");
         let is_seen = level.flows_to(&self.case.level);
@@ -129,7 +130,7 @@ impl Made<'_> {
         held(session).named.push((acts.name.clone(), event.0, acts.agent));
     }
 
-    /// A call is judged by all that its agent has seen.
+    /// Judges a call with everything that its agent has seen.
     fn calls(&mut self, session: &mut Session, first: Option<&Session>, acts: &Acts, tool: u64) {
         let tools = self.case.tools.all();
         let tool = tools[usize::try_from(tool % tools.len() as u64).unwrap_or(0)].clone();

@@ -1,8 +1,9 @@
-//! Sessions in which a client holds the chat, as those of a gateway do: it sends all of the chat with every message, runs the tools
-//! itself, and changes what it likes.
+//! Sessions whose chat is held by a client, as with a gateway: the client sends the whole chat with every
+//! message, runs the tools itself, and may edit the chat.
 //!
-//! That a client sends a message is seen by everybody, and so are its acts in which nothing depends on what is hidden: which of
-//! the messages it changes, and which calls it makes beside the chat. What stands there is seen by who may see what stood there.
+//! Everybody sees that a client sends a message, and those of its actions that depend on nothing hidden:
+//! which of the messages it changes, and which calls it makes beside the chat. The replacement of a message
+//! is visible to whoever may see the replaced message.
 
 use flowgate::label::Label;
 use flowgate::monitor::Authorized;
@@ -18,53 +19,53 @@ use crate::run::Made;
 use crate::session::{Answered, Session};
 use crate::world::{self, Spelling};
 
-/// What the operator knows word for word.
+/// The system message that the operator has pinned.
 pub(crate) const INSTRUCTIONS: &str = "You help.";
 
-/// How many messages with calls the model writes at one label in one turn of the user's.
+/// The most messages with calls that the model writes at one label in one turn.
 const STEPS: usize = 3;
 
 /// A message as the client holds it.
 pub(crate) struct Held {
     pub(crate) message: Message,
-    /// What it carries at least.
+    /// The least label of the message.
     pub(crate) level: Level,
-    /// In which turn of the user's it was said.
+    /// The turn of the message.
     pub(crate) turn: usize,
     pub(crate) kind: HeldKind,
 }
 
 pub(crate) enum HeldKind {
-    /// The client has made it and not sent it yet.
+    /// Created by the client and not yet sent.
     New,
-    /// A tool's answer that was not sent yet: how it is spelled, and its place among the answers that the observer may know of.
+    /// A tool's answer that has not been sent: its index among the answers that the observer may see.
     Answer(Option<usize>),
-    /// It was sent. A tool's answer, if the observer may know that there is one.
+    /// Sent; whether it is a tool's answer that the observer may see.
     Known { is_answer: bool },
 }
 
-/// A call that the client is to run.
+/// A call for the client to run.
 struct Running {
     id: String,
     tool: Tool,
     arguments: Map<String, Value>,
-    /// The same as it was printed.
+    /// The arguments as they were printed.
     print: String,
-    /// Whether the observer may know of it.
+    /// Whether the observer may see the call.
     exists: bool,
 }
 
-/// A chat as its client holds it.
+/// A chat that a client holds.
 pub(crate) struct Chat {
     pub(crate) is_trusted: bool,
     pub(crate) history: History,
     pub(crate) held: Vec<Held>,
     running: Vec<Running>,
-    /// What the model's message carries at least.
+    /// The least label of the model's message.
     said: Option<Level>,
-    /// How many messages with calls were written at each label in this turn.
+    /// The number of messages with calls at each label in this turn.
     steps: Vec<(Label, usize)>,
-    /// The events beside the chat that have names: the name, the event, the agent.
+    /// The named events beside the chat: the name, the event, the agent.
     pub(crate) named: Vec<(String, usize, &'static str)>,
     /// A text that was shown beside the chat and that the observer may not see.
     pub(crate) shown: Option<String>,
@@ -84,7 +85,7 @@ impl Chat {
         }
     }
 
-    /// The model ends what it does at a label when it has written some messages there.
+    /// Removes the calls of a message after the limit at its label has been reached.
     pub(crate) fn limit(&mut self, label: &Label, completion: &mut Completion) {
         let steps = match self.steps.iter_mut().find(|(known, _)| known == label) {
             Some((_, steps)) => steps,
@@ -100,14 +101,14 @@ impl Chat {
         }
     }
 
-    /// The model says something that was written at this level.
+    /// Records that the model wrote text at this level.
     pub(crate) fn says(&mut self, level: &Level) {
         self.said = Some(self.said.as_ref().map_or_else(|| level.clone(), |said| said.join(level)));
     }
 }
 
 impl Made<'_> {
-    /// A conversation with a user whose client holds the chat.
+    /// Runs a conversation whose chat a client holds.
     pub(crate) fn chat(&mut self, session: &mut Session, first: Option<&Session>, number: usize) {
         let case = self.case;
         let mut shared = Random::new(case.seed ^ 0x77aa_0000 ^ number as u64);
@@ -123,7 +124,7 @@ impl Made<'_> {
             let level = self.level_of_user();
             let mut text = format!("turn {turn}: {:.12}", world::scalar(&mut shared).to_string());
             let quotes = shared.chance(40);
-            // Once: what was quoted stands behind other words then.
+            // Only once: after that, the quotation has other text before it.
             if let Some(shown) = held(session).shown.take_if(|_| quotes) {
                 text.push_str(&format!("; you said: {shown}, did you?"));
             }
@@ -137,7 +138,7 @@ impl Made<'_> {
         self.remembered(session);
     }
 
-    /// What a new message of the user's carries at least.
+    /// Returns the least label of a new message of the user.
     pub(crate) fn level_of_user(&self) -> Level {
         match self.case.trusts_client {
             true => self.taint.oracle.level_of_role("user"),
@@ -145,7 +146,7 @@ impl Made<'_> {
         }
     }
 
-    /// The text, or another one if the observer may not see it.
+    /// Returns the text, or a replacement if the observer may not see it.
     pub(crate) fn chosen_text(&mut self, level: &Level, text: String) -> String {
         if level.flows_to(&self.case.level) {
             return text;
@@ -154,7 +155,7 @@ impl Made<'_> {
         world::marked(&mut self.hidden)
     }
 
-    /// The turn of the user's, with all the messages between client and model until the model has said its last word.
+    /// Runs a turn: exchanges messages between client and model until the final reply.
     fn rounds(&mut self, session: &mut Session, first: Option<&Session>, number: usize) {
         held(session).steps.clear();
         let (mut all, mut is_visible) = (Turn::default(), true);
@@ -169,7 +170,7 @@ impl Made<'_> {
                 name: call.tool.to_string(),
                 arguments: call.arguments.clone(),
             };
-            // No two messages are the same, so that there is no doubt which of them is gone.
+            // All messages differ, so that a removed message is unambiguous.
             let text = format!("{} [{}]", texts.join("\n"), chat.held.len());
             let message = Message::Assistant { text, calls: turn.calls.iter().map(call).collect() };
             let level = chat.said.take().unwrap_or_else(|| self.taint.oracle.bottom());
@@ -190,7 +191,7 @@ impl Made<'_> {
         self.ended(&all, is_visible);
     }
 
-    /// The client sends its chat.
+    /// Sends the chat of the client.
     fn send(&mut self, session: &mut Session) {
         let Session { conversation, chat, followed, answers, .. } = &mut *session;
         let chat = chat.as_mut().expect("a chat");
@@ -229,7 +230,7 @@ impl Made<'_> {
         }
     }
 
-    /// A call may run, and the client is to run it.
+    /// Hands a permitted call over to the client.
     pub(crate) fn hand(&mut self, session: &mut Session, call: Authorized) {
         let exists = self.runs(session, &call);
         let level = session.followed.bounds[call.event().0].of(0, &self.taint.oracle.bottom());
@@ -245,7 +246,8 @@ impl Made<'_> {
         session.conversation.hand_over(call);
     }
 
-    /// The client runs a call, by way of a proxy that tells the session or without one, and says what it was answered.
+    /// Runs a call as the client, through a proxy that reports to the session or directly, and adds the
+    /// answer to the chat.
     fn serve(&mut self, session: &mut Session, first: Option<&Session>, running: Running, turn: usize) {
         let Running { id, tool, arguments, print, exists } = running;
         let place = exists.then_some(session.answers.len());
@@ -259,7 +261,7 @@ impl Made<'_> {
             false => Random::new(self.hidden.next()),
         };
         let mut content = parts(&answer.content);
-        // Whether the client does so does not depend on the answer, of which the observer may not even know the type.
+        // The choice does not depend on the answer, of which the observer may not even see the type.
         if random.chance(40) {
             let event = self.serve_beside(session, tool, arguments, &answer);
             if exists {
@@ -279,7 +281,7 @@ impl Made<'_> {
         held(session).held.push(Held { message, level, turn, kind: HeldKind::Answer(place) });
     }
 
-    /// A call that the chat has handed over runs beside it.
+    /// Runs a handed-over call beside the chat.
     fn serve_beside(
         &mut self,
         session: &mut Session,
@@ -306,14 +308,14 @@ impl Made<'_> {
     }
 }
 
-/// Stands for the event of an answer that was not sent yet.
+/// The placeholder for the event of an answer that has not been sent.
 const UNKNOWN: EventId = EventId(usize::MAX);
 
 pub(crate) fn held(session: &mut Session) -> &mut Chat {
     session.chat.as_mut().expect("a client holds the chat")
 }
 
-/// Two parts of a turn as one.
+/// Merges two parts of a turn.
 fn together(mut one: Turn, two: Turn) -> Turn {
     one.replies.extend(two.replies);
     (one.stop, one.ended) = (two.stop, two.ended);
@@ -329,7 +331,7 @@ fn together(mut one: Turn, two: Turn) -> Turn {
     one
 }
 
-/// The text of a message that somebody says.
+/// Returns the text of a message.
 fn text_of(message: &Message) -> Option<String> {
     let text = |parts: &[Part]| {
         parts
@@ -351,7 +353,7 @@ fn is_blocks(content: &Value) -> bool {
     content.as_array().is_some_and(|blocks| !blocks.is_empty() && blocks.iter().all(is_block))
 }
 
-/// The same answer as a chat can hold it.
+/// Converts an answer to the text form that a chat can contain.
 fn as_text(answer: ToolAnswer, spelling: Spelling) -> (ToolAnswer, Spelling) {
     let ToolAnswer { content, is_error, .. } = answer;
     let (content, spelling) = match content {

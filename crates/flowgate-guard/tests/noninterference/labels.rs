@@ -1,4 +1,4 @@
-//! Random labels for what tools answer.
+//! Random labels of the answers of tools.
 
 use crate::declared::{Condition, Labels, Way};
 use crate::policy::Writer;
@@ -6,7 +6,7 @@ use crate::space::Written;
 
 const CONTENT: Way = Way::Key("content");
 
-/// The parts of answers that statements label, as they are written and as the way to them.
+/// The parts of answers that statements label, in the policy language and as paths.
 const PARTS: [(&str, &[Way]); 9] = [
     ("out.content.k", &[CONTENT, Way::Key("k")]),
     ("out.content.s", &[CONTENT, Way::Key("s")]),
@@ -21,14 +21,14 @@ const PARTS: [(&str, &[Way]); 9] = [
 
 const WHOLE: (&str, &[Way]) = ("out.content", &[CONTENT]);
 
-/// Parts of texts: see [`crate::world::Formed`].
+/// Captures in texts: see [`crate::world::Formed`].
 const CAPTURES: [(&str, &str); 3] = [
     (r"n=(?<n>[0-9]) .*", "n"),
     (r"n=[0-9] k=(?<k>[a-z]{1,3}) .*", "k"),
     (r"n=(?<n>[0-9]) k=(?<k>[a-z]{1,3}) .*", "k"),
 ];
 
-/// What a statement decides about, by what another part says.
+/// The condition by which a statement decides a label from another part.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Decided {
     Computed,
@@ -42,7 +42,7 @@ fn part(name: &str) -> (&'static str, &'static [Way]) {
 }
 
 impl Writer<'_> {
-    /// A statement that labels a part of the answers of a tool.
+    /// Writes a statement that labels a part of the answers of a tool.
     fn labels(
         &mut self,
         tool: usize,
@@ -82,7 +82,7 @@ impl Writer<'_> {
         }
     }
 
-    /// A part of a text that may be trusted more than the text, or less.
+    /// Writes a capture of a part of a text, whose label may be lower or higher than that of the text.
     fn capture(&mut self, tool: usize) {
         let s = part("out.content.s");
         let place = [s, s, part("out.content.rows[*].x"), WHOLE][self.random.below(4)];
@@ -91,8 +91,9 @@ impl Writer<'_> {
         self.labels(tool, place, Some(capture), label, (&[], Condition::Always));
     }
 
-    /// A field of some rows. A label that depends on the very text it labels tells something of it, and so do two that
-    /// depend on each other; their author means it to. So one field decides about the other, never the other way round.
+    /// Writes labels of a field of some rows. A label that depends on the text that it labels reveals
+    /// information about it, and so do two labels that depend on each other. One field therefore decides the
+    /// label of the other, never the reverse.
     fn rows(&mut self, tool: usize) {
         let (value, condition) = [
             ("== \"me\"", Condition::RowIs("me")),
@@ -103,12 +104,12 @@ impl Writer<'_> {
         ][self.random.below(5)];
         let (label, text) = (self.label(), format!("row.x {value}"));
         let texts = ["(row: dict) in out.content.rows", text.as_str()];
-        // What is written is the part of a row.
+        // The written target is the part of a row.
         let place = ("row.y", part("out.content.rows[*].y").1);
         self.labels(tool, place, None, label, (&texts, condition));
     }
 
-    /// Labels that depend on what other parts say.
+    /// Writes labels that depend on the values of other parts.
     pub(crate) fn deciding(&mut self, tool: usize, decided: Decided) {
         match decided {
             Decided::Computed if self.chance(40) => self.computed(tool),
@@ -138,7 +139,7 @@ impl Writer<'_> {
         self.labels(tool, part(name), None, label, (&[text], condition));
     }
 
-    /// A label that a field says.
+    /// Writes a label that is computed from a field.
     fn computed(&mut self, tool: usize) {
         let Some((text, dimension)) = self.space.computed(self.random, "out.content.k") else { return };
         let name = self.random.of_list(&["out.content.s", "out.content.more", "out.content.rows[*].y"]);

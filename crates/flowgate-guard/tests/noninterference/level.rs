@@ -1,30 +1,31 @@
-//! Points of a policy's lattice in the oracle's own representation: ranks and sets of names, not the bits of a label.
+//! Points of a policy's lattice in the oracle's own representation: ranks and sets of names instead of the
+//! bits of a label.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-/// What a dimension is made of.
+/// The kind of a dimension.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Shape {
     /// Elements from the lowest to the highest.
     Chain(&'static [&'static str]),
     /// Sets of names; the join is the union.
     Names,
-    /// Who may read; the join is the intersection.
+    /// Sets of readers; the join is the intersection.
     Readers,
-    /// When it was written; older is higher.
+    /// The time of writing; older is higher.
     Age,
 }
 
 /// A point of one dimension.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Element {
-    /// The place in an order; the age of a text is such a place, too.
+    /// The rank in a linear order, such as an age.
     Rank(u64),
-    /// These names; `None` is every name.
+    /// These names; `None` means every name.
     Names(Option<BTreeSet<String>>),
-    /// These readers; `None` is everybody.
+    /// These readers; `None` means everybody.
     Readers(Option<BTreeSet<String>>),
 }
 
@@ -41,7 +42,7 @@ impl Element {
         Self::Readers(Some(set(names)))
     }
 
-    /// The age of what was written so many seconds after the Unix epoch.
+    /// Returns the age of a text that was written at this time, in seconds since 1970.
     pub(crate) fn written_at(seconds: i64) -> Self {
         Self::Rank(u64::try_from(i64::MAX - seconds).expect("after the epoch"))
     }
@@ -90,7 +91,7 @@ impl Shape {
         }
     }
 
-    /// The element that the monitor prints so.
+    /// Parses an element as the monitor prints it.
     fn of_names(self, value: &Value) -> Element {
         let list = || -> Option<BTreeSet<String>> {
             Some(value.as_array()?.iter().filter_map(Value::as_str).map(str::to_owned).collect())
@@ -126,7 +127,7 @@ impl Level {
         Self(shapes.iter().map(|(_, shape)| shape.top()).collect())
     }
 
-    /// A label of the monitor's, as it is printed for other sessions.
+    /// Parses a label as the monitor prints it for other sessions.
     pub(crate) fn of_names(shapes: &[(&'static str, Shape)], names: &Value) -> Self {
         Self(shapes.iter().map(|(name, shape)| shape.of_names(&names[name])).collect())
     }

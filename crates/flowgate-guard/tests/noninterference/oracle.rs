@@ -1,11 +1,13 @@
-//! What each part of a trace must carry at least, by the words of `docs/language.md` alone.
+//! The oracle: computes the least label of each part of a trace, following `docs/language.md` only.
 //!
-//! The oracle is slow and plain, and shares nothing with the monitor but the trace's structure: which parts an event has, and
-//! what stands in them. It reads what the generator wrote down of the policy ([`Declared`]), and counts in its own lattice
-//! ([`Level`]). Where it does not know what a statement comes to (an answer of an odd shape), it says that nothing is known in
-//! the dimensions of that statement, which is the lowest element.
+//! The oracle favours simplicity over speed, and shares only the structure of the trace with the monitor: the
+//! parts of an event, and their values. It reads the declarations that the generator recorded ([`Declared`]),
+//! and computes in its own lattice ([`Level`]). Where the effect of a statement is unclear (an answer of an
+//! unexpected shape), nothing is known in the dimensions of that statement, which is represented by the
+//! lowest element.
 //!
-//! An endorsement lowers integrity: of arguments that a policy may endorse, the oracle says nothing about integrity.
+//! An endorsement lowers integrity: the oracle makes no statement about the integrity of arguments that a
+//! policy may endorse.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,12 +18,12 @@ use serde_json::Value;
 use crate::declared::{Condition, Declared, Grant, Labels, StoreName, Way};
 use crate::level::{Element, Level, Shape};
 
-/// What the parts of an event carry at least.
+/// The least labels of the parts of an event.
 #[derive(Debug, Clone)]
 pub(crate) struct Bounds {
-    /// For each part; where one of several statements may have made it, one for each.
+    /// For each part, one label for each statement that may have created it.
     pub(crate) parts: Vec<Vec<Level>>,
-    /// For each part, one past the last part below it.
+    /// For each part, the index after the last part below it.
     pub(crate) ends: Vec<NodeId>,
 }
 
@@ -34,7 +36,7 @@ impl Bounds {
         Self::new(document, vec![vec![level.clone()]; document.nodes().len()])
     }
 
-    /// The join of what is known of a part and those below.
+    /// Returns the join of the known labels of a part and of those below it.
     pub(crate) fn of(&self, node: NodeId, bottom: &Level) -> Level {
         let known = self.parts[node..self.ends[node]].iter().filter(|bounds| bounds.len() == 1);
         known.fold(bottom.clone(), |level, bounds| level.join(&bounds[0]))
@@ -47,13 +49,13 @@ impl Bounds {
     }
 }
 
-/// One label for each part, and in which dimensions nothing is known of it.
+/// A label for each part, and the dimensions in which nothing is known about it.
 struct Labelled {
     levels: Vec<Level>,
-    /// The same where texts do not carry what their captured parts do.
+    /// The labels without those of captured parts.
     uncaptured: Vec<Level>,
     unknown: Vec<Vec<bool>>,
-    /// The dimensions in which a statement speaks of the whole event.
+    /// The dimensions in which a statement refers to the whole event.
     root: Vec<usize>,
 }
 
@@ -62,12 +64,12 @@ struct Labelled {
 enum Holds {
     Yes,
     No,
-    /// It needs something that is missing; with `None` in its place it would hold.
+    /// A value is missing; with `None` in its place the condition would hold.
     WithNone,
     Unknown,
 }
 
-/// What a condition came to for some parts, and which parts it looked at.
+/// The result of a condition for some parts, and the parts that it reads.
 struct Answer {
     targets: Vec<NodeId>,
     holds: Holds,
@@ -78,11 +80,11 @@ struct Answer {
 pub(crate) struct Oracle<'d> {
     pub(crate) declared: &'d Declared,
     stores: BTreeMap<(usize, StoreName), Level>,
-    /// What they carried when the session began.
+    /// The labels of the stores at the beginning of the session.
     earlier: BTreeMap<(usize, StoreName), Level>,
-    /// Whose stores the tools reach now.
+    /// The account whose stores the tools use.
     pub(crate) account: usize,
-    /// What statements came to.
+    /// The effects of statements that have occurred.
     pub(crate) met: RefCell<BTreeSet<&'static str>>,
 }
 
@@ -117,16 +119,16 @@ impl<'d> Oracle<'d> {
         self.declared.default.clone().unwrap_or_else(|| Level::top(self.shapes()))
     }
 
-    /// A message of somebody other than the model.
+    /// Returns the bounds of a message that is not the model's.
     pub(crate) fn said(&self, role: &str, event: &Event) -> Bounds {
         Bounds::all(&event.document, &self.level_of_role(role))
     }
 
-    /// What the policy says of the messages of a role.
+    /// Returns the label that the policy gives the messages of a role.
     pub(crate) fn level_of_role(&self, role: &str) -> Level {
         let mut level = self.unlabelled();
         let grants = self.declared.messages.iter().filter(|(roles, _)| roles.contains(&role));
-        // Two statements for one region join.
+        // The labels of several statements for one region are joined.
         let mut granted: BTreeMap<usize, Element> = BTreeMap::new();
         for (dimension, element) in grants.flat_map(|(_, grant)| &grant.parts) {
             join(&mut granted, *dimension, element);
@@ -137,12 +139,13 @@ impl<'d> Oracle<'d> {
         level
     }
 
-    /// What a server says of a tool.
+    /// Returns the bounds of a server's description of a tool.
     pub(crate) fn description(&self, tool: &Tool, event: &Event) -> Bounds {
         self.labelled(&self.declared.descriptions, tool, event, &self.unlabelled(), |_| true)
     }
 
-    /// The answer of a tool to a call that carries `call`, which was given `carries` besides.
+    /// Returns the bounds of a tool's answer to a call with the label `call`, which carries `carries` in
+    /// addition.
     pub(crate) fn output(
         &self,
         tool: &Tool,
@@ -151,7 +154,7 @@ impl<'d> Oracle<'d> {
         call: &Level,
         carries: &Level,
     ) -> Bounds {
-        // A statement speaks of an error only if it says so, and errors are top whatever the default is.
+        // A statement applies to errors only if it mentions them, and errors are top whatever the default is.
         let base = if is_error { Level::top(self.shapes()) } else { self.unlabelled() };
         let speaks = |labels: &Labels| !is_error || labels.condition == Condition::MentionsError;
         let mut bounds = self.labelled(&self.declared.answers, tool, event, &base, speaks);
@@ -165,26 +168,26 @@ impl<'d> Oracle<'d> {
         bounds
     }
 
-    /// Whether a store that a tool reads carries more than this.
+    /// Whether a store that a tool reads carries more than this level.
     pub(crate) fn a_store_raises(&self, tool: &Tool, level: &Level) -> bool {
         let read = self.declared.stores_of(tool).1;
         let levels = read.into_iter().filter_map(|store| self.stores.get(&(self.account, store)));
         levels.into_iter().any(|store| !store.flows_to(level))
     }
 
-    /// Whether that was so before the session began.
+    /// Whether this was the case before the session began.
     pub(crate) fn an_earlier_session_raises(&self, tool: &Tool, level: &Level) -> bool {
         let read = self.declared.stores_of(tool).1;
         let levels = read.into_iter().filter_map(|store| self.earlier.get(&(self.account, store)));
         levels.into_iter().any(|store| !store.flows_to(level))
     }
 
-    /// Another session begins.
+    /// Begins another session.
     pub(crate) fn next_session(&mut self) {
         self.earlier.clone_from(&self.stores);
     }
 
-    /// A call of a tool runs.
+    /// Records that a call of a tool runs.
     pub(crate) fn ran(&mut self, tool: &Tool, call: &Level) {
         for store in self.declared.stores_of(tool).0 {
             let key = (self.account, store);
@@ -193,8 +196,8 @@ impl<'d> Oracle<'d> {
         }
     }
 
-    /// Statements read what others label, and the generator lets none depend on itself: fields first that no condition
-    /// decides, then `more`, which others read, then everything.
+    /// Labels the parts of an answer. Statements may read what other statements label, without cycles: first
+    /// the fields that no condition decides, then `more`, which other statements read, then the rest.
     fn labelled(
         &self,
         statements: &[Labels],
@@ -243,7 +246,7 @@ impl<'d> Oracle<'d> {
         let mut floors = vec![self.bottom(); count];
         let mut unknown = vec![vec![false; dimensions]; count];
         let is_ambiguous = |labels: &Labels| self.declared.is_ambiguous(&labels.pattern);
-        // In these dimensions the whole event is as high as it gets, whatever is granted.
+        // In these dimensions the whole event is at the top, whatever is granted.
         let closed: BTreeSet<usize> = (statements.iter().filter(|labels| is_ambiguous(labels)))
             .flat_map(|labels| dimensions_of(&labels.grant))
             .collect();
@@ -251,7 +254,8 @@ impl<'d> Oracle<'d> {
             let most = self.most(&labels.grant);
             if is_ambiguous(labels) {
                 self.meets("a pattern that two servers match");
-                // Nobody knows whom it speaks of: the whole event is as high as it gets in its dimensions.
+                // The tool of the statement is ambiguous: the whole event is at the top in the dimensions of
+                // the statement.
                 let mut top = self.bottom();
                 for dimension in dimensions_of(&labels.grant) {
                     top.0[dimension] = self.shapes()[dimension].1.top();
@@ -275,7 +279,7 @@ impl<'d> Oracle<'d> {
                     }
                 }
                 let value = labels.grant.computed.map(|dimension| self.computed(document, dimension));
-                // Nobody knows whether it may grant what it grants.
+                // The condition reads a part whose label is unknown.
                 let is_unsure = dimensions_of(&labels.grant)
                     .any(|d| looked_at.iter().any(|node| before.unknown.get(*node).is_some_and(|u| u[d])));
                 let holds = if is_unsure { Holds::Unknown } else { holds };
@@ -292,7 +296,7 @@ impl<'d> Oracle<'d> {
                         dimensions_of(&labels.grant).for_each(|dimension| unknown[node][dimension] = true);
                         continue;
                     };
-                    // It may only look at what is at or below what it grants.
+                    // A condition may read only what is at or below the granted label.
                     let is_fair = parts.iter().all(|(dimension, element)| {
                         closed.contains(dimension) || seen.0[*dimension].flows_to(element)
                     });
@@ -324,7 +328,7 @@ impl<'d> Oracle<'d> {
             }
         }
         let is_error = document.key(0, "is_error");
-        // The narrower statement wins; what is raised is raised with everything below.
+        // The narrower statement takes precedence; a raise applies to everything below.
         let mut levels: Vec<Level> = Vec::with_capacity(count);
         let mut raised: Vec<Level> = Vec::with_capacity(count);
         for (id, node) in document.nodes().iter().enumerate() {
@@ -333,7 +337,8 @@ impl<'d> Oracle<'d> {
                 _ => (levels[node.parent].clone(), raised[node.parent].clone()),
             };
             if Some(id) == is_error {
-                // Whether it is one is the tool's word, until it carries what the content does.
+                // The tool itself states whether the answer is an error; the value later gets the label of
+                // the content.
                 level = self.bottom();
                 granted[id] = granted[0].clone();
             }
@@ -351,7 +356,7 @@ impl<'d> Oracle<'d> {
         let mut levels: Vec<Level> =
             levels.iter().zip(&raised).map(|(level, floor)| level.join(floor)).collect();
         let uncaptured = levels.clone();
-        // A text carries what its captured parts carry.
+        // A text carries the labels of its captured parts.
         for (id, node) in document.nodes().iter().enumerate() {
             for part in self.captured(statements, document, id, &uncaptured[node.parent]) {
                 levels[node.parent] = levels[node.parent].join(&part);
@@ -361,7 +366,7 @@ impl<'d> Oracle<'d> {
         Labelled { levels, uncaptured, unknown, root }
     }
 
-    /// What a captured part of a text carries: by each of the statements that may have made it, which does not show.
+    /// Returns the labels of a captured part of a text: one for each statement that may have captured it.
     fn captured(&self, statements: &[&Labels], document: &Document, id: NodeId, text: &Level) -> Vec<Level> {
         let Some(node) = document.node(id) else { return Vec::new() };
         let Step::Capture(name) = &node.step else { return Vec::new() };
@@ -380,7 +385,7 @@ impl<'d> Oracle<'d> {
         made.map(level).collect()
     }
 
-    /// Parts of texts, and what stands around the content.
+    /// Completes the bounds of captured parts, and of the event around the content.
     fn finish(&self, all: &[&Labels], document: &Document, labelled: Labelled) -> Bounds {
         let Labelled { levels, uncaptured, unknown, root } = labelled;
         let known = |id: NodeId, level: &Level| {
@@ -401,7 +406,7 @@ impl<'d> Oracle<'d> {
             }
         }
         if let Some(content) = document.key(0, "content") {
-            // Whoever vouches for the answer vouches for its being one.
+            // A statement for the content also covers that the answer exists.
             for id in [Some(0), document.key(0, "is_error")].into_iter().flatten() {
                 for dimension in 0..self.shapes().len() {
                     if !root.contains(&dimension) {
@@ -413,7 +418,7 @@ impl<'d> Oracle<'d> {
         Bounds::new(document, parts)
     }
 
-    /// The most that a statement could grant.
+    /// Returns the greatest label that a statement can grant.
     fn most(&self, grant: &Grant) -> Level {
         let mut level = self.bottom();
         for (dimension, element) in &grant.parts {
@@ -425,7 +430,7 @@ impl<'d> Oracle<'d> {
         level
     }
 
-    /// The element that `out.content.k` says; `None` if nobody knows.
+    /// Returns the element that is computed from `out.content.k`; `None` if it is unknown.
     fn computed(&self, document: &Document, dimension: usize) -> Option<(usize, Element)> {
         let shape = self.shapes()[dimension].1;
         let content = document.key(0, "content")?;
@@ -474,13 +479,13 @@ fn parts_of(document: &Document, node: NodeId, way: &Way) -> Vec<NodeId> {
     }
 }
 
-/// The parts that a way leads to.
+/// Returns the parts at a path.
 fn targets(document: &Document, way: &[Way]) -> Vec<NodeId> {
     way.iter()
         .fold(vec![0], |nodes, step| nodes.iter().flat_map(|node| parts_of(document, *node, step)).collect())
 }
 
-/// The texts that stand where a statement expects parts.
+/// Returns the texts at places where a statement expects further parts.
 fn instead_of_parts(document: &Document, way: &[Way]) -> Vec<NodeId> {
     let (mut nodes, mut texts) = (vec![0], Vec::new());
     for step in way {
@@ -493,7 +498,7 @@ fn instead_of_parts(document: &Document, way: &[Way]) -> Vec<NodeId> {
     texts
 }
 
-/// What the condition of a statement comes to, for all that it speaks of or for each row.
+/// Returns the results of a statement's condition, for all its targets or for each row.
 fn answers(document: &Document, labels: &Labels) -> Vec<Answer> {
     let all = targets(document, &labels.target);
     let content = document.key(0, "content");
@@ -550,7 +555,7 @@ fn answers(document: &Document, labels: &Labels) -> Vec<Answer> {
     }
 }
 
-/// `(row: dict) in out.content.rows`, with a condition on `row.x` that decides about `row.y`.
+/// Evaluates `(row: dict) in out.content.rows` with a condition on `row.x` that decides the label of `row.y`.
 fn rows_of(document: &Document, rows: NodeId, labels: &Labels) -> Vec<Answer> {
     let is_plain = |row: &Value| {
         row.as_object().is_some_and(|row| {
@@ -559,7 +564,7 @@ fn rows_of(document: &Document, rows: NodeId, labels: &Labels) -> Vec<Answer> {
     };
     let regular = document.to_value(rows).as_array().is_some_and(|rows| rows.iter().all(is_plain));
     if !regular {
-        // Rows within rows, or none at all.
+        // The rows are nested, or not a list.
         let targets = (rows..document.node(rows).map_or(rows, |node| node.end)).collect();
         return vec![Answer { targets, holds: Holds::Unknown, looked_at: Vec::new() }];
     }
@@ -573,13 +578,13 @@ fn rows_of(document: &Document, rows: NodeId, labels: &Labels) -> Vec<Answer> {
             _ => false,
         };
         let holds = if holds { Holds::Yes } else { Holds::No };
-        // That there is the row is told by the row itself.
+        // The existence of a row depends on the row itself.
         Some(Answer { targets: vec![y], holds, looked_at: vec![x] })
     };
     document.children(rows).filter_map(one_row).collect()
 }
 
-/// What the predicate `known` is answered.
+/// The embedded predicate `known`.
 pub(crate) fn is_known(value: &Value) -> bool {
     value.as_str().is_some_and(|text| text.len() % 2 == 0)
 }

@@ -1,4 +1,4 @@
-//! Random policies, in the language's own words.
+//! Random policies in the policy language.
 
 use std::fmt::Write as _;
 
@@ -9,15 +9,15 @@ use crate::rules;
 use crate::space::{Space, Written};
 use crate::tools::Tools;
 
-/// What a policy is written with, and what has been written.
+/// The writer of a policy.
 pub(crate) struct Writer<'a> {
     pub(crate) random: &'a mut Random,
     pub(crate) space: &'a Space,
     pub(crate) tools: &'a Tools,
     pub(crate) text: String,
-    /// The same as data.
+    /// The same declarations as data.
     pub(crate) declared: Declared,
-    /// What the predicate `is_mine` asks for.
+    /// The word that the predicate `is_mine` compares with.
     pub(crate) word: &'static str,
 }
 
@@ -37,7 +37,7 @@ pub(crate) fn policy(random: &mut Random, space: &Space, tools: &Tools) -> (Stri
         writer.answers(tool);
         writer.calls(tool);
     }
-    // Statements read what later ones raise: the order in which they stand means nothing.
+    // Statements may read what later ones label: their order has no effect.
     let parts = [Decided::Text, Decided::More, Decided::Fields, Decided::Computed];
     for part in parts {
         for tool in tools.indices() {
@@ -63,7 +63,7 @@ impl Writer<'_> {
         self.random.chance(percent)
     }
 
-    /// A statement about the calls of a tool. Returns the pattern that it names the tool by.
+    /// Writes a statement about the calls of a tool. Returns the pattern for the tool.
     pub(crate) fn call(&mut self, tool: usize, head: &str, conditions: &[&str]) -> String {
         self.of_tool(tool, head, "call: ToolCall", conditions)
     }
@@ -87,7 +87,7 @@ impl Writer<'_> {
         );
     }
 
-    /// What those may be shown who read text for us.
+    /// Writes clearances of endpoints that read text.
     fn clearances(&mut self) {
         for (endpoint, percent) in [("model", 12), ("screener", 25), ("filler", 25)] {
             if self.chance(percent) {
@@ -116,7 +116,7 @@ impl Writer<'_> {
         self.declared.messages.push((roles, grant));
     }
 
-    /// What is not labelled is not top.
+    /// Writes a default label for unlabelled text.
     fn default(&mut self) {
         if self.chance(12) {
             let (text, level) = self.space.unlabelled(self.random);
@@ -133,7 +133,7 @@ impl Writer<'_> {
         }
     }
 
-    /// What a server says of its tool.
+    /// Writes the label of a server's description of its tool.
     fn description(&mut self, tool: usize) {
         if self.chance(85) {
             let label = if self.chance(60) { self.space.bottom() } else { self.label() };
@@ -212,7 +212,7 @@ impl Writer<'_> {
         }
     }
 
-    /// See [`crate::model::typed`], which writes what is endorsed.
+    /// Writes an endorsement of the values that [`crate::model::typed`] generates.
     fn endorse(&mut self, tool: usize) {
         let (kind, condition) = [
             ("endorse", "is_date(call.arguments.b)"),
@@ -223,7 +223,7 @@ impl Writer<'_> {
         self.declared.endorsed.push(pattern);
     }
 
-    /// Standing consent to what one argument carries.
+    /// Writes a standing consent for one argument.
     fn consent(&mut self, tool: usize) {
         let label = self.random.of_list(&["private", "internal"]);
         let condition =

@@ -1,4 +1,4 @@
-//! Numbers that look random, from a seed: SplitMix64.
+//! Pseudorandom numbers from a seed: SplitMix64.
 
 #[derive(Debug, Clone)]
 pub(crate) struct Random(u64);
@@ -8,7 +8,7 @@ impl Random {
         Self(seed)
     }
 
-    /// Seeded by a text.
+    /// Creates a generator that is seeded with a text.
     pub(crate) fn of(text: &str) -> Self {
         // FNV-1a.
         let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {

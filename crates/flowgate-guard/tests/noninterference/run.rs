@@ -1,4 +1,4 @@
-//! Conversations with the worst model, seen by somebody who may not see everything.
+//! Conversations with an adversarial model, as an observer with a limited clearance sees them.
 
 use std::sync::Arc;
 
@@ -25,31 +25,31 @@ use crate::tools::Tools;
 use crate::track::Taint;
 use crate::world;
 
-/// One case: a policy, tools, an observer, what the user says.
+/// One case: a policy, tools, an observer, and the messages of the user.
 pub(crate) struct Run {
     pub(crate) seed: u64,
     pub(crate) text: String,
     policy: Arc<Policy>,
     pub(crate) declared: Declared,
     pub(crate) tools: Tools,
-    /// What the observer may see, in names.
+    /// The observer's label, in names.
     pub(crate) observer: Value,
-    /// The same as the oracle calls it.
+    /// The observer's label, as the oracle represents it.
     pub(crate) level: Level,
     pub(crate) label: Label,
     pub(crate) method: Method,
-    /// Whether what a client sends as its user's is trusted.
+    /// Whether the user's messages from a client are trusted.
     pub(crate) trusts_client: bool,
-    /// Which of the sessions are chats that a client holds.
+    /// Which sessions have a chat that a client holds.
     is_chat: [bool; 2],
 }
 
-/// What one run is made from, besides its case.
+/// The state of one run of a case.
 pub(crate) struct Made<'c> {
     pub(crate) case: &'c Run,
     pub(crate) taint: Taint<'c>,
     pub(crate) run: Observed,
-    /// What is not visible is drawn from another seed in the second run.
+    /// Source of hidden values; the second run uses another seed.
     pub(crate) hidden: Random,
     pub(crate) replay: bool,
     /// The client that holds the chat of some sessions.
@@ -67,13 +67,14 @@ impl Run {
         let level = Level::of_names(&declared.shapes, &observer);
         let label = Monitor::new(Arc::clone(&policy)).from_names(&observer);
         let trusts_client = random.chance(85);
-        // Labels of steps are replayed for one turn, and not for the parts of a turn between which tools run.
+        // Labels of steps are replayed for whole turns, not for the parts of a turn between which tools run.
         let is_strict = matches!(method, Method::LowestFirst | Method::RedactAll);
         let is_chat = [random.chance(25), random.chance(60)].map(|is_chat| is_chat && is_strict);
         Self { seed, text, policy, declared, tools, observer, level, label, method, trusts_client, is_chat }
     }
 
-    /// A session. The observer's names are the first that it meets, so that they are the same bits in each.
+    /// Creates the monitor of a session. The observer's names are interned first, so that they are the same
+    /// bits in each session.
     pub(crate) fn monitor(&self) -> Monitor {
         let mut monitor = Monitor::new(Arc::clone(&self.policy));
         let mut predicates = Predicates::new();
@@ -101,9 +102,10 @@ impl Run {
         self.run(None, false)
     }
 
-    /// The same with everything changed that the observer may not see, by the word of the monitor or by that of the oracle.
+    /// Runs the case with everything changed that the observer may not see, according to the monitor or to
+    /// the oracle.
     ///
-    /// With `replay`, labels of steps are those of the first run.
+    /// With `replay`, the labels of steps are those of the first run.
     pub(crate) fn second(&self, first: &Observed, replay: bool) -> Observed {
         self.run(Some(first), replay)
     }
@@ -115,7 +117,7 @@ impl Run {
         settings
     }
 
-    /// Whether a conversation that is made again from what was put into one, and kept as text meanwhile, comes to the same.
+    /// Whether the replay of a session's serialised journal does not diverge.
     pub(crate) fn comes_to_the_same(&self, session: &mut Session) -> bool {
         let mut again =
             Conversation::new(self.monitor(), self.tools.offered(), self.settings()).expect("room");
@@ -128,7 +130,7 @@ impl Run {
         print(&session.conversation) == print(&again)
     }
 
-    /// Whether the observer may not know that something was retrieved.
+    /// Whether the observer may not see that a memory was retrieved.
     pub(crate) fn hides_memory(&self) -> bool {
         let mut monitor = self.monitor();
         let message = Message { role: "memory".to_owned(), content: json!("x") };
@@ -136,7 +138,7 @@ impl Run {
         !self.sees(&monitor.trace().existence(event))
     }
 
-    /// Two sessions of one account, one after the other.
+    /// Runs two consecutive sessions of one account.
     fn run(&self, first: Option<&Observed>, replay: bool) -> Observed {
         let hidden = Random::new(self.seed ^ if first.is_some() { 0xabcd_ef01 } else { 0x1234 });
         let (taint, run) = (Taint::new(&self.declared), Observed::default());

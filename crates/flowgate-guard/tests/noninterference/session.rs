@@ -1,4 +1,4 @@
-//! One conversation of a run, with what is known of it.
+//! One conversation of a run, and what is known about it.
 
 use std::fmt::Write as _;
 
@@ -15,15 +15,15 @@ use crate::level::Level;
 use crate::track::Followed;
 use crate::world::Spelling;
 
-/// What is kept of a session, to make it again.
+/// A recorded step of a session, for its replay.
 enum Kept {
-    /// What was put into the conversation, as text.
+    /// Serialised inputs of the conversation.
     Inputs(Vec<String>),
-    /// What was done beside it.
+    /// An action beside the conversation.
     Beside(Box<dyn Fn(&mut Conversation)>),
 }
 
-/// An answer to a call that the observer may know to run.
+/// An answer to a call that the observer may see.
 pub(crate) struct Answered {
     pub(crate) event: EventId,
     pub(crate) spelling: Spelling,
@@ -35,25 +35,25 @@ pub(crate) struct Answered {
 pub(crate) struct Session {
     pub(crate) conversation: Conversation,
     pub(crate) answers: Vec<Answered>,
-    /// What the user said.
+    /// The messages of the user.
     pub(crate) said: Vec<EventId>,
     /// The labels of the steps of each turn, in names.
     pub(crate) labels: Vec<Vec<Value>>,
     /// The number of requests to the screener in each turn.
     pub(crate) screenings: Vec<usize>,
     pub(crate) followed: Followed,
-    /// What the model said to the user, as it was shown.
+    /// The replies of the model, as they were shown.
     pub(crate) replies: Vec<String>,
-    /// What that carries at least.
+    /// The least label of the replies.
     pub(crate) said_level: Option<Level>,
     /// The chat, if a client holds it.
     pub(crate) chat: Option<Chat>,
-    /// What was done, in order, as it is kept.
+    /// The recorded steps, in order.
     kept: Vec<Kept>,
 }
 
 impl Answered {
-    /// The answer of the first run that has this place among those that the observer may know of.
+    /// Returns the answer of the first run with this index among those that the observer may see.
     pub(crate) fn before(first: Option<&Session>, place: Option<usize>) -> Option<(&Session, &Self)> {
         let first = first?;
         let answered = first.answers.get(place?)?;
@@ -77,7 +77,7 @@ impl Session {
         }
     }
 
-    /// Does something in the session beside its conversation. It is done again when the conversation is made again.
+    /// Performs an action on the session beside its conversation, and records it for the replay.
     pub(crate) fn beside<T>(&mut self, act: impl Fn(&mut Conversation) -> T + 'static) -> T {
         self.keep();
         let done = act(&mut self.conversation);
@@ -90,7 +90,7 @@ impl Session {
         self.kept.push(Kept::Inputs(inputs));
     }
 
-    /// Makes a conversation come to the same as this session's.
+    /// Replays the session on another conversation.
     pub(crate) fn repeat(&mut self, conversation: &mut Conversation) {
         self.keep();
         let (mut client, mut history) = (Client::default(), History::new());
@@ -112,13 +112,13 @@ impl Session {
         self.conversation.monitor().trace()
     }
 
-    /// The last reply stands, which the model wrote at this level.
+    /// Records the last reply, which the model wrote at this level.
     pub(crate) fn says(&mut self, level: &Level) {
         self.replies.extend(self.conversation.replies().last().map(|reply| reply.text.clone()));
         self.said_level = Some(self.said_level.as_ref().map_or(level.clone(), |before| before.join(level)));
     }
 
-    /// Whether a part of an event flows to the observer, by the word of the monitor and by that of the oracle.
+    /// Whether a part of an event flows to the observer, according to both the monitor and the oracle.
     pub(crate) fn shows(&self, level: &Level, label: &Label, event: EventId, key: &str) -> bool {
         let Some(found) = self.trace().event(event) else { return false };
         let Some(node) = found.document.key(0, key) else { return false };
@@ -127,9 +127,10 @@ impl Session {
             && bounds.iter().all(|bound| bound.flows_to(level))
     }
 
-    /// A question as a person sees it. Events are counted as far as the observer may know of them.
+    /// Formats a question as a person sees it. Events are numbered among those that the observer may see.
     pub(crate) fn asks(&self, ask: &Ask, observer: &Label) -> String {
-        // A call stands in the trace if it was permitted: who may know that it was judged need not know that.
+        // A call is in the trace if it was permitted, which an observer that may see its judgement need not
+        // be able to see.
         let is_known = |id: usize| {
             let event = self.trace().event(EventId(id)).expect("it is there");
             let call = event.call.and_then(|call| self.trace().event(call)).unwrap_or(event);

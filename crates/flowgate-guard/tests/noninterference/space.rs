@@ -1,4 +1,4 @@
-//! The dimensions of a case, and points of their product.
+//! The dimensions of a case, and random points of their product.
 
 use serde_json::{Value, json};
 
@@ -9,10 +9,10 @@ use crate::random::Random;
 const INTEGRITY: [&str; 2] = ["trusted", "untrusted"];
 const SECRECY: [&str; 3] = ["public", "internal", "private"];
 
-/// 2024-05-19 and 2020-01-01, in seconds.
+/// 2024-05-19 and 2020-01-01, in seconds since 1970.
 const DAYS: [(&str, i64); 2] = [("2024-05-19", 1_716_076_800), ("2020-01-01", 1_577_836_800)];
 
-/// A label as it is written, and what it says.
+/// A label in the policy language, and its meaning.
 #[derive(Debug, Clone)]
 pub(crate) struct Written {
     pub(crate) text: String,
@@ -55,7 +55,7 @@ impl Extra {
         }
     }
 
-    /// An element with arguments: what stands between the parentheses, and what it means.
+    /// Generates an element with arguments: the text between the parentheses, and its meaning.
     fn of_arguments(self, random: &mut Random) -> (String, Element) {
         let lists: &[&[&str]] = match self {
             Self::Readers => &[&["ann"], &["bob"], &["ann", "bob"]],
@@ -86,13 +86,13 @@ impl Extra {
         }
     }
 
-    /// Who may see what flows to this, as a label in names.
+    /// Generates an observer's element of the dimension, in names.
     fn observed(self, random: &mut Random) -> Value {
         let lists = match self {
             Self::Readers => [json!("everyone"), json!(["ann"]), json!(["ann", "bob"])],
             Self::Kinds => [json!([]), json!(["pii"]), json!(["money"])],
             Self::Sources => [json!([]), json!(["web"]), json!(["me", "web"])],
-            // 2024-01-01: newer than one of the days above, older than the other.
+            // 2024-01-01 lies between the two days above.
             Self::Age => [json!("fresh"), json!(1_704_067_200), json!(1_704_067_200)],
         };
         if random.chance(50) { json!("top") } else { lists[random.below(3)].clone() }
@@ -119,14 +119,14 @@ impl Space {
         text
     }
 
-    /// The dimensions, in order.
+    /// Returns the dimensions, in order.
     pub(crate) fn shapes(&self) -> Vec<(&'static str, Shape)> {
         let mut shapes = vec![("integrity", Shape::Chain(&INTEGRITY)), ("secrecy", Shape::Chain(&SECRECY))];
         shapes.extend(self.0.iter().map(|extra| (extra.name(), extra.shape())));
         shapes
     }
 
-    /// A point, or what a point is in some of the dimensions.
+    /// Generates a point, or its elements in some of the dimensions.
     pub(crate) fn label(&self, random: &mut Random) -> Written {
         let (integrity, secrecy) = (random.below(2), random.below(3));
         let mut parts = match random.below(5) {
@@ -146,7 +146,7 @@ impl Space {
         Written::of(parts)
     }
 
-    /// The least point.
+    /// Returns the least point.
     pub(crate) fn bottom(&self) -> Written {
         let more = self.0.iter().map(|extra| format!(", {}.bottom", extra.name()));
         let text = format!("trusted, public{}", more.collect::<String>());
@@ -154,12 +154,12 @@ impl Space {
         Written { text, grant: Grant { parts: bottom.into_iter().enumerate().collect(), computed: None } }
     }
 
-    /// The least point more often than not.
+    /// Generates a point, in most cases the least one.
     pub(crate) fn low(&self, random: &mut Random) -> Written {
         if random.chance(60) { self.bottom() } else { self.label(random) }
     }
 
-    /// What a policy may give all that it does not label. Dimensions of which it says nothing are at their top.
+    /// Generates a default label. Unnamed dimensions are at their top.
     pub(crate) fn unlabelled(&self, random: &mut Random) -> (String, Level) {
         let (integrity, secrecy) = [(0, 0), (1, 1)][random.below(2)];
         let mut level = Level::top(&self.shapes());
@@ -171,7 +171,8 @@ impl Space {
         }
     }
 
-    /// An element of an open dimension that is computed from what stands at `place`, with the index of the dimension.
+    /// Generates an element of an open dimension that is computed from the value at `place`, with the index
+    /// of the dimension.
     pub(crate) fn computed(&self, random: &mut Random, place: &str) -> Option<(String, usize)> {
         let open: Vec<(usize, &Extra)> =
             self.0.iter().enumerate().filter(|(_, extra)| **extra != Extra::Kinds).collect();
@@ -179,7 +180,7 @@ impl Space {
         Some((format!("{}({place})", extra.name()), index + 2))
     }
 
-    /// What somebody may see, in names.
+    /// Generates the label of an observer, in names.
     pub(crate) fn observer(&self, random: &mut Random) -> Value {
         let mut names = json!({
             "integrity": random.of_list(&["trusted", "untrusted"]),

@@ -1,4 +1,4 @@
-//! The turns of a conversation: what the model is shown, what it writes, and what comes of that.
+//! The turns of a conversation: views, output of the model, and outcomes.
 
 use std::ops::ControlFlow;
 
@@ -31,7 +31,7 @@ impl Made<'_> {
         self.run.log.push(line);
     }
 
-    /// A session. What servers say of their tools is hidden from some, like anything that they say.
+    /// Begins a session. Descriptions by servers are hidden from some observers, as other text of servers is.
     pub(crate) fn begin(&mut self, first: Option<&Session>) -> Session {
         let case = self.case;
         let mut offered = case.tools.offered();
@@ -56,7 +56,7 @@ impl Made<'_> {
         session
     }
 
-    /// A conversation with a user.
+    /// Runs a conversation with a user.
     pub(crate) fn session(&mut self, session: &mut Session, first: Option<&Session>, number: usize) {
         let case = self.case;
         let memory = case.hides_memory();
@@ -68,7 +68,7 @@ impl Made<'_> {
                 session.conversation.note("memory", content).expect("room");
             }
             let said = json!(format!("turn {turn}: {}", world::scalar(&mut shared)));
-            // The same is said again, or anything else if the observer may not see it.
+            // The message of the first run, or another one if the observer may not see it.
             let before = first.and_then(|first| Some((first, *first.said.get(turn)?)));
             let said = match before {
                 Some((first, event)) if !first.shows(&case.level, &case.label, event, "content") => {
@@ -85,7 +85,7 @@ impl Made<'_> {
         self.remembered(session);
     }
 
-    /// What the account's stores carry is seen by who may see as much.
+    /// Checks the labels of the account's stores, which are visible to whoever may read them.
     pub(crate) fn remembered(&mut self, session: &mut Session) {
         session.conversation.stamp("written");
         let remembered = session.conversation.remember();
@@ -98,7 +98,8 @@ impl Made<'_> {
         }
     }
 
-    /// One turn of a session, until it is somebody else's: what it came to, and whether the observer sees all of its steps.
+    /// Runs one turn of a session until it needs the client. Returns the outcome, and whether the observer
+    /// sees all of its steps.
     pub(crate) fn turn(&mut self, session: &mut Session, first: Option<&Session>) -> (Turn, bool) {
         let turn = session.labels.len();
         session.labels.push(Vec::new());
@@ -111,7 +112,7 @@ impl Made<'_> {
         loop {
             let steps = session.labels.last().map_or(0, Vec::len);
             if let Some(label) = labels.and_then(|labels| labels.get(steps)) {
-                // The bits of a label are those of its session.
+                // The bits of a label are specific to its session.
                 let label = session.conversation.beside().from_names(label);
                 session.conversation.choose(label);
             }
@@ -120,7 +121,7 @@ impl Made<'_> {
             match need {
                 Need::User(turn) => {
                     is_visible &= self.case.is_strict();
-                    // How many steps there were is a part of the sequence of labels.
+                    // The number of steps is part of the sequence of labels.
                     if labels.is_none_or(|labels| steps >= labels.len()) {
                         return (turn, is_visible);
                     }
@@ -144,7 +145,7 @@ impl Made<'_> {
                         self.run.met.insert("a draft that is written again");
                         continue;
                     };
-                    // What was written again is as if it had never been written.
+                    // Drafts that were generated again are discarded.
                     let stood = written.drain(..).find(|(view, ..)| view.label == label);
                     let (view, shown, completion) = stood.expect("one of them stands");
                     let names = session.conversation.monitor().to_names(&label);
@@ -176,7 +177,7 @@ impl Made<'_> {
                 }
                 Need::Fill(request) => self.fill(session, &request),
                 Need::Approve(ask) => {
-                    // Who is shown the question may see all that it shows.
+                    // The reader of the question may read all that it shows.
                     let carries = Level::of_names(&self.case.declared.shapes, &ask.carries);
                     self.taint.shown("a person", &format!("{ask:?}"), &carries);
                     let is_seen = self.sees(&ask.decided);
@@ -192,8 +193,8 @@ impl Made<'_> {
                         };
                         self.log(line);
                     }
-                    // A person who knows no more than the observer may say yes; what was asked above that is
-                    // refused in both runs, since nothing is replayed.
+                    // A person with the observer's clearance may allow the call; questions above it are
+                    // refused in both runs, because nothing is replayed.
                     let yes = is_seen && Random::of(&ask.digest).chance(50);
                     session.conversation.decided(if yes { Decision::Allow } else { Decision::Refuse });
                 }
@@ -203,7 +204,7 @@ impl Made<'_> {
         }
     }
 
-    /// A model is shown a view: nothing in it that does not flow there, nor anything that the model may not see.
+    /// Checks a view: everything in it flows to the label of the view and to the clearance of the model.
     pub(crate) fn shows(&mut self, whom: &str, session: &Session, view: &View, shown: &str) {
         let level = self.taint.level(session.conversation.monitor(), &view.label);
         self.taint.shown(whom, shown, &level);
@@ -220,7 +221,7 @@ impl Made<'_> {
         }
     }
 
-    /// What the model wrote stands.
+    /// Records an output of the model that stands.
     pub(crate) fn wrote(&mut self, session: &mut Session, view: View, shown: &str, completion: Completion) {
         if self.sees(&view.label) {
             self.log(format!("sees {shown}"));
@@ -253,8 +254,8 @@ impl Made<'_> {
         self.taint.follow(&mut session.followed, &session.conversation);
     }
 
-    /// A turn is over. Who may see all of its steps may see why it ended and what they took. What became of calls is seen by
-    /// who may see their verdicts.
+    /// Records the end of a turn. The reason and the cost are visible to whoever may see all of its steps,
+    /// and the outcomes of calls to whoever may see their verdicts.
     pub(crate) fn ended(&mut self, turn: &Turn, is_visible: bool) {
         self.run.looks += turn.spent.looks + turn.spent.screenings;
         if turn.ended == Some(Ended::Clearance) {
@@ -270,7 +271,7 @@ impl Made<'_> {
     }
 }
 
-/// What a model wrote, as it comes from a server that streams it in one of the forms.
+/// Encodes and decodes an output of the model as a stream in one of the formats.
 fn streamed(completion: &Completion, seed: u64) -> Completion {
     let apis = Api::ALL;
     let api = apis[usize::try_from(seed).unwrap_or(0) % apis.len()];
