@@ -1,11 +1,11 @@
-//! What is said and answered around a marker: a text that is like no other.
+//! Generates messages and answers that contain a marker: a unique text.
 
 use flowgate_guard::conversation::ToolAnswer;
 use serde_json::{Value, json};
 
 use crate::bytes::Choices;
 
-/// A text that is no marker and makes none.
+/// Generates a text that contains no part of a marker.
 pub(crate) fn word(choices: &mut Choices<'_>, longest: usize) -> String {
     choices.text(longest).replace(['q', 'z'], "_")
 }
@@ -33,7 +33,8 @@ pub(crate) fn said(choices: &mut Choices<'_>, marker: &str) -> Value {
     }
 }
 
-/// An answer that holds the marker, as a value or as a text in some notation, which may be broken.
+/// Generates an answer that contains the marker, as a value or as a text in some format, which may be
+/// malformed.
 pub(crate) fn answered(choices: &mut Choices<'_>, marker: &str) -> ToolAnswer {
     let value = value(choices, marker);
     let mut text = match choices.below(4) {
@@ -61,7 +62,7 @@ pub(crate) fn answered(choices: &mut Choices<'_>, marker: &str) -> ToolAnswer {
     ToolAnswer { content, structured, is_error: choices.below(8) == 7, carries }
 }
 
-/// A value of the shape that the policy speaks of, with the marker somewhere in it.
+/// Generates a value of the shape that the policy refers to, with the marker in it.
 fn value(choices: &mut Choices<'_>, marker: &str) -> Value {
     let any = |choices: &mut Choices<'_>| match choices.below(6) {
         0 => json!("me"),

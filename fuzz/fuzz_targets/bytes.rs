@@ -1,4 +1,5 @@
-//! Choices, read from the bytes of an input. When they run out, the first choice is made everywhere, which ends everything.
+//! Choices, read from the bytes of an input. After the last byte every choice is the first alternative, which
+//! ends generation.
 
 pub(crate) struct Choices<'a>(&'a [u8]);
 
@@ -11,7 +12,7 @@ impl<'a> Choices<'a> {
         self.0.is_empty()
     }
 
-    /// A number below `n`.
+    /// Returns a number below `n`.
     pub(crate) fn below(&mut self, n: usize) -> usize {
         let Some((first, rest)) = self.0.split_first() else { return 0 };
         self.0 = rest;
@@ -22,7 +23,7 @@ impl<'a> Choices<'a> {
         list[self.below(list.len())]
     }
 
-    /// Up to `longest` of the next bytes, as text.
+    /// Returns up to `longest` of the next bytes as text.
     pub(crate) fn text(&mut self, longest: usize) -> String {
         let length = self.below(longest + 1).min(self.0.len());
         let (text, rest) = self.0.split_at(length);

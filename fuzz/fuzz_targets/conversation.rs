@@ -1,5 +1,5 @@
-//! Whatever everybody says in a guarded conversation, and whenever, each turn ends, and no view holds what stands only
-//! where its label may not look.
+//! Arbitrary input from all parties of a guarded conversation, in any order: each turn ends, and no view
+//! contains text whose label does not flow to the label of the view.
 
 #![no_main]
 
@@ -84,19 +84,19 @@ fuzz_target!(|bytes: &[u8]| {
     monitor.recall(&run.conversation.remember()).expect("what is remembered is recalled");
 });
 
-/// A text that is like no other, and where it stands.
+/// A unique text, and the labels of the places where it occurs.
 struct Marker {
     text: String,
-    /// The labels of the pieces that hold it.
+    /// The labels of the parts that contain it.
     at: Vec<Label>,
 }
 
 struct Run {
     conversation: Conversation,
     markers: Vec<Marker>,
-    /// What the model was shown last.
+    /// The last view of the model.
     shown: String,
-    /// How often something was needed since the turn began.
+    /// The number of requests since the turn began.
     needs: usize,
     settings: Settings,
 }
@@ -119,7 +119,7 @@ impl Run {
         Self { conversation, markers: Vec::new(), shown: String::new(), needs: 0, settings }
     }
 
-    /// Something happens that need not be what is waited for.
+    /// Performs an action, which need not be the one that the conversation waits for.
     fn act(&mut self, choices: &mut Choices<'_>) {
         match choices.below(16) {
             0 | 1 => {
@@ -164,7 +164,7 @@ impl Run {
         self.look_everywhere();
     }
 
-    /// What is waited for, which is done if `met`. Returns whether it is the user.
+    /// Processes what the conversation waits for, if `met`. Returns whether it waits for the user.
     fn need(&mut self, choices: &mut Choices<'_>, met: bool) -> bool {
         self.needs += 1;
         assert!(
@@ -209,7 +209,7 @@ impl Run {
         false
     }
 
-    /// The model writes something: it knows what it was shown last.
+    /// Completes a message of the model, which knows its last view.
     fn complete(&mut self, choices: &mut Choices<'_>) {
         let mut completion = Completion::default();
         if choices.below(3) == 1 {
@@ -242,7 +242,7 @@ impl Run {
         }
     }
 
-    /// A marker out of what somebody sees, or a word.
+    /// Returns a marker from what is visible, or a word.
     fn copied(&self, seen: &str, choices: &mut Choices<'_>) -> String {
         let held: Vec<&Marker> = self.markers.iter().filter(|marker| seen.contains(&marker.text)).collect();
         let nth = choices.below(held.len() + 2);
@@ -256,7 +256,7 @@ impl Run {
             let answer = answered(choices, marker);
             run.conversation.ran(answer);
         });
-        // What nothing is declared of is seen by nobody below the top, whatever it looks like.
+        // An undeclared part is visible only at the top, whatever its value is.
         let trace = self.conversation.monitor().trace();
         let call = trace.event(EventId(first)).and_then(|output| trace.event(output.call?));
         let tool = call.and_then(|call| call.tool());
@@ -265,7 +265,7 @@ impl Run {
         }
     }
 
-    /// Somebody says a new marker; then it is known where it stands.
+    /// Adds a new marker, and records where it occurs.
     fn put(
         &mut self,
         choices: &mut Choices<'_>,
@@ -299,7 +299,7 @@ impl Run {
     }
 }
 
-/// The labels of the smallest pieces that hold a text.
+/// Returns the labels of the smallest parts that contain a text.
 fn holders(document: &Document, text: &str) -> Vec<Label> {
     let frame = document.frame_label();
     let nodes = document.nodes();
@@ -307,12 +307,12 @@ fn holders(document: &Document, text: &str) -> Vec<Label> {
         Content::Scalar(value) => value.to_string().contains(text),
         Content::List | Content::Map => false,
     });
-    // A key is a part of the structure.
+    // A key is part of the structure.
     let keys = nodes.iter().filter(|node| matches!(&node.step, Step::Key(key) if key.contains(text)));
     let keys = keys.filter_map(|node| document.node(node.parent));
     let mut found: Vec<Label> = scalars.chain(keys).map(|node| node.label.join(&frame)).collect();
     if found.is_empty() {
-        // It stands between the parts of a text.
+        // The text is between the parts of a text.
         let spelled =
             nodes.iter().filter(|node| node.text.as_ref().is_some_and(|spelled| spelled.contains(text)));
         found.extend(spelled.map(|node| node.label.join(&frame)));

@@ -1,4 +1,4 @@
-//! The evaluator that is used finds what the one that tries everything finds, over generated policies and traces.
+//! The optimised evaluator agrees with the naive one, over generated policies and traces.
 
 #![no_main]
 
@@ -28,7 +28,7 @@ fuzz_target!(|bytes: &[u8]| {
     let entries = read::list(&messages).expect("generated traces are well-formed");
     let options = Options { fuel: 2_000_000, ..Options::default() };
     let runs = [analyze, analyze_naively].map(|run| run(&policy, entries.clone(), &options).unwrap());
-    // One of the two runs out of fuel long before the other.
+    // One evaluator can run out of fuel long before the other.
     if runs.iter().all(|run| run.failures.is_empty()) {
         assert_eq!(found(&runs[0]), found(&runs[1]));
     }

@@ -1,10 +1,10 @@
-//! Hash maps are seeded with the same numbers in every run, so that a run can be repeated.
+//! Seeds hash maps with constant values, so that runs are reproducible.
 //!
-//! The standard library asks the system for them by this name, and finds this function first.
+//! The standard library calls `getrandom`, and the linker resolves the name to this function.
 
 #[unsafe(no_mangle)]
 extern "C" fn getrandom(bytes: *mut u8, length: usize, _flags: u32) -> isize {
-    // SAFETY: whoever calls it says that so many bytes are there.
+    // SAFETY: the caller guarantees that `bytes` points to `length` writable bytes.
     unsafe { std::ptr::write_bytes(bytes, 7, length) };
     length.cast_signed()
 }

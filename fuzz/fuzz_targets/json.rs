@@ -1,4 +1,4 @@
-//! JSON that is odd, with the words that the wire forms know.
+//! Generates and mutates JSON with the names that the wire formats use.
 
 use serde_json::{Value, json};
 
@@ -21,7 +21,7 @@ pub(crate) fn edit(value: &mut Value, choices: &mut Choices<'_>) {
     }
 }
 
-/// How many parts there are.
+/// Returns the number of parts.
 fn size(value: &Value) -> usize {
     match value {
         Value::Array(items) => 1 + items.iter().map(size).sum::<usize>(),
@@ -30,7 +30,7 @@ fn size(value: &Value) -> usize {
     }
 }
 
-/// The part before which there are `left` others.
+/// Returns the part that `left` others precede.
 fn at<'v>(value: &'v mut Value, left: &mut usize) -> Option<&'v mut Value> {
     if *left == 0 {
         return Some(value);
@@ -43,7 +43,7 @@ fn at<'v>(value: &'v mut Value, left: &mut usize) -> Option<&'v mut Value> {
     }
 }
 
-/// Any JSON.
+/// Generates an arbitrary JSON value.
 fn built(choices: &mut Choices<'_>, depth: usize) -> Value {
     match choices.below(if depth == 0 { 5 } else { 8 }) {
         0 => Value::Null,

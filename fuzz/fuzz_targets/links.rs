@@ -1,4 +1,5 @@
-//! No reader finds an address in a cleaned text that was not permitted, and a text is cleaned the same in whatever pieces it comes.
+//! No reader finds an address in a cleaned text that was not permitted, and the result of cleaning does not
+//! depend on the division into pieces.
 
 #![no_main]
 

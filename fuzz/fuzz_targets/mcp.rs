@@ -1,5 +1,6 @@
-//! Whatever an MCP client and a server say to each other, in whatever order: only what was judged gets to the server, as it is printed
-//! from what was judged; no request of the client is answered twice; and what the policy withholds gets to no client.
+//! Arbitrary messages between an MCP client and a server, in any order: the server receives only judged
+//! calls, serialised from the judged form; no request of the client is answered twice; and text that the
+//! policy withholds does not reach the client.
 
 #![no_main]
 
@@ -7,7 +8,8 @@ mod bytes;
 mod fixed;
 mod json;
 
-// The machine alone: the crate around it brings a database and a parser for Python, which take long to build.
+// Only the state machine: the rest of the crate includes a database and a Python parser, which are slow to
+// build.
 #[path = "../../crates/flowgate-gateway/src"]
 #[allow(dead_code, unused_imports, reason = "the crate around it uses the rest")]
 mod gateway {
@@ -71,7 +73,7 @@ raise "withheld" if:
 });
 
 const MARK: &str = "SECRET";
-/// What may be put in its place.
+/// The placeholder for generated text.
 const PLACE: &str = "TEXT";
 
 fuzz_target!(|bytes: &[u8]| {
@@ -88,15 +90,15 @@ fuzz_target!(|bytes: &[u8]| {
 struct Run {
     proxy: Proxy,
     monitor: Monitor,
-    /// How often the client waits for an answer, by the id as it is printed.
+    /// The number of open requests of the client, by the printed id.
     waits: BTreeMap<String, usize>,
-    /// Requests that were cancelled, and may be answered all the same.
+    /// Cancelled requests, which may still be answered.
     cancelled: BTreeMap<String, usize>,
-    /// Calls that were sent.
+    /// The calls that were sent.
     sent: BTreeSet<EventId>,
 }
 
-/// What a client's message could be answered with at once, although it is no request.
+/// Marks a client's message that is not a request but may be rejected at once.
 struct Unread;
 
 impl Run {
@@ -144,7 +146,7 @@ impl Run {
             *self.cancelled.entry(id.clone()).or_default() += self.waits.remove(&id).unwrap_or(0);
         }
         let out = self.proxy.from_client(&mut self.monitor, &bytes);
-        // Of an id that is in use, the one who asked first goes on waiting.
+        // If an id is in use, the earlier request stays open.
         let is_taken = out.iter().any(|out| matches!(out, Out::Client(line) if parsed(line)["id"].is_null()));
         let unread = asked.is_none().then_some(Unread);
         if let Some(id) = asked.filter(|_| !is_taken) {
@@ -174,7 +176,7 @@ impl Run {
         let id = message["id"].to_string();
         match self.waits.get_mut(&id) {
             Some(waits @ 1..) => {
-                // The client may just have answered what it was asked about it.
+                // The client may just have answered a question about the request.
                 let is_unread = unread.is_some() && message["error"]["code"] == -32600;
                 assert!(!is_unread, "another message's id is answered: {line}");
                 *waits -= 1;
@@ -190,7 +192,7 @@ impl Run {
         let message = parsed(line);
         let Some(method) = message.get("method").and_then(Value::as_str) else { return };
         assert_eq!(message.to_string(), line, "it is printed anew");
-        // Greetings are passed; these and what has no id hold numbers and nothing else.
+        // Initialisation is passed on; it, and messages without an id, contain only numbers.
         if ["initialize", "server/discover"].contains(&method) {
             return;
         }
@@ -227,13 +229,13 @@ impl Run {
     }
 }
 
-/// A message as every strict reader reads it.
+/// Parses a message with a strict parser.
 fn parsed(line: &str) -> Value {
     assert!(!line.contains(['\n', '\r']), "one line: {line:?}");
     flowgate::json::parse(line, Numbers::Any).unwrap_or_else(|error| panic!("{error}: {line}"))
 }
 
-/// The id of a client's request, if it is one for a strict reader.
+/// Returns the id of a client's request, if a strict parser accepts it.
 fn request(bytes: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(bytes).ok()?.trim();
     let message = flowgate::json::parse(text, Numbers::Exact).ok()?;
@@ -248,7 +250,7 @@ fn request(bytes: &[u8]) -> Option<String> {
         .then(|| id.to_string())
 }
 
-/// The id of the request that a client's message cancels.
+/// Returns the id of the request that a client's message cancels.
 fn cancels(bytes: &[u8]) -> Option<String> {
     let message: Value = serde_json::from_slice(bytes).ok()?;
     (message["method"] == "notifications/cancelled").then(|| message["params"]["requestId"].to_string())
@@ -262,7 +264,7 @@ const METHODS: [&str; 20] = [
     "notifications/progress", "notifications/resources/updated", "notifications/message", "tasks/list",
 ];
 
-/// What somebody says, as it should be.
+/// Generates a valid message.
 fn said(choices: &mut Choices<'_>) -> Value {
     let id =
         choices.of(&["1", "2", "\"a\"", "\"flowgate-1\"", "\"flowgate-2\"", "\"flowgate-3\"", "\"TEXT\""]);

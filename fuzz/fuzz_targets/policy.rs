@@ -1,4 +1,4 @@
-//! A policy that is accepted judges a small session; one that is refused says where.
+//! An accepted policy can judge a small session; a rejected policy has diagnostics with positions.
 
 #![no_main]
 

@@ -1,5 +1,6 @@
-//! Whatever an upstream streams, in whatever form, order and pieces: what goes out while it is judged stands in the answer, nothing of
-//! what is withheld is in any event, and the client gets one well-formed answer with one end.
+//! Arbitrary streams of an upstream, in any format, order and division: text that is sent before the verdict
+//! is part of the answer, no event contains withheld text, and the client receives one well-formed answer
+//! with one end.
 
 #![no_main]
 
@@ -44,7 +45,7 @@ raise "never this" if:
     "LEAK" in f"{call.name} {call.arguments}"
 "#;
 
-/// With it, no text goes out before the message has been judged.
+/// With this rule, no text is sent before the message has been judged.
 const RULE: &str = r#"
 raise "withheld" if:
     (message: Message)
@@ -95,7 +96,7 @@ fuzz_target!(|bytes: &[u8]| {
         let stop = if !calls.is_empty() {
             Stop::Calls
         } else if turn.stop == Stop::Calls {
-            // Calls that came to nothing are no reason.
+            // Calls that did not run do not determine the stop reason.
             Stop::End
         } else {
             turn.stop
@@ -136,7 +137,7 @@ fn conversation(policy: Arc<Policy>, method: Method) -> Conversation {
     Conversation::new(Monitor::new(policy), tools, settings).expect("there is room")
 }
 
-/// What a client has been sent. The gateway does the same, with sockets.
+/// The client, and what it was sent. The gateway does the same over sockets.
 #[derive(Default)]
 struct Client {
     writer: Option<Writer>,
@@ -167,7 +168,7 @@ impl Observer for Client {
     }
 }
 
-/// What the model has said, as one text.
+/// Returns the replies of the model as one text.
 fn said(replies: &[Reply]) -> String {
     let mut text = String::new();
     for reply in replies {
@@ -180,7 +181,7 @@ fn said(replies: &[Reply]) -> String {
     text
 }
 
-/// A server of models: the pieces of each answer.
+/// A model server: the pieces of each answer.
 struct Upstream {
     api: Api,
     streams: Mutex<Vec<Vec<Vec<u8>>>>,
@@ -207,7 +208,7 @@ impl Complete for Upstream {
     }
 }
 
-/// The events of an answer, some of them changed, in pieces.
+/// Generates the events of an answer, some of them mutated, in pieces.
 fn stream(api: Api, choices: &mut Choices<'_>) -> Vec<Vec<u8>> {
     let text: String = (0..choices.below(8)).map(|_| choices.of(&TEXTS)).collect();
     let call = |choices: &mut Choices<'_>| ToolCall {
@@ -249,7 +250,7 @@ const TEXTS: [&str; 20] = [
     "https://", "evil.example", "?q=1", "é\u{200b}", "<a href='https://evil.example'>", " ",
 ];
 
-/// The answer as the client's own library reads it.
+/// Decodes the answer as a client library does.
 fn read(api: Api, events: &[Event]) -> Completion {
     let ends = |event: &&Event| {
         let body: Value = serde_json::from_str(&event.data).unwrap_or_default();

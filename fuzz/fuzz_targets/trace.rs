@@ -1,4 +1,4 @@
-//! Whatever is read as a trace can be judged: regions have their place, and nothing panics.
+//! Every input that parses as a trace can be judged: regions have valid positions, and nothing panics.
 
 #![no_main]
 

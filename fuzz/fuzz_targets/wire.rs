@@ -1,5 +1,5 @@
-//! Whatever a peer sends in one of the wire forms is read or refused, however it is cut. What is read and written again, in
-//! any of the forms, is read as the same.
+//! Arbitrary input in each of the wire formats is decoded or rejected, however it is divided. A decoded
+//! message that is encoded in any of the formats decodes to the same message.
 
 #![no_main]
 
@@ -46,7 +46,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// What is changed here and there: a request, an answer and the events of a stream in each form.
+/// The inputs to mutate: a request, an answer and the events of a stream in each format.
 const GOOD: [Option<&str>; 10] = [
     None,
     Some(include_str!("good/chat-request.json")),
@@ -92,7 +92,7 @@ fn request(api: Api, body: &Value) {
     }
 }
 
-/// A chat that goes on is read in parts: what can be read so can be read as a whole, and says the same.
+/// A chat that continues is parsed in parts: if the parts parse, the whole parses to the same value.
 fn parts(text: &str) {
     let places = items(text, "messages").unwrap_or_default();
     let (Some(first), Some(last)) = (places.first(), places.last()) else { return };
@@ -117,14 +117,14 @@ fn parts(text: &str) {
     }
 }
 
-/// What a form can carry of a request.
+/// Returns the part of a request that a format can express.
 fn carried(api: Api, mut request: Request) -> Request {
     let mut messages: Vec<Message> = Vec::new();
     let is_text = |part: &Part| matches!(part, Part::Text(_));
     for mut message in std::mem::take(&mut request.messages) {
         match &mut message {
             Message::System(parts) | Message::User(parts) | Message::Tool { content: parts, .. } => {
-                // A text alone that is empty is nothing.
+                // A single empty text equals no text.
                 if matches!(parts.as_slice(), [Part::Text(text)] if text.is_empty()) {
                     parts.clear();
                 }
@@ -146,7 +146,7 @@ fn carried(api: Api, mut request: Request) -> Request {
                 calls.iter_mut().for_each(with_object);
                 messages.push(Message::Assistant { text, calls });
             }
-            // Calls belong to what was said last.
+            // Calls belong to the preceding message.
             (
                 Api::Responses,
                 Message::Assistant { text, calls },
@@ -154,7 +154,7 @@ fn carried(api: Api, mut request: Request) -> Request {
             ) if text.is_empty() && !calls.is_empty() => {
                 before.extend(calls);
             }
-            // Without a flag, an answer is no error there.
+            // Without a flag, an answer is not an error in this format.
             (Api::Messages, Message::Tool { call_id, content, is_error }, _) => {
                 messages.push(Message::Tool { call_id, content, is_error: Some(is_error == Some(true)) });
             }
@@ -177,7 +177,7 @@ fn carried(api: Api, mut request: Request) -> Request {
     request
 }
 
-/// Arguments where they must be an object.
+/// Converts arguments for a format that requires an object.
 fn with_object(call: &mut ToolCall) {
     let object = match serde_json::from_str(&call.arguments) {
         Ok(Value::Object(object)) => Value::Object(object),
@@ -194,11 +194,11 @@ fn response(api: Api, body: &Value) {
     }
 }
 
-/// An answer that was read from so many bytes is no longer than these, and is the same in every form.
+/// An answer is bounded by the length of its input, and round-trips through every format.
 fn survives(completion: &Completion, bytes: usize) {
     let held = |call: &ToolCall| call.id.len() + call.name.len() + call.arguments.len();
     let held: usize = completion.text.len() + completion.calls.iter().map(held).sum::<usize>();
-    // Numbers may be printed longer than they were written.
+    // Numbers may be printed longer than they were in the input.
     assert!(held <= 8 * bytes, "{held} of {bytes}");
     for to in Api::ALL {
         let mut meant = completion.clone();
@@ -211,14 +211,14 @@ fn survives(completion: &Completion, bytes: usize) {
         let mut read =
             read(to, [events.as_bytes()]).unwrap_or_else(|error| panic!("{to:?} {error}: {events}"));
         if to == Api::Messages {
-            // In streams the text is the model's.
+            // In streams the arguments are the text of the model.
             read.calls.iter_mut().for_each(with_object);
         }
         assert_eq!(read, meant, "{to:?}: {events}");
     }
 }
 
-/// A stream does not depend on how it is cut; the first byte says how.
+/// The result for a stream does not depend on its division; the first byte selects the division.
 fn stream(api: Api, bytes: &[u8]) {
     let Some((&cuts, bytes)) = bytes.split_first() else { return };
     let whole = read(api, [bytes]);
@@ -240,7 +240,7 @@ fn pieces(bytes: &[u8], cuts: u8) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Reads a stream as it comes, until it is complete. What was heard is what came out.
+/// Decodes a stream until it is complete. The listener receives the same answer.
 fn read<'a>(api: Api, pieces: impl IntoIterator<Item = &'a [u8]>) -> Result<Completion, Error> {
     let (mut text, mut calls) = (String::new(), Vec::new());
     let mut hear = |delta: Delta<'_>| {
@@ -259,7 +259,7 @@ fn read<'a>(api: Api, pieces: impl IntoIterator<Item = &'a [u8]>) -> Result<Comp
     let mut splitter = Splitter::default();
     for piece in pieces {
         for event in splitter.feed(piece) {
-            // What comes after the answer is no part of it.
+            // Events after the end of the answer are ignored.
             if !decoder.is_done() {
                 decoder.feed(&event?, &mut hear)?;
             }

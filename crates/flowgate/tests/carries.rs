@@ -1,4 +1,5 @@
-//! What events and messages of the model carry at least, and what the fact that there is an event carries at most.
+//! The least label of events and of the model's messages, and the greatest label of the fact that an event
+//! exists.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -33,7 +34,7 @@ fn said(role: &str) -> Entry {
     Entry::from(Body::Message(Message { role: role.to_owned(), content: json!("text") }))
 }
 
-/// A call of `read` that runs, and its answer.
+/// Runs a call of `read`, and returns the event of its answer.
 fn read(monitor: &mut Monitor, id: &str) -> EventId {
     let entry = Entry::from(Body::Call(Call::from_json(id, Tool::local("read"), "{}")));
     let Verdict::Permit(permit) = monitor.judge_entry(entry, Attribution::everything()) else {
@@ -54,7 +55,7 @@ fn words(monitor: &Monitor, label: &Label) -> String {
     monitor.describe(label).join(", ")
 }
 
-/// Whoever may know of the call may know that it was answered, though not what the answer says.
+/// An observer that may see a call may see that it was answered, but not the answer.
 #[test]
 fn that_there_is_an_event_is_not_as_secret_as_what_it_says() {
     let mut monitor = session();
@@ -64,14 +65,14 @@ fn that_there_is_an_event_is_not_as_secret_as_what_it_says() {
     let existence = |event| words(&monitor, &monitor.trace().existence(event));
     let whole = |event| words(&monitor, &monitor.trace().event(event).unwrap().label);
     assert_eq!((existence(first).as_str(), whole(first).as_str()), ("trusted, public", "untrusted, private"));
-    // The second call was made by a model that had read the first answer.
+    // The model that made the second call had read the first answer.
     assert_eq!(
         (existence(second).as_str(), whole(second).as_str()),
         ("untrusted, private", "untrusted, private")
     );
 }
 
-/// Where a statement speaks of the content alone, that there is a message is no worse than the content: it is not top.
+/// A statement for the content alone also lowers the label of the message's existence to that of the content.
 #[test]
 fn who_vouches_for_a_content_vouches_for_its_being_there() {
     let mut monitor = session();
@@ -82,7 +83,7 @@ fn who_vouches_for_a_content_vouches_for_its_being_there() {
     assert_eq!(existence(other), "untrusted, private");
 }
 
-/// In every dimension: what the model was shown, or else what its agent had seen.
+/// In every dimension: the label of the model's view, or otherwise of what its agent had seen.
 #[test]
 fn a_message_of_the_model_carries_what_the_model_was_shown() {
     for (dimension, element, expected) in [
@@ -105,7 +106,7 @@ fn a_message_of_the_model_carries_what_the_model_was_shown() {
     assert_eq!(words(&monitor, &monitor.trace().event(event).unwrap().label), "untrusted, private");
 }
 
-/// A call without an answer has nothing that statements could read: what they would say of its text is no finding.
+/// A call without an answer has no text for statements to read: their failure on it is not reported.
 #[test]
 fn statements_about_answers_are_not_asked_about_a_call_without_one() {
     let source = "\
@@ -136,8 +137,8 @@ require top if:
     }
 }
 
-/// What earlier sessions have written is joined into the store of the same name, if the policy declares the same stores; else into all
-/// of them, since it is unknown which one it is now.
+/// Writes of earlier sessions are joined into the store of the same name if the policy declares the same
+/// stores; otherwise into all stores, because the corresponding store is unknown.
 #[test]
 fn what_is_recalled_belongs_to_the_store_of_its_name() {
     let policy = |second: &str| {
@@ -169,14 +170,14 @@ fn what_is_recalled_belongs_to_the_store_of_its_name() {
         assert_eq!(run(&mut later, "c1", "open"), of_other, "{second}");
         assert_eq!(run(&mut later, "c2", "look"), of_notes, "{second}");
     }
-    // A record of something else is refused.
+    // A record in another format is rejected.
     for wrong in [json!({}), json!({"stores": [{"label": {}}], "floor": {}})] {
         assert!(session(&policy("board")).recall(&wrong).is_err(), "{wrong}");
     }
 }
 
-/// Of an answer whose text and structured form differ it is unknown where a part stands, so that all of it carries the labels of its
-/// parts, also if the text is one of several blocks.
+/// If the text and the structured form of an answer differ, the positions of parts are unknown, and the whole
+/// answer carries the labels of all its parts, also if the text is one of several blocks.
 #[test]
 fn an_answer_in_two_forms_that_differ_carries_the_labels_of_its_parts() {
     let source = "\
@@ -213,7 +214,8 @@ require top if:
     }
 }
 
-/// What an event would carry is what it carries when it is pushed, and trying it leaves no trace.
+/// The predicted label of an event equals its label when it is pushed, and the prediction does not change the
+/// session.
 #[test]
 fn what_would_be_carried_is_carried() {
     let (mut monitor, entries) = (session(), [said("user"), said("note"), said("stranger")]);
@@ -230,7 +232,7 @@ fn what_would_be_carried_is_carried() {
     assert_ne!(would.first(), would.last(), "what a stranger says is not what the user says");
 }
 
-/// Where a policy declares no stores, tools without a server share the state of none, which is recalled as well.
+/// Without declared stores, tools without a server share one state, which is recalled as well.
 #[test]
 fn what_is_written_without_a_declared_store_is_recalled() {
     let source = "\
@@ -252,8 +254,8 @@ require trusted, private if:
     assert_ne!(later.remember(), session().remember());
 }
 
-/// Whether a call writes may depend on its arguments, and so on what it was influenced by: the store that another call of the tool
-/// would write to carries the label of this one, also if this one is harmless.
+/// Whether a call writes may depend on its arguments, and therefore on what influenced it: the store that
+/// another call of the tool would write to carries the label of this call, even if this call is harmless.
 #[test]
 fn a_harmless_call_raises_the_store_that_its_tool_may_write_to() {
     let always = "require top if:\n    (call: ToolCall) is tool:save\n";

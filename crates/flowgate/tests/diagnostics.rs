@@ -1,5 +1,5 @@
-//! Every message of the language as its author sees it: `diagnostics/policies.flow` holds mistakes, one after `# ----`,
-//! and `diagnostics/messages.txt` what is said of each. `UPDATE_GOLDEN=1 cargo test` writes the latter anew.
+//! Golden test of all diagnostics: `diagnostics/policies.flow` contains mistakes, each after `# ----`, and
+//! `diagnostics/messages.txt` the messages. `UPDATE_GOLDEN=1 cargo test` rewrites the latter.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -39,7 +39,7 @@ fn messages_are_stable_and_complete() {
         text, expected,
         "UPDATE_GOLDEN=1 cargo test writes messages.txt anew, then read the difference"
     );
-    // Two kinds are not shown there, since they need a policy of a megabyte.
+    // Two kinds are missing there because they need a policy of a megabyte.
     let unseen: Vec<_> = diagnostic::CODES
         .iter()
         .filter(|code| !seen.contains(**code) && !["too-long", "too-large"].contains(code))

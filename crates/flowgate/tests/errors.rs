@@ -1,5 +1,5 @@
-//! Whether a tool failed, where the form of its answer says so and where it cannot: what is not known grants nothing. Error texts, and
-//! outputs that answer no call, are not labelled by a default.
+//! Whether a tool failed, where the format of its answer states it and where it cannot: an unknown value
+//! grants nothing. A default does not label error texts, nor outputs that answer no call.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -15,7 +15,8 @@ require top if:
     (call: ToolCall) is tool:read
 ";
 
-/// What an answer of `read` carries, and whether a rule stops it or cannot be evaluated over it.
+/// Returns the label of an answer of `read`, and the kinds of the reasons of rules that stop it or fail on
+/// it.
 fn labelled(statements: &str, is_error: Option<bool>) -> (String, Vec<ReasonKind>) {
     let policy = Policy::parse(&format!("{POLICY}{statements}")).unwrap();
     let mut monitor = Monitor::new(Arc::new(policy));
@@ -36,7 +37,8 @@ fn what_is_not_known_grants_nothing() {
     };
     let trusted = |condition: &str| label("trusted", &format!("    {condition}\n"));
     let both = label("trusted", "") + &label("untrusted", "    out.is_error\n");
-    // What is declared, and what the answer carries if it is an error, none, or that is not known.
+    // The statements, and the label of an answer that is an error, that is none, and for which this is
+    // unknown.
     let rows = [
         (trusted("not out.is_error"), ["untrusted", "trusted", "untrusted"]),
         (trusted("out.is_error"), ["trusted", "untrusted", "untrusted"]),
@@ -44,7 +46,8 @@ fn what_is_not_known_grants_nothing() {
         (trusted("out.is_error != True"), ["untrusted", "trusted", "untrusted"]),
         (trusted("out.is_error in [True, False]"), ["trusted", "trusted", "untrusted"]),
         (trusted("not (out.is_error == True)"), ["untrusted", "trusted", "untrusted"]),
-        // A statement that does not ask grants what it says, as ever; one that would raise over an error raises.
+        // A statement without a condition on errors grants its label; a statement that would raise the label
+        // of an error raises it.
         (label("trusted", ""), ["untrusted", "trusted", "trusted"]),
         (both, ["untrusted", "trusted", "untrusted"]),
     ];
@@ -55,7 +58,7 @@ fn what_is_not_known_grants_nothing() {
     }
 }
 
-/// A default says what is not declared of results; it is no declaration of error texts.
+/// A default applies to undeclared results, not to error texts.
 #[test]
 fn a_default_does_not_label_error_texts() {
     let of = |condition: &str| {
@@ -66,7 +69,7 @@ fn a_default_does_not_label_error_texts() {
         (of("    out.is_error\n"), ["trusted", "trusted"]),
         (of("    not out.is_error\n"), ["untrusted", "trusted"]),
         (of("    out.content == \"another\"\n"), ["untrusted", "trusted"]),
-        // A statement that does not ask speaks of results.
+        // A statement without a condition on errors applies to results.
         (of(""), ["untrusted", "trusted"]),
     ];
     for (statements, expected) in rows {
@@ -77,14 +80,15 @@ fn a_default_does_not_label_error_texts() {
     }
 }
 
-/// An output that answers no call that runs is top, whatever the policy says of outputs.
+/// An output that answers no running call is top, whatever the policy declares.
 #[test]
 fn an_output_that_answers_no_call_is_top() {
     let statement = "label out.content as trusted if:\n    (out: ToolOutput)\n";
     for more in
         ["default trusted\n".to_owned(), format!("default trusted\n{statement}"), statement.to_owned()]
     {
-        // The id of the output, whether the call runs, how many answers there are, and what the last of them carries.
+        // The id of the output, whether the call runs, the number of answers, and the label of the last
+        // answer.
         for (id, runs, count, expected) in [
             ("c1", true, 1, "trusted"),
             ("c1", true, 2, "untrusted"),
@@ -122,7 +126,7 @@ fn a_rule_over_what_is_not_known_fails() {
         ("out.is_error", [&[Rule], &[], &[RuleError]]),
         ("not out.is_error", [&[], &[Rule], &[RuleError]]),
         ("out.is_error == True", [&[Rule], &[], &[RuleError]]),
-        // What another condition rules out does not matter.
+        // A failing condition does not matter if another condition is false.
         ("out.is_error and out.content == \"x\"", [&[], &[], &[]]),
     ];
     for (condition, expected) in rows {

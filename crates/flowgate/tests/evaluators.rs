@@ -1,5 +1,5 @@
-//! The evaluator that is used and the one that tries everything find the same, over generated policies and traces: at the
-//! end of a trace, and after each of its events.
+//! The optimised evaluator agrees with the naive one, which tries every assignment, over generated policies
+//! and traces: at the end of a trace, and after each of its events.
 
 #![expect(
     clippy::unwrap_used,
@@ -19,21 +19,22 @@ use flowgate::policy::Policy;
 use flowgate::trace::read;
 use generate::Choices;
 
-/// What was found, in no order: keys tell matches apart. Which of several conditions is said to have failed may differ.
+/// Returns the violations, by their keys, and the rules that failed, without order. The evaluators may report
+/// different conditions of a rule as failed.
 fn found(analysis: &Analysis) -> (BTreeSet<String>, BTreeSet<usize>) {
     let violations =
         analysis.violations.iter().map(|v| format!("{} {:?} {:?}", v.key, v.args, v.kwargs)).collect();
     (violations, analysis.failures.iter().map(|failure| failure.rule).collect())
 }
 
-/// Returns whether anything was found.
+/// Returns whether there were violations.
 fn check(bytes: &[u8]) -> bool {
     let mut choices = Choices::new(bytes);
     let source = generate::policy(&mut choices);
     agree(&source, &generate::trace(&mut choices)) > 0
 }
 
-/// Returns how many violations there are.
+/// Returns the number of violations.
 fn agree(source: &str, messages: &[serde_json::Value]) -> usize {
     let policy = match Policy::parse(source) {
         Ok(policy) => policy,
@@ -53,7 +54,7 @@ fn agree(source: &str, messages: &[serde_json::Value]) -> usize {
     fast.violations.len()
 }
 
-/// A generator of numbers for which every run is the same.
+/// Returns pseudorandom bytes from a seed.
 fn bytes(seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(1);
     let mut next = || {
@@ -70,14 +71,14 @@ fn evaluators_agree() {
     let runs =
         std::env::var("FLOWGATE_EVALUATOR_RUNS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(4_000);
     let matching = (0..runs).filter(|seed| check(&bytes(*seed))).count();
-    // The comparison says nothing of policies that find nothing.
+    // A comparison of policies without matches has no significance.
     assert!(
         matching * 5 > usize::try_from(runs).unwrap(),
         "only {matching} of {runs} policies found anything"
     );
 }
 
-/// A variable whose place another one tells must not be told it by what that one was bound to before.
+/// A variable that is located by another variable must not use the previous binding of that one.
 #[test]
 fn what_is_no_longer_bound_is_not_asked() {
     let source = "raise \"x\" if:

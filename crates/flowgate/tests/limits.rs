@@ -1,4 +1,4 @@
-//! What a policy, a trace or both together cannot do: take forever, or take all memory. Each row is one attempt.
+//! Resource limits: no policy and no trace can use unbounded time or memory. Each row is one attempt.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -11,22 +11,24 @@ use flowgate::policy::Policy;
 use flowgate::trace::{Body, Call, Entry, Message, Tool, read};
 use serde_json::{Value, json};
 
-/// The steps of one row, and the most allocations that it may make: work that makes something is charged for.
+/// The fuel of one row, and the most allocations that it may make: creating a value costs fuel.
 const FUEL: u64 = 20_000_000;
-/// The most bytes that a row may hold at a time. An evaluation may make half as much; the rest is what it is made from.
+/// The most bytes that a row may hold at a time. An evaluation may create half as much; the rest is its
+/// input.
 const MEMORY: u64 = 1 << 30;
 
-/// Runs `what` on this thread, and says how many allocations it made and how many bytes it held at most.
+/// Runs `what` on this thread, and counts its allocations and the most bytes that it held.
 ///
-/// Limits are tested by work done, never by the clock: steps (spent fuel is a failure that rows expect), allocations and memory.
-/// A row whose work is not bounded by these does not end.
+/// Limits are tested by work, never by the clock: fuel (its exhaustion is a failure that rows expect),
+/// allocations and memory. A row whose work these do not bound does not terminate.
 fn measured<T>(what: impl FnOnce() -> T) -> (T, AllocationInfo) {
     let mut result = None;
     let work = allocation_counter::measure(|| result = Some(what()));
     (result.unwrap(), work)
 }
 
-/// The kinds of failures of a rule with these lines over one message, with steps for a fraction of a second.
+/// Checks the kinds of failures of a rule with these lines over one message, with fuel for a fraction of a
+/// second.
 fn check(lines: &[&str], content: &Value, expected: &[FailureKind]) {
     let source = format!("raise \"x\" if:\n    (m: Message)\n    {}\n", lines.join("\n    "));
     let policy = Policy::parse(&source).map_err(|problems| format!("{source}\n{problems:?}")).unwrap();
@@ -38,7 +40,7 @@ fn check(lines: &[&str], content: &Value, expected: &[FailureKind]) {
     assert_eq!(kinds, expected, "{source} says {:?}", analysis.failures);
 }
 
-/// `a0 := FIRST`, `a1 := NEXT` of `a0`, and so on.
+/// Returns `a0 := FIRST`, `a1 := NEXT` of `a0`, and so on.
 fn doubled(first: &str, next: &str, times: usize) -> Vec<String> {
     let steps = (0..times).map(|step| format!("a{} := {}", step + 1, next.replace('#', &format!("a{step}"))));
     std::iter::once(format!("a0 := {first}")).chain(steps).collect()
@@ -88,7 +90,7 @@ fn time_is_bounded() {
     let maps = format!("[{}, {}]", keys(false), keys(true));
     check(&["a := json_loads(m.content)", "a[0] == a[1]"], &json!(maps), &[]);
     check(&["a := json_loads(m.content)[0]", "len([a.zz for i in range(100000)]) == 1"], &json!(maps), fuel);
-    // Searches that look at all of the text behind each letter.
+    // Searches that read the rest of the text at each character.
     let text = json!("A".repeat(60_000));
     check(
         &["len([find(r\".*[^A-Z]|[A-Z]\", m.content) for i in range(1000)]) == 1"],
@@ -149,7 +151,8 @@ fn compiling_is_bounded() {
     check((0..200).map(rule).collect(), Some("too-many"));
 }
 
-/// Nothing of a session is forgotten, so one that is full takes in nothing more and permits nothing more, and says so.
+/// No event of a session is discarded, so a full session accepts no events and permits no calls, and reports
+/// that.
 #[test]
 fn a_full_session_takes_in_nothing_and_permits_nothing() {
     let policy = "lattice secrecy: public < private\nrequire top if:\n    (call: ToolCall) is tool:list\n";
@@ -159,7 +162,8 @@ fn a_full_session_takes_in_nothing_and_permits_nothing() {
     let call = || Call::from_json("1".to_owned(), Tool::local("list"), "{}");
     let mut monitor = Monitor::with_limits(Arc::clone(&policy), Limits { events: 2, ..Limits::default() });
     monitor.push(message()).unwrap();
-    // A permit takes the last place, and keeps it when it is dropped: that it was there is not forgotten either.
+    // A permit takes the last event and keeps it when it is dropped, because the judgement itself is
+    // recorded.
     let permit = monitor.judge(call());
     assert!(matches!(permit, Verdict::Permit(_)), "{permit:?}");
     assert_eq!(monitor.push(message()).unwrap_err(), PushError::Full);

@@ -1,5 +1,6 @@
-//! Leaving a value out, or writing null or a value of another type in its place, decides nothing in the caller's favour: a
-//! rule that needs the value fails and denies, a statement that grants something does not hold, and one that restricts does.
+//! Omitting a value, or sending null or a value of another type in its place, is never to the caller's
+//! advantage: a rule that needs the value fails and denies, a statement that grants does not apply, and one
+//! that restricts applies.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -11,7 +12,8 @@ use flowgate::policy::Policy;
 use flowgate::trace::{Body, Call, Entry, Message, Output, Tool, read};
 use serde_json::{Value, json};
 
-/// How a call of `pay` with these arguments is judged after `before`, and whether a rule failed.
+/// Returns the outcome of a call of `pay` with these arguments after `before`, whether a rule failed, and the
+/// reasons.
 fn judge(policy: &Arc<Policy>, before: Vec<Entry>, arguments: &str) -> (Outcome, bool, String) {
     let mut monitor = Monitor::new(Arc::clone(policy));
     for entry in before {
@@ -29,7 +31,8 @@ fn policy(source: &str) -> Arc<Policy> {
     Arc::new(Policy::parse(source).map_err(|problems| format!("{source}\n{problems:?}")).unwrap())
 }
 
-/// A condition of a `raise` on `a`, the arguments of a call, and arguments under which the rule fails, is met, and is not.
+/// A condition of a `raise` on the arguments `a` of a call, with arguments for which the rule fails, matches,
+/// and does not match.
 struct Row {
     condition: &'static str,
     fails: &'static [&'static str],
@@ -48,7 +51,7 @@ const fn order(condition: &'static str) -> Row {
 }
 
 const ROWS: &[Row] = &[
-    // Every order, both ways round, chained, negated, beside what does not decide.
+    // Every comparison operator, in both directions, chained, negated, and together with other conditions.
     order("a.amount > 100"),
     order("a.amount >= 100"),
     order("100 < a.amount"),
@@ -151,7 +154,7 @@ const ROWS: &[Row] = &[
         matches: r#"{"url": "http://evil.org"}"#,
         passes: r#"{"url": "http://bank.org"}"#,
     },
-    // Membership, on either side.
+    // Membership, with the value on either side.
     Row {
         condition: "a.to in [\"eve\"]",
         fails: &["{}", r#"{"to": null}"#],
@@ -206,7 +209,7 @@ const ROWS: &[Row] = &[
         matches: r#"{"list": ["eve"]}"#,
         passes: r#"{"list": ["ann"]}"#,
     },
-    // Fields within fields and rows.
+    // Nested fields and rows.
     Row {
         condition: "a.payment.amount > 100",
         fails: &[
@@ -272,7 +275,7 @@ const ROWS: &[Row] = &[
     },
 ];
 
-/// Predicates that rows use.
+/// Predicates that the rows use.
 const PREDICATES: &str = "is_large(x) := x > 100\nis_small(x) := x <= 100\n";
 
 fn rule(action: &str, condition: &str) -> Arc<Policy> {
@@ -302,7 +305,7 @@ fn a_rule_that_needs_what_is_not_there_denies() {
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// A rule that only records stops nothing.
+/// A failed rule that only records stops nothing.
 #[test]
 fn a_record_that_fails_is_a_note() {
     let policy = rule("log", "a.amount > 100");
@@ -312,7 +315,7 @@ fn a_record_that_fails_is_a_note() {
     }
 }
 
-/// The analysis of a finished trace says the same as the monitor.
+/// The analysis of a finished trace agrees with the monitor.
 #[test]
 fn the_analysis_fails_where_the_monitor_denies() {
     for Row { condition, fails, matches, passes } in ROWS {
@@ -334,7 +337,7 @@ fn the_analysis_fails_where_the_monitor_denies() {
     }
 }
 
-/// Whether something is there may be asked, and what asks first is decided.
+/// A rule may test whether a value is present; conditions after that test are then decided.
 #[test]
 fn what_asks_first_is_decided() {
     let rows = [
@@ -353,7 +356,7 @@ fn what_asks_first_is_decided() {
         ("(a.amount if a.amount else 0) > 100", HIGH, r#"{"amount": null}"#),
         ("a.to in [None, \"eve\"]", r#"{"to": null}"#, r#"{"to": "ann"}"#),
         ("a.to not in [None, \"ann\"]", r#"{"to": "eve"}"#, "{}"),
-        // Equality has an answer for everything: nothing but None equals None.
+        // Equality is defined for all values: only None equals None.
         ("a.to == \"eve\"", r#"{"to": "eve"}"#, "{}"),
         ("a.to != \"ann\"", "{}", r#"{"to": "ann"}"#),
         ("a.flag", r#"{"flag": true}"#, "{}"),
@@ -361,7 +364,7 @@ fn what_asks_first_is_decided() {
         ("empty(a.body)", "{}", r#"{"body": "x"}"#),
         ("\"x\" in text(a.body)", r#"{"body": "x"}"#, r#"{"body": null}"#),
         ("any(secrets(a.body))", r#"{"body": "AKIAIOSFODNN7EXAMPLE"}"#, "{}"),
-        // A list that is left out has no items.
+        // An omitted list has no items.
         ("(x: str) in a.cc\n    x != \"ann\"", r#"{"cc": ["eve"]}"#, "{}"),
         ("any([x != \"ann\" for x in a.cc])", r#"{"cc": ["eve"]}"#, r#"{"cc": null}"#),
     ];
@@ -378,7 +381,7 @@ fn message(role: &str, content: Value) -> Entry {
     Entry::from(Body::Message(Message { role: role.to_owned(), content }))
 }
 
-/// A message beside calls has no text, and an answer may have none. That is nothing left out.
+/// A message with calls has no text, and an answer may be empty. Neither counts as an omitted value.
 #[test]
 fn silent_messages_fail_no_rule() {
     let output = |content| {
@@ -410,7 +413,7 @@ fn silent_messages_fail_no_rule() {
             assert_eq!(found.0, Outcome::Deny, "{source}: {}", found.2);
         }
     }
-    // A number is not said by silence.
+    // An empty answer contains no number.
     let source = "raise \"met\" if:\n    (out: ToolOutput) -> (call: ToolCall)\n    call is tool:pay\n    out.content.amount > 100\n";
     let answers = [
         (Value::Null, true),
@@ -424,7 +427,7 @@ fn silent_messages_fail_no_rule() {
     }
 }
 
-/// What grants something, over values that are not there; and what restricts.
+/// Statements that grant, and statements that restrict, on missing values.
 #[test]
 fn nothing_grants_nothing() {
     const HEAD: &str = "lattice integrity: trusted < untrusted\n";

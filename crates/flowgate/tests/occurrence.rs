@@ -1,4 +1,4 @@
-//! What a policy speaks of and runs do not have: which words are reported, and which are not.
+//! Names in a policy that do not occur in recorded traces: which are reported, and which are not.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -22,7 +22,7 @@ fn runs() -> Vec<Value> {
     ]
 }
 
-/// The codes of a policy's warnings, what each speaks of, and what was perhaps meant.
+/// Returns the codes of a policy's warnings, with the name and the suggestion of each.
 fn warnings(source: &str) -> Vec<(String, String, String)> {
     let policy = Policy::parse(source).map_err(|problems| format!("{source}\n{problems:?}")).unwrap();
     let mut occurrences = Occurrences::new();
@@ -60,7 +60,7 @@ fn what_never_occurs_is_reported_with_what_was_perhaps_meant() {
     check("(call: ToolCall) is tool:re*", &[]);
     check("(call: ToolCall) is tool:schedule", &[]);
     check("(call: ToolCall) is tool:*", &[]);
-    // The same by its name alone.
+    // Tools by their name alone.
     check("(call: ToolCall)\ncall.name == \"refnd\"", &[("unused-tool", "\"refnd\"", "refund")]);
     check("(call: ToolCall)\n\"refnd\" != call.function.name", &[("unused-tool", "\"refnd\"", "refund")]);
     check("(call: ToolCall)\nn := call.name\nn == \"refnd\"", &[("unused-tool", "\"refnd\"", "refund")]);
@@ -70,7 +70,7 @@ fn what_never_occurs_is_reported_with_what_was_perhaps_meant() {
     );
     check("(call: ToolCall)\ncall.name in [\"refund\", \"mcp__mail__read_mail\"]", &[]);
     check("(call: ToolCall)\ncall.arguments.name == \"bob\"", &[("unused-argument", "name", "")]);
-    // Of a tool that does not occur, no argument is reported besides.
+    // For a tool that does not occur, no arguments are reported in addition.
     check(
         "(call: ToolCall) is tool:refnd({amuont: 5})\ncall.arguments.amuont == 1",
         &[("unused-tool", "tool:refnd({amuont: 5})", "refund")],
@@ -160,7 +160,7 @@ fn every_kind_of_statement_is_read() {
     check("log \"x\" if:\n    (call: ToolCall) is tool:refund", &[]);
 }
 
-/// A constant is what it stands for.
+/// Constants are resolved.
 #[test]
 fn names_in_constants_are_read() {
     let rows = [
@@ -175,7 +175,7 @@ fn names_in_constants_are_read() {
     }
 }
 
-/// Without events there is nothing to compare with; and the names of roles may be printed.
+/// Without events nothing is reported; unusual names of roles are printable.
 #[test]
 fn traces_without_events_and_with_odd_roles() {
     let policy = Policy::parse("raise \"x\" if:\n    (call: ToolCall) is tool:refnd\n").unwrap();

@@ -1,4 +1,5 @@
-//! What is known of tools before any call: how much a model may be shown that may call them, and what answers of theirs may carry.
+//! What is known of tools before any call: the highest label at which a model may call them, and the label
+//! that their answers may carry.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -18,7 +19,7 @@ fn session(policy: &str) -> Monitor {
     Monitor::new(Arc::new(policy))
 }
 
-/// All labels, from the least to the greatest, by two letters.
+/// Returns all labels, from the least to the greatest, with two-character names.
 fn labels(monitor: &mut Monitor) -> [(&'static str, Label); 4] {
     let mut label = |integrity: &str, secrecy: &str| {
         monitor.from_names(&json!({"integrity": integrity, "secrecy": secrecy}))
@@ -43,7 +44,8 @@ fn requirements_say_how_much_a_model_may_be_shown() {
     let sometimes = |label: &str| format!("require {label} if:{SEND}    \"me\" in call.arguments.to\n");
     let argument = |label: &str| format!("require {label} for call.arguments.to if:{SEND}");
     let other = "require top if:\n    (call: ToolCall) is tool:list\n".to_owned();
-    // The policy, whether it speaks of the tool, the strictest label, and the labels at which some call may be permitted.
+    // The policy, whether it mentions the tool, the strictest label, and the labels at which some call may be
+    // permitted.
     for (policy, speaks, strictest, permits) in [
         (String::new(), false, "tp", "tp"),
         (other.clone(), false, "tp", "tp"),
@@ -68,7 +70,7 @@ fn requirements_say_how_much_a_model_may_be_shown() {
         let permitted =
             all.iter().filter(|(_, label)| monitor.may_permit(&send, label)).map(|(name, _)| *name);
         assert_eq!(permitted.collect::<Vec<_>>().join(" "), permits, "{policy}");
-        // Without a rule, what the decision may carry is permitted whatever the arguments are.
+        // Without a rule, a decision that flows to the requirement is permitted for any arguments.
         for (name, at) in all {
             assert_eq!(monitor.permits_any(&send, &at), at.flows_to(&label), "{policy} {name}");
         }
@@ -87,7 +89,7 @@ fn requirements_say_how_much_a_model_may_be_shown() {
 fn rules_say_what_may_be_stopped() {
     let rule =
         |action: &str, lines: &str| format!("{action} \"x\" if:\n    {}\n", lines.replace('\n', "\n    "));
-    // The rule, whether it leaves every call of `send` alone, and whether it can stop what the model says.
+    // The rule, whether it never affects a call of `send`, and whether it can stop replies of the model.
     for (rule, permits_any, stops_replies) in [
         (String::new(), true, false),
         (rule("raise", "(call: ToolCall) is tool:send"), false, false),
@@ -135,7 +137,7 @@ fn statements_speak_of_tools_by_server_and_name() {
     assert!(!described.labels_messages());
 }
 
-/// What an endpoint may be shown is said of it by name, and not of one argument.
+/// The clearance of an endpoint is declared by its name, and not for one argument.
 #[test]
 fn an_endpoint_is_cleared_by_name() {
     let own = |pattern: &str, target: &str| {
@@ -165,7 +167,7 @@ fn run(monitor: &mut Monitor, id: &str, name: &str) {
     assert!(monitor.redeem(permit).is_ok());
 }
 
-/// Of a call that failed nothing is known but what any answer of the tool may carry.
+/// A failed call carries the greatest label that an answer of the tool can carry.
 #[test]
 fn a_failure_carries_the_most_of_any_answer() {
     const LIST: &str = "\n    (out: ToolOutput) is tool:list\n";
@@ -189,7 +191,7 @@ fn a_failure_carries_the_most_of_any_answer() {
         run(&mut monitor, "1", "list");
         let carried = monitor.failure_carries("1");
         assert_eq!(letters(&mut monitor, &carried), expected, "{policy}");
-        // Nothing is known of what is not running.
+        // Nothing is known about a call that is not running.
         let other = monitor.failure_carries("2");
         assert_eq!(letters(&mut monitor, &other), "us", "{policy}");
         let pending = monitor.judge(call("3", "list"));
@@ -203,7 +205,8 @@ fn a_failure_carries_the_most_of_any_answer() {
     }
 }
 
-/// An answer that a rule can stop carries the most of its tool; one that no rule can stop, nothing besides.
+/// An answer that a rule can stop carries the greatest label of its tool's answers; other answers carry
+/// nothing in addition.
 #[test]
 fn an_answer_carries_more_where_a_rule_can_stop_it() {
     let rule = |lines: &str| format!("raise \"x\" if:\n    {}\n", lines.replace('\n', "\n    "));
@@ -223,16 +226,17 @@ fn an_answer_carries_more_where_a_rule_can_stop_it() {
     }
 }
 
-/// Whoever is shown more may write where others read: what is read there carries it from then on, whether it was written or not.
+/// A model that was shown more may write to a store: texts from that store carry the label from then on,
+/// whether a write happened or not.
 #[test]
 fn what_could_be_written_by_who_saw_more_carries_it() {
     let note = |label: &str| format!("require {label} if:\n    (call: ToolCall) is tool:note\n");
     for (policy, below, expected) in [
         (note("untrusted, public"), "tp", "up"),
         (note("untrusted, public"), "up", "tp"),
-        // What may be called only by what is trusted and public is not called by who saw more.
+        // A tool that requires trusted and public input is not called by such a model.
         (String::new(), "tp", "tp"),
-        // What acts on nothing writes nowhere.
+        // A harmless tool writes to no store.
         (note("top"), "tp", "tp"),
     ] {
         let read = "label out.content as trusted, public if:\n    (out: ToolOutput) is tool:read\nrequire top if:\n    (call: ToolCall) is tool:read\n";

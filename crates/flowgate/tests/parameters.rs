@@ -1,4 +1,4 @@
-//! What whoever runs a policy says to it: `input.NAME`.
+//! Parameters that the embedding program passes to a policy: `input.NAME`.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -38,7 +38,7 @@ fn pay(monitor: &mut Monitor) -> Result<Permit, Denial> {
     }
 }
 
-/// A rule that asks for one which is not given fails, and denies.
+/// A rule that refers to a missing parameter fails, and denies.
 #[test]
 fn a_rule_compares_with_what_is_given() {
     for (limit, is_permitted) in [(Some(100), true), (Some(50), true), (Some(49), false), (None, false)] {
@@ -46,7 +46,7 @@ fn a_rule_compares_with_what_is_given() {
     }
 }
 
-/// A permit is judged again when it is redeemed, if parameters have changed since.
+/// A permit is judged again when it is redeemed if parameters have changed since.
 #[test]
 fn a_permit_is_good_for_the_parameters_of_its_moment() {
     for (later, runs) in [(None, true), (Some(100), true), (Some(10), false)] {

@@ -1,4 +1,4 @@
-//! A permit is good for what was known when it was given: whatever happens afterwards, the call is judged again.
+//! A permit is valid for the state in which it was given: after any later event the call is judged again.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -52,7 +52,7 @@ fn permit(monitor: &mut Monitor, name: &str) -> Permit {
 
 fn session(limits: Limits) -> Monitor {
     let mut monitor = Monitor::with_limits(Arc::new(Policy::parse(POLICY).unwrap()), limits);
-    // Tools that are met for the first time change verdicts by that alone.
+    // The first occurrence of a tool alone can change verdicts.
     monitor.declare_tools(&["read", "send", "note", "check", "pay"].map(Tool::local));
     monitor
 }
@@ -100,7 +100,7 @@ fn a_call_is_judged_again_after_anything_has_happened() {
     }
 }
 
-/// What was permitted since another call was to run is not, once that one is given up.
+/// A permit that was given while another call was pending is judged again after that call is given up.
 #[test]
 fn a_call_is_judged_again_after_another_was_given_up() {
     for is_given_up in [false, true] {
@@ -117,7 +117,7 @@ fn a_call_is_judged_again_after_another_was_given_up() {
     }
 }
 
-/// Giving up one call, or judging it again, loses sight of no other.
+/// Giving up or judging one call again does not affect the withdrawal of others.
 #[test]
 fn every_call_that_is_given_up_is_withdrawn() {
     let mut monitor = session(Limits::default());
@@ -130,7 +130,7 @@ fn every_call_that_is_given_up_is_withdrawn() {
     }
 }
 
-/// A call of a log that has no place in the trace happened all the same.
+/// A recorded call that does not fit into the trace still counts.
 #[test]
 fn a_call_is_judged_again_after_one_that_has_no_place() {
     for (messages, another) in [(0, false), (0, true), (1, false), (1, true), (2, true)] {
@@ -144,12 +144,12 @@ fn a_call_is_judged_again_after_one_that_has_no_place() {
             let recorded = monitor.record(call("read").into(), &Attribution::everything());
             assert_eq!((recorded.outcome, recorded.event), (Outcome::Deny, None));
         }
-        // Once the session is full, a call is judged again only to be denied.
+        // In a full session, judging a call again denies it.
         assert_eq!(monitor.redeem(note).is_ok(), messages == 0 && !another, "{messages}");
     }
 }
 
-/// What answers a call of a log that was not permitted is an answer that nobody asked for.
+/// An answer to a recorded call that was not permitted counts as an answer without a call.
 #[test]
 fn what_answers_a_forbidden_call_of_a_log_was_not_asked_for() {
     for (before, is_permitted) in [("note", true), ("read", false)] {
@@ -167,7 +167,7 @@ fn what_answers_a_forbidden_call_of_a_log_was_not_asked_for() {
     }
 }
 
-/// A call that depends on what its model was not shown was not written by that model.
+/// A call that depends on regions that its model was not shown is denied.
 #[test]
 fn what_depends_on_what_is_hidden_is_denied() {
     for (decision, argument, expected) in [

@@ -1,4 +1,5 @@
-//! Laws of the monitor, over generated sessions: each fast path has a slow, obvious one beside it.
+//! Properties of the monitor over generated sessions: each fast path is compared with a slow, simple
+//! computation.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
@@ -38,7 +39,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 const TOOLS: [&str; 4] = ["read", "trusted_read", "send", "publish"];
 
-/// The entries of a session: messages, calls and answers, with the place of each parent.
+/// Returns the entries of a session: messages, calls and answers, with the parents of each.
 fn entries(steps: &[Step]) -> Vec<Entry> {
     let mut entries: Vec<Entry> = Vec::new();
     let agent = |agent: u8| Some(format!("agent{agent}")).filter(|_| agent > 0);
@@ -116,7 +117,7 @@ fn policy(source: &str) -> Arc<Policy> {
     Arc::new(Policy::parse(source).unwrap())
 }
 
-/// Records all entries; gives the verdict of each call and every message of a rule.
+/// Records all entries; returns the verdict of each call and the matches of rules.
 fn record(policy: &Arc<Policy>, entries: &[Entry]) -> (Monitor, Vec<Outcome>, Vec<Vec<EventId>>) {
     let mut monitor = Monitor::new(Arc::clone(policy));
     let (mut outcomes, mut matches) = (Vec::new(), Vec::new());
@@ -141,7 +142,7 @@ fn record(policy: &Arc<Policy>, entries: &[Entry]) -> (Monitor, Vec<Outcome>, Ve
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    /// Rules evaluated event by event find what a search over all pairs finds.
+    /// Rules evaluated event by event have the same matches as a search over all pairs.
     #[test]
     fn incremental_rules_equal_a_search_over_all_pairs(steps in steps()) {
         let (monitor, _, matches) = record(&policy(POLICY), &entries(&steps));
@@ -159,7 +160,8 @@ proptest! {
             for b in &ids {
                 let pair = is_call(a) && is_call(b) && tool(a) == "read" && tool(b) == "publish" && trace.sees(*b, *a);
                 let influence = is_output(a) && is_call(b) && tool(a) == "read" && tool(b) == "send" && trace.influences(*a, *b);
-                // Every assignment counts once, also the one that gives both variables the same event.
+                // Every assignment counts once, including the one that binds both variables to the same
+                // event.
                 let both = is_call(a) && is_call(b) && tool(a) == "trusted_read" && tool(b) == "trusted_read";
                 for _ in 0..usize::from(pair) + usize::from(influence) + usize::from(both) {
                     let mut events = vec![*a, *b];
@@ -173,7 +175,7 @@ proptest! {
         prop_assert_eq!(matches, expected);
     }
 
-    /// The context of an event is the join of everything its agent has seen, and of the event itself.
+    /// The context of an event is the join of everything that its agent has seen, and of the event itself.
     #[test]
     fn context_is_the_join_of_what_was_seen(steps in steps()) {
         let (monitor, _, _) = record(&policy(POLICY), &entries(&steps));
@@ -186,7 +188,7 @@ proptest! {
         }
     }
 
-    /// Without a declaration that lowers, a session never permits more.
+    /// Removing a declaration that lowers labels never permits more calls.
     #[test]
     fn fewer_labels_never_permit_more(steps in steps()) {
         let entries = entries(&steps);
@@ -197,7 +199,7 @@ proptest! {
         prop_assert!(with.iter().zip(&without).all(|(with, without)| with <= without), "{:?} {:?}", with, without);
     }
 
-    /// What a method says depends on less never carries more than what depends on everything.
+    /// An attribution to fewer sources never yields a higher label than an attribution to everything.
     #[test]
     fn every_attribution_flows_to_everything(steps in steps(), pick in 0_usize..100) {
         let (mut monitor, _, _) = record(&policy(POLICY), &entries(&steps));
@@ -215,7 +217,8 @@ proptest! {
         prop_assert!(some_label.flows_to(&monitor.trace().event(all.event()).unwrap().label));
     }
 
-    /// The offline scan gives the verdicts of the live monitor: a permit that is redeemed at once, and a record.
+    /// The offline scan returns the verdicts of the live monitor, for permits that are redeemed at once and
+    /// for recorded calls.
     #[test]
     fn offline_equals_live(steps in steps()) {
         let entries = entries(&steps);
@@ -233,7 +236,7 @@ proptest! {
                             let permit = live.approve(question).unwrap();
                             drop(live.redeem(permit).unwrap());
                         }
-                        // A denied call does not happen; from here on the two sessions differ.
+                        // A denied call is not recorded; from here on the two sessions differ.
                         Verdict::Deny(_) => break,
                     }
                 }
@@ -243,7 +246,7 @@ proptest! {
         prop_assert_eq!(&offline[..verdicts.len()], &verdicts[..]);
     }
 
-    /// Same policy, same events, same verdicts.
+    /// Equal policies and equal events yield equal verdicts.
     #[test]
     fn sessions_are_deterministic(steps in steps()) {
         let entries = entries(&steps);
@@ -252,7 +255,7 @@ proptest! {
         prop_assert_eq!((first, matches), (second, again));
     }
 
-    /// Whatever stands in a policy or a trace, reading it ends, and what is broken is said with a place in the text.
+    /// Parsing of arbitrary text terminates, and errors have a position within the text.
     #[test]
     fn any_text_is_read_or_refused(source in "[a-z(){}\\[\\]:=<>~\\-\"' \n.,#*0-9]{0,200}") {
         if let Err(diagnostics) = Policy::parse(&source) {

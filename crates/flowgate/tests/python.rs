@@ -1,9 +1,9 @@
-//! Policies that parse Python, with the parser and without it. `cargo test --workspace` builds the parser, and `cargo test -p
-//! flowgate` does not.
+//! Policies that parse Python, with and without the parser. `cargo test --workspace` builds the parser, and
+//! `cargo test -p flowgate` does not.
 
 use flowgate::policy::Policy;
 
-/// What is said of a policy with a rule over this condition; nothing if it compiles.
+/// Returns the diagnostics of a rule with this condition; empty if it compiles.
 fn problems(condition: &str) -> Vec<String> {
     let policy = format!("raise \"no\" if:\n    (call: ToolCall)\n    {condition}\n");
     match Policy::parse(&policy) {
@@ -12,7 +12,7 @@ fn problems(condition: &str) -> Vec<String> {
     }
 }
 
-/// Conditions that parse Python, and the function that does.
+/// Conditions that parse Python, each with the function that it uses.
 const PARSING: [(&str, &str); 4] = [
     ("python_code(call.function.arguments.code).syntax_error", "python_code"),
     ("\"os\" in ipython_code(data=call.function.arguments.code).imports", "ipython_code"),

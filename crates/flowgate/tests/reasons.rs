@@ -1,4 +1,5 @@
-//! Which reasons a verdict has: each part of a call is told once for each statement, and what a person approved of is not told again.
+//! The reasons of a verdict: each statement is reported once for each part of a call, and approved reasons
+//! are not reported again.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -22,7 +23,7 @@ fn call(id: &str, name: &str, arguments: &Value) -> Call {
     Call::from_json(id, Tool::local(name), &arguments.to_string())
 }
 
-/// What each reason is about: the part and the text of the statement.
+/// Returns the subject of each reason: the part, and the text of the statement.
 fn about(policy: &str, reasons: &[Reason]) -> Vec<(String, String)> {
     let statement = |reason: &Reason| {
         let text = reason.statement.clone().and_then(|span| policy.get(span)).unwrap_or_default();
@@ -64,7 +65,7 @@ fn each_part_is_told_once_for_each_statement() {
     assert_eq!(told, expected);
 }
 
-/// Programs read from a reason what is carried, what may be, and which of that is confidential.
+/// Programs can read from a reason what is carried, what is permitted, and which part of it is confidential.
 #[test]
 fn a_reason_says_what_is_carried_and_what_may_be() {
     let policy = "\
@@ -82,7 +83,8 @@ require trusted, public if:
     assert_eq!(reason.categories, ["private"]);
 }
 
-/// A person who is asked is told all matches of a rule, so a rule with more than can be told denies; what is only recorded does not.
+/// A person is shown all matches of a rule, so a rule with more matches than can be shown denies; a rule that
+/// only records does not.
 #[test]
 fn matches_that_cannot_be_told_cannot_be_approved() {
     let lattices =
@@ -100,7 +102,7 @@ fn matches_that_cannot_be_told_cannot_be_approved() {
         (0..count).for_each(|_| says(&mut monitor, "hello"));
         let verdict = monitor.judge(call("1", "send", &json!({})));
         assert_eq!(verdict.judgement().outcome(), outcome, "{action} {count}");
-        // Each rule has its own matches.
+        // The limit applies to each rule separately.
         let mut monitor = session(&format!("{lattices}{}{}", rule("after a message"), rule("after another")));
         (0..count / 2).for_each(|_| says(&mut monitor, "hello"));
         let verdict = monitor.judge(call("1", "send", &json!({})));
@@ -155,7 +157,7 @@ fn each_consent_is_told_once_for_each_part() {
     );
 }
 
-/// A call has so many arguments, and no more.
+/// The number of arguments of a call is limited.
 #[test]
 fn a_call_has_only_so_many_arguments() {
     for (count, is_too_much) in [(999, false), (1_000, false), (1_001, true), (1_002, true)] {
@@ -171,7 +173,7 @@ fn a_call_has_only_so_many_arguments() {
     }
 }
 
-/// What a rule only records is no reason against a call.
+/// A rule that only records gives no reason against a call.
 #[test]
 fn what_is_recorded_is_no_reason_against_a_call() {
     for (action, outcome) in [("log", Outcome::Permit), ("ask", Outcome::Confirm), ("raise", Outcome::Deny)] {
@@ -185,10 +187,11 @@ fn what_is_recorded_is_no_reason_against_a_call() {
     }
 }
 
-/// An approval is of what a person was told: of this rule for these events. Where the call stands meanwhile does not matter.
+/// An approval covers what the person was shown: this rule with these events. The position of the call does
+/// not matter.
 #[test]
 fn an_approval_is_of_the_events_that_were_told() {
-    // What acts on nothing writes to no store, so none has changed.
+    // A harmless tool writes to no store, so no store changes.
     let harmless = "lattice integrity: trusted < untrusted\nrequire top if:\n    (call: ToolCall) is tool:r\"read|send\"\n";
     let rule = "ask \"sent after reading\" if:\n    (a: ToolCall) is tool:read\n    (b: ToolCall) is tool:send\n    a -> b\n";
     for (reads, talks, is_covered) in [(0, 0, true), (0, 3, true), (1, 0, false), (1, 2, false)] {

@@ -1,6 +1,6 @@
 //! Runs the specifications in `spec/`: Markdown whose code blocks are policies, traces and expected verdicts.
 //!
-//! How to write one stands in `spec/README.md`. Every block of a trace is judged under the last policy before it.
+//! `spec/README.md` describes the format. Every trace block is judged under the last policy before it.
 
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::string_slice, reason = "tests")]
 
@@ -51,14 +51,14 @@ fn specifications_hold() {
     assert!(traces >= 100, "only {traces} traces were found");
 }
 
-/// What the documentation and the examples show can be used as it stands.
+/// The policies in the documentation and the examples compile.
 #[test]
 fn documentation_and_examples_are_policies() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut sources = Vec::new();
     for file in ["README.md", "docs/language.md"] {
         let text = std::fs::read_to_string(root.join(file)).unwrap();
-        // Excerpts use dimensions that another excerpt declares.
+        // Excerpts may use dimensions that another excerpt declares.
         let preface = "lattice integrity: trusted < partner < untrusted\nlattice secrecy: public < private\nlattice readers: readers\n";
         for block in blocks(&text).into_iter().filter(|block| block.language == "python") {
             let preface = if block.text.contains("lattice ") { "" } else { preface };
@@ -121,7 +121,7 @@ fn blocks(markdown: &str) -> Vec<Block> {
     blocks
 }
 
-/// The policy, or its diagnostics, one a line: `line:column code: message; help: advice`.
+/// Returns the policy, or its diagnostics, one per line: `line:column code: message; help: advice`.
 fn parse(source: &str) -> Result<Arc<Policy>, String> {
     Policy::parse(source).map(Arc::new).map_err(|diagnostics| {
         let lines = diagnostics.iter().map(|d| {
@@ -151,7 +151,7 @@ fn run(policy: &Arc<Policy>, block: &Block, name: &str, failures: &mut Vec<Strin
     let mut lines: Vec<(usize, String)> = Vec::new();
     for (index, line) in block.text.lines().enumerate() {
         match line.strip_prefix("    ") {
-            // A deeper line continues the text of the one before.
+            // A line with deeper indentation continues the previous line.
             Some(more) if !lines.is_empty() => {
                 let last = &mut lines.last_mut().unwrap().1;
                 last.push('\n');
@@ -229,7 +229,7 @@ impl Run<'_> {
                 let verdict = self.monitor.judge_entry(entry(Body::Call(call)), attribution);
                 self.expect(id, verdict, expected, word == "call");
             }
-            // A judged call runs.
+            // Redeems the permit of a judged call.
             "redeem" => {
                 let (id, expected) = rest.split_once(" # ").unwrap();
                 let index = self.permits.iter().position(|(known, _)| known == id).expect("a permit");
@@ -248,7 +248,7 @@ impl Run<'_> {
                 let result = self.monitor.approve(question).and_then(|permit| self.monitor.redeem(permit));
                 self.ran(id, result, expected);
             }
-            // `runs ID ARGUMENTS`: what the tool gets.
+            // `runs ID ARGUMENTS`: the arguments that the tool receives.
             "runs" => {
                 let (id, expected) = rest.split_once(' ').unwrap();
                 let event = self.calls.iter().rev().find(|(known, _)| known == id).map(|(_, event)| *event);
@@ -258,7 +258,7 @@ impl Run<'_> {
                     self.fail(&format!("expected {expected}, found {found:?}"));
                 }
             }
-            // `label PATH: elements`, of the last event.
+            // `label PATH: elements`: the label of a part of the last event.
             "label" => {
                 let (path, expected) = rest.split_once(": ").unwrap();
                 let event = self.last.unwrap();
@@ -270,7 +270,7 @@ impl Run<'_> {
                     self.fail(&format!("expected {path} to be {expected}, found {found:?}"));
                 }
             }
-            // `tools SERVER/NAME ...`: tools that the client knows of.
+            // `tools SERVER/NAME ...`: the tools that the client declares.
             "tools" => {
                 let tools: Vec<Tool> = rest
                     .split_whitespace()
@@ -285,7 +285,7 @@ impl Run<'_> {
         }
     }
 
-    /// Pushes a message or an output; ` # finding WORDS` says what is found about it.
+    /// Pushes a message or an output; ` # finding WORDS` states the expected finding.
     fn push(&mut self, mut entry: Entry) {
         let content = match &mut entry.body {
             Body::Message(message) => &mut message.content,
@@ -336,7 +336,7 @@ impl Run<'_> {
         self.outcome(id, outcome, &why, expected, authorized);
     }
 
-    /// What came of a permit or an approval.
+    /// Checks the outcome of a permit or an approval.
     fn ran(&mut self, id: &str, result: Result<Authorized, Denial>, expected: &str) {
         match result {
             Ok(authorized) => self.outcome(id, Outcome::Permit, "", expected, Some(authorized)),
@@ -363,7 +363,8 @@ impl Run<'_> {
         }
     }
 
-    /// `from user, c1.content[0].id; body=c2.content`: the decision and all arguments, then single arguments.
+    /// Parses `from user, c1.content[0].id; body=c2.content`: the sources of the decision and all arguments,
+    /// then of single arguments.
     fn attribution(&self, text: &str) -> Attribution {
         let mut attribution = Attribution { method: "spec", ..Attribution::everything() };
         for (index, part) in text.split(';').enumerate() {
@@ -410,12 +411,12 @@ impl Run<'_> {
     }
 }
 
-/// All reasons of a judgement, on one line.
+/// Returns all reasons of a judgement on one line.
 fn why(judgement: &Judgement) -> String {
     judgement.reasons.iter().map(|reason| reason.message.as_str()).collect::<Vec<_>>().join("; ")
 }
 
-/// `[agent < parent, parent] line`
+/// Parses `[agent < parent, parent] line`.
 fn standing(line: &str) -> (Option<String>, Vec<String>, &str) {
     let Some((head, rest)) = line.strip_prefix('[').and_then(|line| line.split_once("] ")) else {
         return (None, Vec::new(), line);

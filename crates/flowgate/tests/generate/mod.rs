@@ -1,7 +1,7 @@
-//! Policies and traces out of bytes: small, odd and always well-formed, so that evaluators can be held against each other.
+//! Generates small, unusual and well-formed policies and traces from bytes, to compare evaluators.
 //!
-//! Bytes and not a random generator, so that a property test and a fuzzer can both drive it. When they run out, the
-//! first choice is made everywhere, which ends everything.
+//! The source is bytes rather than a random generator, so that both property tests and fuzzers can drive it.
+//! After the last byte every choice is the first alternative, which ends generation.
 
 use serde_json::{Value, json};
 
@@ -15,7 +15,7 @@ impl<'a> Choices<'a> {
         Self { bytes }
     }
 
-    /// A number below `n`.
+    /// Returns a number below `n`.
     fn below(&mut self, n: usize) -> usize {
         let Some((first, rest)) = self.bytes.split_first() else { return 0 };
         self.bytes = rest;
@@ -30,7 +30,7 @@ impl<'a> Choices<'a> {
 
 const WORDS: [&str; 5] = ["x", "abc", "bob", "a b", "eve x"];
 
-/// A list of messages.
+/// Generates a list of messages.
 pub(crate) fn trace(choices: &mut Choices<'_>) -> Vec<Value> {
     let mut calls: Vec<String> = Vec::new();
     let count = choices.below(9);
@@ -98,7 +98,7 @@ fn arguments(choices: &mut Choices<'_>) -> Value {
     arguments
 }
 
-/// A policy of one to three rules.
+/// Generates a policy with one to three rules.
 pub(crate) fn policy(choices: &mut Choices<'_>) -> String {
     let mut source = String::from(
         "LIMIT := 2\nis_short(m: Message) :=\n    len(text(m)) < LIMIT\nseen(name: str) :=\n    (c: ToolCall)\n    c.function.name == name\n\n",
@@ -129,7 +129,7 @@ pub(crate) fn policy(choices: &mut Choices<'_>) -> String {
 }
 
 struct Rule<'c, 'b> {
-    /// Variables over events, with their types.
+    /// The variables over events, with their types.
     names: Vec<(String, &'static str)>,
     lines: Vec<String>,
     count: usize,
@@ -232,7 +232,7 @@ impl Rule<'_, '_> {
         self.lines.push(format!("{indent}{line}"));
     }
 
-    /// A condition on one event.
+    /// Generates a condition on one event.
     fn of_one(&mut self, indent: &str) -> String {
         let (event, ty) = self.pick(indent);
         match (self.choices.below(9), ty) {
@@ -261,7 +261,7 @@ impl Rule<'_, '_> {
         }
     }
 
-    /// A block, with variables of its own.
+    /// Generates a block with its own variables.
     fn block(&mut self, indent: &str, depth: usize) {
         let known = self.names.len();
         let head = self.choices.of(&[
