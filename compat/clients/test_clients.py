@@ -1,4 +1,4 @@
-"""What the clients of OpenAI and Anthropic make of our answers."""
+"""Decodes Flowgate's answers with the clients of OpenAI and Anthropic."""
 
 import json
 import os
@@ -20,7 +20,7 @@ APIS = ["chat_completions", "responses", "messages"]
 
 READ = ("call_1", "read_mail", {"folder": "inbox"})
 SEND = ("call_2", "send_mail", {"to": "ann@example.org", "body": 'Grüße 😀\n"bye"'})
-# Text, calls, why it stopped.
+# Text, calls, stop reason.
 SCENARIOS = {
     "text": ("There is one mail in your inbox, and it is from Ann: “Grüße 😀”\n", [], "end"),
     "one_call": ("", [READ], "calls"),
@@ -42,19 +42,19 @@ FINISH = {
 def request(api, scenario):
     body = json.loads((GOLDEN / api / f"{scenario}.request.json").read_text())
     if api == "messages":
-        # This client has no words for them any more, but servers have.
+        # This client no longer has these parameters, but servers accept them.
         body["extra_body"] = {key: body.pop(key) for key in ("temperature", "top_p") if key in body}
     return body
 
 
 def typed(kind, value):
-    """Clients build objects without looking; this looks."""
+    """Validates an object, which clients construct without validation."""
     TypeAdapter(kind).validate_python(value.to_dict(warnings=False))
     return value
 
 
 def once(names):
-    """The names with pieces that follow each other taken together."""
+    """Returns the names, with consecutive equal names merged."""
     return [name for name, _ in groupby(names)]
 
 
@@ -179,7 +179,7 @@ def check(api, scenario, stream, headers=None):
         if api == "chat_completions" and stream:
             answer, events = stream_chat(client, body)
             said, done, called, ended = chat_events(expected)
-            # The helper gives an event of its own for each chunk, and an empty piece for the first.
+            # The helper emits an additional event for each chunk, and an empty piece for the first.
             events = [event for event in events if event != "chunk"]
             for some in (said, done, called, ended):
                 for name in set(some):
@@ -231,7 +231,7 @@ def test_a_lost_event_is_noticed(api, scenario):
 @pytest.mark.parametrize("scenario", SCENARIOS)
 @pytest.mark.parametrize("api", APIS)
 def test_an_answer_can_be_sent_back(api, scenario):
-    """What the client makes of an answer is understood as a part of the next request."""
+    """The client's representation of an answer is accepted as part of the next request."""
     body = request(api, scenario)
     with client_of(api) as client:
         if api == "chat_completions":
@@ -245,7 +245,7 @@ def test_an_answer_can_be_sent_back(api, scenario):
             content = [block.model_dump() for block in create(**body).content]
             body["messages"].append({"role": "assistant", "content": content})
         kind = anthropic if api == "messages" else openai
-        # The double gives an answer only to what the scenario asks; by then it has read the request.
+        # The double answers only requests that equal the scenario, and rejects others after reading them.
         with pytest.raises(kind.BadRequestError, match="this is not what the scenario asks"):
             create(**body)
 

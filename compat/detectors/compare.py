@@ -24,7 +24,7 @@ from presidio_analyzer import AnalyzerEngine, LocalRecognizer, PatternRecognizer
 from presidio_analyzer.nlp_engine import SpacyNlpEngine
 from spacy.language import Language
 
-# It asks the network for a list of domains and goes on with its own.
+# It downloads a list of domains if it can, and otherwise uses its own.
 logging.getLogger("tldextract").setLevel(logging.CRITICAL)
 
 CORPUS = pathlib.Path(__file__).parents[2] / "crates/flowgate-detect/tests/corpus"
@@ -44,7 +44,7 @@ def ours(example, texts, detector):
 
 
 def of_detect_secrets(texts):
-    """All plugins with the default filters; a file for each text, since that is how the tool is used."""
+    """Runs all plugins with the default filters, on a file for each text, as the tool is normally used."""
     plugins = [{"name": plugin.__name__} for plugin in get_mapping_from_secret_type_to_class().values()]
     found = []
     with transient_settings({"plugins_used": plugins}), tempfile.TemporaryDirectory() as folder:
@@ -66,14 +66,14 @@ def of_detect_secrets(texts):
 
 @Language.component("lower_case_lemmas")
 def lower_case_lemmas(doc):
-    """Stands in for a model's lemmas, so that presidio's context words work."""
+    """Replaces a model's lemmas with the words, for presidio's context words."""
     for token in doc:
         token.lemma_ = token.lower_
     return doc
 
 
 class BlankEngine(SpacyNlpEngine):
-    """Words without a model."""
+    """Tokenises without a model."""
 
     def load(self):
         self.nlp = {"en": spacy.blank("en")}
@@ -81,7 +81,7 @@ class BlankEngine(SpacyNlpEngine):
 
 
 def presidio(kinds):
-    """The pattern recognisers for the kinds of the corpus: no model of names."""
+    """Returns the pattern recognisers for the kinds of the corpus, without a model for names."""
     registry = RecognizerRegistry(recognizers=[], supported_languages=["en"])
     known = set()
     for name, recognizer in inspect.getmembers(recognizers, inspect.isclass):
@@ -97,7 +97,7 @@ def presidio(kinds):
 
 
 def measure(corpus, findings, same_kind, kinds):
-    """Hits and misses by kind, and alarms by the kind that was found."""
+    """Counts hits and misses by labelled kind, and false alarms by found kind."""
     hits, misses, alarms = Counter(), Counter(), Counter()
     for row, found in zip(corpus, findings, strict=True):
         touched = set()
@@ -160,7 +160,7 @@ def main(example):
     measures = {name: measure(corpus, findings, True, kinds) for name, findings in found.items()}
     table("Personal data: precision / recall by kind", measures, True, {"presidio (patterns)": known})
 
-    # Text that none of us wrote, in which nearly every finding is false: the sources of Python's standard library.
+    # Independent text in which nearly every finding is false: the sources of Python's standard library.
     library = pathlib.Path(sysconfig.get_paths()["stdlib"])
     files = [p for p in sorted(library.rglob("*.py")) if not {"site-packages", "test", "tests", "idlelib"} & set(p.parts)]
     texts = [text for p in files if (text := p.read_text(errors="replace"))]

@@ -1,9 +1,9 @@
 """Compares Flowgate with invariant-ai on generated pairs of a policy and a trace, and explains every difference.
 
-A difference is explained by a set of defects of the original (DEFECTS.md) if the original, with exactly these defects
-repaired, gives what Flowgate gives; the smallest such set counts. A defect in how policies are read is repaired by
-writing the policy without the ambiguity; Flowgate must then read both ways of writing alike. What no set explains is
-printed, and the program exits with 1.
+A set of defects of the original (DEFECTS.md) explains a difference if the original with exactly these defects repaired
+agrees with Flowgate; the smallest such set counts. A defect in the parsing of policies is repaired by writing the policy
+without the ambiguity; Flowgate must then interpret both forms equally. Differences without an explanation are printed,
+and the program exits with 1.
 """
 
 import argparse
@@ -35,7 +35,7 @@ RUNNER = inspect.getsource(runner)
 
 
 def ask_server(url, policy, pair, seconds=60):
-    """Our outcome for one pair."""
+    """Returns our outcome for one pair."""
     body = {"messages": pair["messages"], "policy": policy, "parameters": pair["parameters"]}
     request = urllib.request.Request(
         f"{url}/api/v1/policy/check", json.dumps(body).encode(), {"Content-Type": "application/json"}
@@ -51,14 +51,14 @@ def ask_server(url, policy, pair, seconds=60):
 
 
 def ours(answer):
-    """An answer of our server as an outcome; the findings that only say that a rule failed are counted apart."""
+    """Converts an answer of our server to an outcome; findings that only report a failed rule are counted separately."""
     errors = [error for error in answer["errors"] if not str(error.get("key")).startswith("failure:")]
     failures = answer.get("failures") or []
     return {"errors": errors, "refused": None, "failures": len(failures), "said": failures}
 
 
 class Original:
-    """The original's outcomes, kept in a file between runs."""
+    """The original's outcomes, cached in a file between runs."""
 
     def __init__(self, pool, path):
         self.pool = pool
@@ -66,7 +66,7 @@ class Original:
         self.known = json.loads(path.read_text()) if path and path.exists() else {}
 
     def ask(self, policy, pair, repairs=()):
-        """The outcome for a policy on a pair's trace, with some defects repaired."""
+        """Returns the outcome for a policy on a pair's trace, with some defects repaired."""
         request = {
             "policy": policy,
             "messages": pair["messages"],
@@ -82,7 +82,7 @@ class Original:
         return self.known[key]
 
     def save(self):
-        """Keeps what was asked."""
+        """Saves the cache."""
         if self.path:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             written_anew = self.path.with_suffix(f".{threading.get_ident()}")
@@ -91,19 +91,19 @@ class Original:
 
 
 def written(pair, fixes):
-    """The pair's policy with some ambiguities resolved."""
+    """Returns the pair's policy with some ambiguities resolved."""
     matter = [fix for fix in TEXT_FIXES if fix in fixes and fix in pair["variants"]]
     return pair["variants"].get("+".join(matter), pair["policy"])
 
 
 def repaired(original, pair, fixes):
-    """The original's outcome with some defects repaired."""
+    """Returns the original's outcome with some defects repaired."""
     found = original.ask(written(pair, fixes), pair, set(fixes) & set(REPAIRS))
     return sides.with_moved_places(found, pair["messages"]) if "D13" in fixes else found
 
 
 def agrees(found, our, fixes, told):
-    """Whether the repaired original gives what we give, and tells the same of it: `places`, `keys`."""
+    """Whether the repaired original agrees with our outcome, including the aspects in `told`: `places`, `keys`."""
     if "keys" in told and not found["refused"] and not sides.same_keys(found, our):
         return False
     if "D9" in fixes:
@@ -112,30 +112,30 @@ def agrees(found, our, fixes, told):
 
 
 def candidates(original, pair):
-    """The defects that show on this pair, each known by its repair having changed something."""
+    """Returns the defects that occur on this pair: those whose repair changed something."""
     shown = {fix for fix in TEXT_FIXES if fix in pair["variants"]}
     fired = shown | set(original.ask(written(pair, shown), pair, REPAIRS).get("fired", []))
     found = repaired(original, pair, fired)
-    # One repair can keep another from showing; above all, an error that is kept apart is no error that is repaired.
+    # One repair can hide another; in particular, an error that is isolated is not an error that is repaired.
     for others in ({"D3", "D30"}, {"D5", "D23", "D40"}, {"D3", "D5", "D23", "D30", "D40"}):
         fired |= set(original.ask(written(pair, shown), pair, set(REPAIRS) - others).get("fired", []))
     if found["errors"] or any("tools" in message for message in pair["messages"]):
         fired |= {"D13"} if sides.event_places(pair["messages"]) != [str(i) for i in range(len(pair["messages"]))] else set()
-        # What D33 drops may be in doubt as well, and ours may have a place for what a line names.
+        # A finding that D33 drops may be doubtful as well, and ours may have a place for a value that a line names.
         kept = repaired(original, pair, fired - {"D33"})
         fired |= {"D9"} if any(error.get("doubtful") for error in found["errors"] + kept["errors"]) else set()
-    # Where a line that begins with a parenthesis is the whole trouble, that is what is said.
+    # If a line that begins with a parenthesis is the only cause, it is reported first.
     return sorted(fired, key=lambda fix: (fix != "D34", int(fix[1:])))
 
 
 def reads_alike(server, pair, our, fixes):
-    """Whether we read the policy with its ambiguities resolved as we read it without."""
+    """Whether we interpret the policy with its ambiguities resolved as we interpret it without."""
     text = written(pair, set(fixes))
     return text == pair["policy"] or sides.same(server(text, pair), our)
 
 
 def explain(original, server, pair, our, told, most=3):
-    """A smallest set of defects that explains a difference, or None; one of more than three may not be the smallest."""
+    """Returns a smallest set of defects that explains a difference, or None; one of more than three may not be the smallest."""
     shown = candidates(original, pair)
 
     def fits(fixes):
@@ -162,7 +162,7 @@ def explain(original, server, pair, our, told, most=3):
 
 
 def judge(original, server, pair, told):
-    """What is to be said of one pair: the verdict, the defects, and both outcomes."""
+    """Returns the result for one pair: the verdict, the defects, and both outcomes."""
     found, our = original.ask(pair["policy"], pair), server(pair["policy"], pair)
     if found["refused"] and found["refused"]["phase"] == "time":
         return "late", (), found, our
@@ -178,7 +178,7 @@ def judge(original, server, pair, told):
 
 
 def show(pair, found, our):
-    """Prints a pair that is not explained."""
+    """Prints a pair without an explanation."""
     strip = lambda outcome: {name: value for name, value in outcome.items() if name not in ("fired",) and value}
     print(f"\n---- {pair['id']}\n{pair['policy']}")
     print(f"messages:   {json.dumps(pair['messages'], ensure_ascii=False)}")
@@ -189,13 +189,13 @@ def show(pair, found, our):
 
 
 def titles():
-    """The defects by number, as DEFECTS.md heads them."""
+    """Returns the headings of the defects in DEFECTS.md, by number."""
     heads = re.findall(r"^## (D\d+) (.*)$", (HERE / "DEFECTS.md").read_text(), re.MULTILINE)
     return dict(heads)
 
 
 def table(results, unexplained):
-    """Prints the numbers."""
+    """Prints the counts."""
     counts = collections.Counter(verdict for _, verdict, _, _, _ in results)
     print(f"{len(results):6}  pairs of a policy and a trace")
     print(f"{counts['agreed']:6}  agreed")
@@ -218,7 +218,7 @@ def table(results, unexplained):
 
 @contextlib.contextmanager
 def started(command):
-    """Our server, started; its address is in the first line that names one."""
+    """Starts our server, and waits for the first line of output with its address."""
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         for line in process.stdout:
@@ -239,7 +239,7 @@ def started(command):
 
 
 def parse_arguments():
-    """The options of the command line."""
+    """Parses the command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--seed", type=int, default=1, help="which pairs are made (default: 1)")
     parser.add_argument("--each", type=int, default=14, help="pairs of each construct (default: 14)")
@@ -257,7 +257,7 @@ def parse_arguments():
 
 
 def write_report(path, results):
-    """One line of JSON a pair."""
+    """Reads pairs, one line of JSON each."""
     with path.open("w") as file:
         for pair, verdict, fixes, found, our in results:
             line = {"id": pair["id"], "verdict": verdict, "defects": fixes, "pair": pair, "original": found, "ours": our}
@@ -265,7 +265,7 @@ def write_report(path, results):
 
 
 def main():
-    """Compares, prints the table, and exits with 1 if anything is unexplained."""
+    """Compares all pairs, prints the table, and exits with 1 if a difference is unexplained."""
     options = parse_arguments()
     made = [pair for pair in generate.pairs(options.seed, options.each) if pair["id"].startswith(options.only)]
     command = [options.binary, "serve", *(["--compat"] if options.compat else []), "--listen", "127.0.0.1:0"]

@@ -1,4 +1,4 @@
-"""A server that answers as Flowgate would if it were the original, to test the comparison itself.
+"""A server that returns the original's outcomes in Flowgate's format, to test the comparison itself.
 
 Without repairs every pair must agree. With repairs, every difference must be explained by some of them. With --lie, a
 part of the findings is dropped, and the comparison must say so.
@@ -16,7 +16,7 @@ from render import TEXT_FIXES
 
 
 def answer(pool, texts, options, body):
-    """Status and body for one request."""
+    """Returns the status and the body for one request."""
     policy = body["policy"]
     if options.repairs:
         policy = texts.get(policy, policy)
@@ -32,7 +32,7 @@ def answer(pool, texts, options, body):
 
 
 def handler(pool, texts, options):
-    """The class that answers requests."""
+    """Returns the class that handles requests."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_POST(self):
@@ -51,7 +51,7 @@ def handler(pool, texts, options):
 
 
 def repaired_texts(repairs):
-    """The plain policies with the policies that are meant by them."""
+    """Returns the intended policies by the plain policies."""
     fixes = [fix for fix in TEXT_FIXES if fix in repairs]
     texts = {}
     for pair in generate.pairs(1, 14):
@@ -61,12 +61,12 @@ def repaired_texts(repairs):
 
 
 def main():
-    """Serves until it is stopped."""
+    """Serves until the process is stopped."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--repairs", type=lambda text: text.split(","), default=[], help="defects to repair, as D1,D2")
     parser.add_argument("--lie", type=int, default=0, help="drop a finding of about one in so many answers")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes that run the original")
-    # It is started as the real server is, with arguments that mean nothing to it.
+    # It is started like the real server, whose other arguments it ignores.
     options, _ = parser.parse_known_args()
     texts = repaired_texts(options.repairs)
     with Pool(options.workers, 20) as pool:

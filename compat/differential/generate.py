@@ -1,4 +1,4 @@
-"""Makes pairs of a policy and a trace, the same ones for the same seed.
+"""Generates pairs of a policy and a trace, which are the same for the same seed.
 
 Each function called `family_...` writes one kind of policy; its name is the construct that the pair is counted under.
 """
@@ -15,7 +15,7 @@ VERSION = 1
 
 
 def some_message(rng, v):
-    """A condition on a message with text."""
+    """Generates a condition on a message with text."""
     return rng.choice((
         Cmp(f'{v}.role == "user"'), Cmp(f'{v}.role != "system"'), Cmp(f'"secret" in {v}.content'),
         Cmp(f'"World" in {v}.content'), Cmp(f"len({v}.content) > 12"), f'match("[A-Z][a-z]+ ", {v}.content)',
@@ -25,7 +25,7 @@ def some_message(rng, v):
 
 
 def some_call(rng, v):
-    """A condition on a call."""
+    """Generates a condition on a call."""
     return rng.choice((
         Cmp(f"{v} is tool:send_mail"), Cmp(f"{v} is tool:transfer"), Cmp(f'{v}.function.name == "save"'),
         Cmp(f'{v}.type == "function"'), Cmp(f"len({v}.function.arguments) > 1"), Cmp(f'{v}.function.name in ["run", "http_get"]'),
@@ -35,7 +35,7 @@ def some_call(rng, v):
 
 
 def some_output(rng, v):
-    """A condition on an answer."""
+    """Generates a condition on an answer."""
     return rng.choice((
         Cmp(f"{v} is tool:http_get"), Cmp(f'"secret" in {v}.content'), Cmp(f'{v}.role == "tool"'),
         f'any(find("[a-z]+@[a-z.]+", {v}.content))', Cmp(f"len({v}.content) > 20"), f'match(".*IMPORTANT", {v}.content)',
@@ -47,18 +47,18 @@ KINDS = {"Message": some_message, "ToolCall": some_call, "ToolOutput": some_outp
 
 
 def variable(rng, name="x"):
-    """A variable over events: its declaration, and a source of conditions on it."""
+    """Generates a variable over events: its declaration, and a source of conditions on it."""
     kind = rng.choice(tuple(KINDS))
     return f"({name}: {kind})", lambda: KINDS[kind](rng, name)
 
 
 def text(rng):
-    """The text of a finding."""
+    """Generates the text of a finding."""
     return json.dumps(rng.choice(("found it", "do not", "a (strange) thing", "5 % of it")))
 
 
 def head(rng, *names):
-    """What a rule raises: a text, or a violation with arguments."""
+    """Generates the argument of a `raise`: a text, or a violation with arguments."""
     if names and rng.random() < 0.4:
         name = rng.choice(names)
         return rng.choice((f"Violation({text(rng)}, {name})", f"PolicyViolation({text(rng)}, event={name})", f"Violation({text(rng)}, n=3, ok=True)"))
@@ -66,7 +66,7 @@ def head(rng, *names):
 
 
 def rules(rng, body, *names):
-    """One rule with this body."""
+    """Returns one rule with this body."""
     return [Rule(head(rng, *names), tuple(body))]
 
 
@@ -213,7 +213,7 @@ def family_comprehension(rng):
 
 
 def quantifier(rng, name="c"):
-    """A body for a quantifier."""
+    """Generates a body for a quantifier."""
     kind = rng.choice(tuple(KINDS))
     return (f"({name}: {kind})", KINDS[kind](rng, name))
 
@@ -548,12 +548,12 @@ def family_text_arguments(rng):
 
 
 def families():
-    """The families by name."""
+    """Returns the families by name."""
     return {name.removeprefix("family_"): make for name, make in globals().items() if name.startswith("family_")}
 
 
 def one(seed, name, index):
-    """The `index`-th pair of a family."""
+    """Returns the `index`-th pair of a family."""
     rng = random.Random(f"{VERSION}/{seed}/{name}/{index}")
     parts, messages, *rest = families()[name](rng)
     return {
@@ -567,7 +567,7 @@ def one(seed, name, index):
 
 
 def pairs(seed, each):
-    """All pairs: `each` of every family, the same text only once."""
+    """Returns all pairs: `each` of every family, without duplicate texts."""
     seen, made = set(), []
     for name in families():
         found, index = 0, 0
@@ -583,7 +583,7 @@ def pairs(seed, each):
 
 
 def main():
-    """Prints the pairs as JSON lines, or how many there are of each construct."""
+    """Prints the pairs as JSON lines, or their number for each construct."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--seed", type=int, default=1, help="which pairs (default: 1)")
     parser.add_argument("--each", type=int, default=14, help="pairs of each construct (default: 14)")

@@ -1,4 +1,4 @@
-"""Outcomes of either side in one form, and whether two of them are the same."""
+"""Outcomes of either side in a common form, and their comparison."""
 
 import collections
 import json
@@ -6,7 +6,7 @@ import re
 
 
 def event_places(messages):
-    """Where in the list of messages each event of the original stands: a `tools` entry makes an event of every tool."""
+    """Returns the index in the list of messages of each event of the original: each tool of a `tools` entry is an event."""
     places = []
     for index, message in enumerate(messages):
         if "role" not in message and "type" not in message and "tools" in message:
@@ -17,7 +17,7 @@ def event_places(messages):
 
 
 def moved(address, places):
-    """An address of the original as one in the list of messages."""
+    """Converts an address of the original to one in the list of messages."""
     found = re.match(r"messages\.(\d+)(.*)", address, re.DOTALL)
     if not found or int(found[1]) >= len(places):
         return address
@@ -25,7 +25,7 @@ def moved(address, places):
 
 
 def lean(value):
-    """An argument of a finding; of an event only what the trace says, not the original's notes beside it."""
+    """Returns an argument of a finding; of an event only the content of the trace, without the original's annotations."""
     if isinstance(value, dict):
         kept = {name: lean(inner) for name, inner in value.items() if name not in ("metadata", "server")}
         return {name: inner for name, inner in kept.items() if inner not in (None, [])}
@@ -33,27 +33,27 @@ def lean(value):
 
 
 def finding(error):
-    """What a finding says, without its places."""
+    """Returns the content of a finding, without its places."""
     return json.dumps(lean([error["args"], error["kwargs"]]), sort_keys=True)
 
 
 def places(error):
-    """The places of a finding."""
+    """Returns the places of a finding."""
     return tuple(sorted(set(error.get("ranges") or [])))
 
 
 def refused(outcome):
-    """Whether the analysis, or a rule of it, gave no answer."""
+    """Whether the analysis, or a rule of it, failed."""
     return bool(outcome["refused"]) or bool(outcome.get("failures"))
 
 
 def findings(outcome):
-    """All that is found, without places and order."""
+    """Returns all findings, without places and order."""
     return collections.Counter(finding(error) for error in outcome["errors"])
 
 
 def same_findings(original, ours):
-    """Whether both sides find the same, and fail or not."""
+    """Whether both sides have the same findings, and both fail or neither does."""
     return refused(original) == refused(ours) and findings(original) == findings(ours)
 
 
@@ -64,7 +64,7 @@ def same_places(original, ours):
 
 
 def same(original, ours, with_places=True):
-    """Whether two outcomes are the same; the order of findings never matters, keys are not compared."""
+    """Whether two outcomes are equal, regardless of the order of findings and of keys."""
     return same_findings(original, ours) and (not with_places or same_places(original, ours))
 
 
@@ -75,7 +75,7 @@ def same_keys(original, ours):
 
 
 def parameter(address, messages):
-    """The address of a tool's parameter, which has a name and not a number."""
+    """Returns the address of a tool's parameter, which has a name instead of a number."""
     found = re.match(r"messages\.(\d+)\.tools\.(\d+)\.inputSchema\.(\d+)$", address)
     if not found:
         return address
@@ -85,7 +85,7 @@ def parameter(address, messages):
 
 
 def with_moved_places(outcome, messages):
-    """D13: an outcome whose addresses count messages, not events, and name the parameters of tools."""
+    """D13: returns an outcome whose addresses count messages instead of events, and name the parameters of tools."""
     counted = event_places(messages)
     change = lambda addresses: [parameter(moved(address, counted), messages) for address in addresses]
     errors = [
@@ -95,13 +95,13 @@ def with_moved_places(outcome, messages):
 
 
 def without(error, doubtful):
-    """A finding without the places in `doubtful`, with or without a span behind them."""
+    """Returns a finding without the places in `doubtful`, with or without a span after them."""
     kept = [address for address in error["ranges"] if re.sub(r":\d+-\d+$", "", address) not in doubtful]
     return {**error, "ranges": kept}
 
 
 def without_doubtful_places(original, ours):
-    """D9: both outcomes without the places whose object stands in several places, or is one that Python shares."""
+    """D9: returns both outcomes without places whose object occurs in several places, or is shared by Python."""
     doubtful = {address for error in original["errors"] for address in error.get("doubtful", [])}
     drop = lambda outcome: {**outcome, "errors": [without(error, doubtful) for error in outcome["errors"]]}
     return drop(original), drop(ours)

@@ -1,4 +1,4 @@
-"""Policies as trees, so that one policy can be written as people write it and with each ambiguity resolved.
+"""Policies as trees, from which a policy is written in the usual form or with each ambiguity resolved.
 
 `fixes` is a set of numbers of DEFECTS.md whose repair is another way to write the same policy: explicit parentheses
 (D1, D2, D17), no f-strings (D11), no chains of arrows (D18), positional arguments (D25), no line that begins with a
@@ -13,7 +13,7 @@ TEXT_FIXES = ("D1", "D2", "D11", "D17", "D18", "D25", "D34", "D38")
 
 @dataclass(frozen=True)
 class Cmp:
-    """A comparison, or anything else that binds looser than a call."""
+    """A comparison, or another expression with a lower precedence than a call."""
 
     text: str
 
@@ -38,7 +38,7 @@ class Many:
         return text
 
     def bare(self, item, fixes):
-        """An operand with parentheses only where every reader needs them."""
+        """Returns an operand, with parentheses only where every parser needs them."""
         looser = isinstance(item, Choice) or (isinstance(item, Many) and self.word == "and" and item.word == "or")
         return f"({show(item, fixes)})" if looser else show(item, fixes)
 
@@ -81,7 +81,7 @@ class Let:
 
 @dataclass(frozen=True)
 class Either:
-    """A text that is written in one way, or in another under a fix."""
+    """A text with a second form under a fix."""
 
     fix: str
     plain: str
@@ -108,17 +108,17 @@ class Rule:
 
 
 def wrap(item, fixes):
-    """An expression in parentheses, unless it is one that needs none."""
+    """Returns an expression in parentheses, unless it needs none."""
     return f"({show(item, fixes)})" if not isinstance(item, str) else item
 
 
 def show(item, fixes):
-    """An expression as text."""
+    """Returns an expression as text."""
     return item if isinstance(item, str) else item.show(fixes)
 
 
 def lines_of(line, fixes, indent):
-    """One line of a body, which may be several lines of text."""
+    """Returns one line of a body, which may consist of several lines of text."""
     if isinstance(line, Block):
         inner = [text for item in line.lines for text in lines_of(item, fixes, indent + "    ")]
         return [f"{indent}{line.head}:", *inner]
@@ -130,7 +130,7 @@ def lines_of(line, fixes, indent):
 
 
 def policy(parts, fixes=frozenset()):
-    """A whole policy; parts are rules, or texts as they stand."""
+    """A whole policy; parts are rules, or literal texts."""
     shown = []
     for part in parts:
         if isinstance(part, Rule):
@@ -142,7 +142,7 @@ def policy(parts, fixes=frozenset()):
 
 
 def variants(parts):
-    """All ways to write a policy that differ from the plain one, by the fixes they have, joined by `+`."""
+    """Returns all forms of a policy that differ from the plain one, by their fixes joined with `+`."""
     plain = policy(parts)
     matter = [fix for fix in TEXT_FIXES if policy(parts, frozenset({fix})) != plain]
     sets = chain.from_iterable(combinations(matter, size) for size in range(1, len(matter) + 1))

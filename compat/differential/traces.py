@@ -1,4 +1,4 @@
-"""Made-up traces: messages, calls and answers of an assistant that reads pages, sends mail and pays."""
+"""Generates traces: messages, calls and answers of an assistant that reads pages, sends mail and pays."""
 
 PAGES = (
     "Welcome to the archive. Nothing here.",
@@ -36,7 +36,7 @@ LICENCE = "Copyright (c) 2020 Some Body. Licensed under the GNU AFFERO GENERAL P
 
 
 def arguments(rng, tool):
-    """Arguments for one of the tools."""
+    """Generates arguments for one of the tools."""
     if tool == "send_mail":
         return {"to": rng.choice(PEOPLE), "subject": rng.choice(("hi", "report", "hi there")), "body": rng.choice(PAGES)}
     if tool == "http_get":
@@ -56,13 +56,13 @@ TOOLS = ("send_mail", "http_get", "transfer", "save", "run", "get_inbox")
 
 
 def call(rng, number, tool=None):
-    """A tool call."""
+    """Generates a tool call."""
     tool = tool or rng.choice(TOOLS)
     return {"id": f"call_{number}", "type": "function", "function": {"name": tool, "arguments": arguments(rng, tool)}}
 
 
 def chunks(rng, images=True):
-    """A content of several pieces."""
+    """Generates a content of several parts."""
     parts = [{"type": "text", "text": rng.choice(PAGES[:8] + QUESTIONS)} for _ in range(rng.randrange(1, 3))]
     if images and rng.random() < 0.7:
         parts.append({"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}})
@@ -70,7 +70,7 @@ def chunks(rng, images=True):
 
 
 def tools_entry(rng):
-    """The tools that a server offers."""
+    """Generates the tools that a server offers."""
     text, count = {"type": "string", "description": "a text"}, {"type": "integer"}
     offered = [
         {"name": "send_mail", "description": "Sends a mail.", "inputSchema": {"properties": {"to": text, "body": text}, "required": ["to"]}},
@@ -81,7 +81,7 @@ def tools_entry(rng):
 
 
 def block(rng, number, features):
-    """A question, a call or two, and what they gave."""
+    """Generates a question, one or two calls, and their answers."""
     events = [{"role": "user", "content": rng.choice(QUESTIONS)}]
     if "chunks" in features and rng.random() < 0.6:
         events[0]["content"] = chunks(rng)
@@ -110,7 +110,7 @@ def block(rng, number, features):
 
 
 def trace(rng, least=2, most=3, **features):
-    """A trace of some blocks, perhaps with a system prompt and a list of tools in front."""
+    """Generates a trace of some blocks, which may begin with a system prompt and a list of tools."""
     events = []
     if features.get("offered"):
         events.append(tools_entry(rng))

@@ -1,4 +1,4 @@
-"""Agents as their authors write them: the provider's client, a list of messages, a loop."""
+"""Agents in the usual form: the provider's client, a list of messages, and a loop."""
 
 import json
 

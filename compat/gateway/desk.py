@@ -1,4 +1,4 @@
-"""A desk: an MCP server with mail, a profile and money, made with the official Python package and served over HTTP."""
+"""An MCP server with mail, a profile and payments, made with the official Python package and served over HTTP."""
 
 import json
 import socket
@@ -12,7 +12,7 @@ IBAN = "DE02120300000000202051"
 
 
 class Desk:
-    """What is in the mail, and what the desk was made to do."""
+    """The content of the mail, and the executed actions."""
 
     def __init__(self, mail, certificate=None):
         self.did = []

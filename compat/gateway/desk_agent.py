@@ -1,4 +1,4 @@
-"""An agent as its author writes it: the clients of OpenAI and of MCP, and a loop between them. It knows addresses and headers."""
+"""An agent in the usual form: the clients of OpenAI and MCP, and a loop. It is configured with addresses and headers only."""
 
 import json
 from contextlib import asynccontextmanager
@@ -57,7 +57,7 @@ class DeskAgent:
                     self.messages.append({"role": "tool", "tool_call_id": call.id, "content": text_of(result)})
 
     async def tries_again(self):
-        """Makes its last call once more."""
+        """Repeats its last call."""
         call = [call for message in self.messages for call in message.get("tool_calls") or []][-1]["function"]
         async with self.server() as (client, _):
             return text_of(await client.call_tool(call["name"].removeprefix(PREFIX), json.loads(call["arguments"])))

@@ -1,4 +1,4 @@
-"""A model double: capable, and so gullible that it obeys whatever it sees. It speaks chat completions."""
+"""A model double that is capable and follows every instruction in its input. It uses the chat completions format."""
 
 import json
 import re
@@ -15,7 +15,7 @@ def text_of(message):
 
 
 def answer(body):
-    """A text, or the calls to make."""
+    """Returns a text, or the calls to make."""
     chat = body["messages"]
     seen = "\n".join(text_of(message) for message in chat)
     made = [

@@ -1,8 +1,8 @@
-"""Every place of an upstream's answer in which a call or a withheld text could hide, through every route, streamed or not.
+"""Every place of an upstream's answer that could contain a call or a withheld text, through every route, streamed or not.
 
-The upstream puts a call that no policy allows, and a mark, where a careless gateway passes things on: other choices, log-probabilities,
-older and newer kinds of calls, calls inside text, fields that nobody knows, pieces in any order, what comes after the end. The mark must be in no
-byte of what the agent gets, and no call of the tool.
+The upstream adds a forbidden call and a marker where a gateway might pass content on unexamined: further choices, log-probabilities, older
+and newer kinds of calls, calls inside text, unknown fields, pieces in any order, data after the end. The bytes that the agent receives must
+contain neither the marker nor a call of the tool.
 """
 
 import json
@@ -107,7 +107,7 @@ def request(route, stream):
 
 
 class Upstream(Broken):
-    """A server that answers with what is set."""
+    """A server that returns a configured answer."""
 
     def __init__(self):
         super().__init__(self.answer)

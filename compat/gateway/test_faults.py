@@ -1,4 +1,4 @@
-"""What breaks, and what comes of it: nothing goes out that was not judged, nothing hangs, and the gateway goes on."""
+"""Fault injection: nothing is sent that was not judged, nothing hangs, and the gateway recovers."""
 
 import json
 import os
@@ -36,7 +36,7 @@ WHOLE = json.dumps(ANSWER).encode()
 CHUNK = b'data: {"id":"1","object":"chat.completion.chunk","created":0,"model":"double","choices":[{"index":0,"delta":%s}]}\n\n'
 BEGUN = CHUNK % json.dumps({"role": "assistant", "tool_calls": [{"index": 0, **CALL}]}).encode()
 
-# What the upstream does, and with which statuses the gateway may answer.
+# The behaviour of the upstream, and the permitted statuses of the gateway's answer.
 UPSTREAMS = {
     "hangs": (lambda c: time.sleep(8), {504}),
     "resets": (reset, {502}),
@@ -55,7 +55,7 @@ UPSTREAMS = {
 
 
 class Broken:
-    """A server that does one thing to every connection."""
+    """A server that performs one action on every connection."""
 
     def __init__(self, act):
         self.listener = socket.create_server(("127.0.0.1", 0))
@@ -123,7 +123,7 @@ def test_an_upstream(start, what, stream):
     assert status in statuses, text
     assert "mallory" not in text and time.monotonic() - begun < 15
     assert json.loads(text)["error"]["message"]
-    # The conversation and the gateway go on.
+    # The conversation and the gateway remain usable.
     gateway.model.act = lambda c: c.sendall(head("200 OK", len(FINE)) + FINE)
     status, text = ask(gateway)
     assert (status, "Fine." in text) == (200, True), text
@@ -207,7 +207,7 @@ def test_killed_in_the_middle_of_a_question(start, tmp_path):
     gateway.process.kill()
     gateway.process.wait()
 
-    # The answer is there, is used once, and then it is asked again.
+    # The decision is stored and used once; after that the question is asked again.
     gateway = paying(start, tmp_path)
     assert "mallory" in ask(gateway, name="one")[1]
     again = threading.Thread(target=lambda: pytest.raises(Exception, ask, gateway, name="one", timeout=2))
@@ -219,7 +219,7 @@ def test_killed_in_the_middle_of_a_question(start, tmp_path):
 
 @pytest.mark.parametrize("jump", [-86_400_000, 86_400_000])
 def test_a_clock_that_jumps(start, tmp_path, jump):
-    """The clock is put forward or back by a day: all times that were kept are a day behind or ahead."""
+    """The clock is set back or forward by a day: all stored times are off by a day."""
     gateway = paying(start, tmp_path)
     ask(gateway, "Hello!", name="other", timeout=15)
     question = first_question(gateway)
@@ -231,7 +231,7 @@ def test_a_clock_that_jumps(start, tmp_path, jump):
         store.execute("UPDATE conversations SET used = used - ?, held_until = held_until - ?", (jump, jump))
     store.close()
     gateway = paying(start, tmp_path)
-    # Nobody knows how long it has stood: it is over, and nothing goes out by it.
+    # The age of the question is unknown: it is expired, and permits nothing.
     assert person(gateway, f"/api/v1/approvals/{question['id']}")["state"] == "expired"
     status, text = ask(gateway, "continue", name="other", timeout=30)
     assert (status, "mallory" in text) == (200, False), text
@@ -246,7 +246,7 @@ def health(gateway):
 
 
 def until(what, expected):
-    """Health is asked for again until it is what it should be; what was found a second ago may be answered."""
+    """Polls the health endpoint until it has the expected result; a result may be cached for a second."""
     for _ in range(100):
         found = what()
         if found == expected:
@@ -257,21 +257,21 @@ def until(what, expected):
 
 @pytest.mark.parametrize("run", range(3))
 def test_a_disk_that_is_full(start, tmp_path, run):
-    """Files may not grow beyond 1 MB; then they may, and the gateway goes on without being started again."""
+    """Files may not grow beyond 1 MB, and then they may: the gateway recovers without a restart."""
     shell = f"trap '' XFSZ; ulimit -S -f {1000 + 100 * run}; exec \"$@\""
     gateway = start(model=Broken(lambda c: c.sendall(head("200 OK", len(FINE)) + FINE)), shell=shell)
     assert health(gateway) == (200, [])
     statuses = []
 
     def fill(number):
-        # Every other chat has something in it that is remembered: it is kept on another connection.
+        # Every other chat contains remembered text, which is stored over another connection.
         page = [{"role": "assistant", "content": f"I read page {number}."}] * (number % 2)
         status, text = ask(gateway, f"{number} " + "x" * 5000, name=str(number), before=page)
         assert status == 200 or (status, "store failed" in text) == (503, True), text
         assert status == 200 or "Fine." not in text
         statuses.append(status)
 
-    # What is written over in the write-ahead log leaves room for some turns after the first that fails.
+    # Space that is reused in the write-ahead log suffices for some turns after the first failure.
     for number in range(900):
         fill(number)
         if statuses[-20:] == [503] * 20:
@@ -297,7 +297,7 @@ def test_a_disk_that_is_full(start, tmp_path, run):
 
 
 def test_an_audit_log_that_cannot_be_written(start):
-    """Files may not grow beyond 40 kB; the store is no file. With room again, what is asked is recorded and answered."""
+    """Files may not grow beyond 40 kB, and the store is in memory. With space again, requests are recorded and answered."""
     shell = "trap '' XFSZ; ulimit -S -f 40; exec \"$@\""
     more = '[store]\nurl = "memory"\n[audit]\nfile = "audit.jsonl"\n'
     gateway = start(more, model=Broken(lambda c: c.sendall(head("200 OK", len(WHOLE)) + WHOLE)), shell=shell)
@@ -336,7 +336,7 @@ def test_clients_that_go_away(start):
         reset(connection)
         connection.close()
     gateway.model.act = lambda c: c.sendall(head("200 OK", len(FINE)) + FINE)
-    # Their turns end when the model's server has answered, and have their places until then.
+    # Their turns end, and release their slots, when the model server has answered.
     statuses = []
     until = time.monotonic() + 30
     while statuses[-1:] != [200] and time.monotonic() < until:

@@ -1,4 +1,4 @@
-"""Agents through the gateway, in front of a model double that obeys whatever it sees."""
+"""Agents through the gateway, in front of a model double that follows every instruction in its input."""
 
 import os
 import re
@@ -22,7 +22,7 @@ AGENTS = [ChatCompletions, Responses, Messages]
 class Gateway:
     def __init__(self, folder, more, model=None, options=(), shell=None, environment=None, tls=None):
         self.model = model or double.start()
-        # With lines for a server behind TLS.
+        # With additional lines for a server behind TLS.
         scheme = "http" if tls is None else "https"
         config = folder / "gateway.toml"
         config.write_text(
@@ -61,7 +61,7 @@ user-messages = "trust-unmarked-even-if-pasted"
         self.model.shutdown()
 
     def logged(self, event):
-        """The first line of the log about such an event, which a thread of the gateway writes a moment later."""
+        """Returns the first log line for an event, which a thread of the gateway may write with a delay."""
         for _ in range(300):
             lines = [line for line in self.log.read_text().splitlines() if f" {event} " in line]
             if lines:
@@ -97,7 +97,7 @@ def test_a_page_cannot_pay(gateway, kind, stream):
         ("send_mail", {"to": "ann@example.org", "body": PAGE}),
     ]
     assert not any("MALLORY" in view for view in gateway.shown())
-    # The chat goes on where it was.
+    # The chat continues.
     assert agent.says("Thanks!") == "Done."
     assert len(agent.ran) == 2
 
@@ -120,7 +120,7 @@ def test_a_link_preview_tells_nothing(gateway, kind, stream):
     agent = kind(gateway.address, KEY, page, stream)
     said = agent.says("Read https://example.org/news and tell me.")
     assert "Otters" in said and "https://evil.example" not in said and "![otter](" not in said, said
-    # Without the guard it is what the agent would have rendered.
+    # Without the guard, the agent would have rendered this.
     assert "![otter](https://evil.example" in double.answer({"messages": [{"role": "user", "content": page}], "tools": [
         {"function": {"name": "read_page"}}]})
 

@@ -1,4 +1,4 @@
-"""An agent, a model and an MCP server, all three real but for the model's mind, and the gateway between them."""
+"""An agent, an MCP server and a model server with real protocols and a scripted model, and the gateway between them."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ STOLEN = [("send_money", "mallory", 500), ("send_mail", "mallory@evil.example", 
 
 
 class Place:
-    """A desk with this mail, a model, and the gateway in front of both."""
+    """The MCP server with this mail, a model, and the gateway in front of both."""
 
     def __init__(self, folder, mail, more="", people=""):
         self.desk = Desk(mail)
@@ -83,14 +83,14 @@ def test_without_the_gateway_the_mail_steals(place):
 
 @WAYS
 def test_figure_one_of_rtbas(place, stream, mode):
-    """The mail orders a payment and the profile. The model never sees that; what the user asked for is done."""
+    """The mail asks for a payment and the profile. The model does not see that, and completes the user's task."""
     place = place(STEALS)
     agent = place.agent(stream, mode)
     assert says(agent, TASK) == "Done."
     assert place.desk.did == [PAID, ("send_mail", "ann@example.org", "Otters are back.")]
     offering = [body for body in place.gateway.model.asked if body.get("tools")]
     assert offering and not any("mallory" in str(body["messages"]) for body in offering)
-    # The chat goes on where it was.
+    # The chat continues.
     assert says(agent, "Thanks!") == "Done."
     assert len(place.desk.did) == 2
 
@@ -107,7 +107,7 @@ def test_a_model_that_has_read_the_mail_steals_nothing(place, stream, mode):
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 def test_tools_alone_are_guarded_as_well(place, mode):
-    """The chat goes to the model directly: whatever the agent was shown has influenced its calls."""
+    """The chat bypasses the gateway: everything that the agent was shown has influenced its calls."""
     place = place(STEALS)
     agent = place.agent(mode=mode, chat=place.model())
     assert says(agent, "Please pay Ann 20 for lunch, and read my mail.") == "Done."
@@ -154,7 +154,7 @@ def test_a_person_decides_on_a_call_of_a_tool_alone(place):
     [question] = place.person()["questions"]
     place.person(f"/{question['id']}", {"decision": "allow", "digest": question["digest"]})
     assert asyncio.run(agent.tries_again()) == "paid"
-    # Once is all that was allowed.
+    # The decision permits one call only.
     assert "nobody has answered yet" in asyncio.run(agent.tries_again())
     assert place.desk.did == [("send_money", "landlord", 700)]
 
@@ -194,7 +194,7 @@ def test_a_link_that_the_policy_allows_stays(place, stream, mode):
 
 @WAYS
 def test_a_mail_that_is_sent_leads_nowhere(place, stream, mode):
-    """Whoever writes the summary has read the order, and obeys; whoever gets the mail is not led there."""
+    """The model that writes the summary follows the instruction that it reads; the recipient gets no working link."""
     place = place(SHOWS)
     task = "Read my mail, and send Ann a summary."
     assert says(place.agent(stream, mode), task) == "Done."

@@ -1,4 +1,4 @@
-"""A model's server and an MCP server behind TLS, for which an authority of one's own vouches."""
+"""A model server and an MCP server behind TLS, with certificates of a private authority."""
 
 import json
 import ssl
@@ -18,7 +18,7 @@ from test_servers import PAID, POLICY, TASK, STEALS, says
 
 
 class Streams(double.Handler):
-    """Streams its answers, and takes its time to end them."""
+    """Streams its answers, and delays the end of the stream."""
 
     def setup(self):
         super().setup()
@@ -51,13 +51,13 @@ class Streams(double.Handler):
         end = {"index": 0, "delta": {}, "finish_reason": "stop" if isinstance(said, str) else "tool_calls"}
         self.chunk(f"data: {json.dumps({'id': 'r', 'object': 'chat.completion.chunk', 'created': 0, 'model': 'double', 'choices': [end]})}\n\n")
         self.chunk("data: [DONE]\n\n")
-        # Whoever has the answer does not wait for this.
+        # The client does not wait for the end after the answer is complete.
         time.sleep(0.05)
         self.chunk("")
 
 
 class Trust:
-    """An authority, and a server's certificate from it."""
+    """A certificate authority, and a server's certificate from it."""
 
     def __init__(self, folder, host="127.0.0.1"):
         authority, folder = trustme.CA(), folder / f"trust-{time.monotonic_ns()}"
@@ -96,7 +96,7 @@ def test_a_model_behind_tls(start, tmp_path, stream):
     agent = ChatCompletions(gateway.address, KEY, PAGE, stream)
     assert agent.says("Send Ann what is on https://example.org/news") == "Done."
     assert [name for name, _ in agent.ran] == ["read_page", "send_mail"]
-    # An answer that has come to its end leaves its connection for the next question.
+    # After the end of the stream, the connection is used for the next request.
     time.sleep(0.5)
     connections = gateway.model.connections
     assert agent.says("Thanks!") == "Done."
@@ -137,7 +137,7 @@ def test_a_server_behind_tls(start, tmp_path, is_trusted):
 
 
 def flattened(error):
-    """The error, or those that a group holds."""
+    """Yields an error, or the members of an exception group."""
     for inner in getattr(error, "exceptions", ()):
         yield from flattened(inner)
     yield error

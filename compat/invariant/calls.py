@@ -1,4 +1,4 @@
-"""Fails a test that did not ask the server: a test of a policy that asks nobody proves nothing about Flowgate.
+"""Fails a test that sent no request to the server: a policy test without requests does not test Flowgate.
 
 A pytest plugin. It reads the server's count of requests before and after each test.
 """
@@ -10,7 +10,7 @@ import urllib.request
 import pytest
 
 REQUESTS = re.compile(r'^flowgate_requests_total\{route="/api/v1/policy/[^"]*",status="\d+"\} (\d+)$', re.MULTILINE)
-# The server is on this machine, whatever the environment says of proxies.
+# The server is on this machine, so proxies from the environment are ignored.
 OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 

@@ -16,7 +16,7 @@ LEADING = {
     "href", "src", "srcset", "action", "formaction", "data", "cite", "poster", "background", "ping", "style", "xlink:href",
     "content", "manifest", "longdesc", "usemap", "profile", "code", "codebase", "archive", "classid", "srcdoc",
 }
-# Elements that renderers make of Markdown.
+# Elements that Markdown renderers produce.
 EXPECTED = set(
     "p a img em strong del code pre h1 h2 h3 h4 h5 h6 ul ol li hr br blockquote table thead tbody tr th td input sup sub s mark ins "
     "section div span abbr dl dt dd ruby rt rp u summary details figure figcaption aside".split()
@@ -62,7 +62,7 @@ class Page(HTMLParser):
         self.others.append("an instruction")
 
     def handle_data(self, data):
-        # What a link shows leads where the link does.
+        # The text of a link leads to the target of the link.
         if not self.links:
             self.text.append(data)
 
@@ -84,7 +84,7 @@ PYTHON = {
 
 
 class Node:
-    """markdown-it, in a process of its own."""
+    """markdown-it, in a separate process."""
 
     def __init__(self, command):
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8")
@@ -96,12 +96,12 @@ class Node:
 
 
 def is_local(address):
-    """Anchors that renderers make themselves for footnotes."""
+    """Whether an address is an anchor that renderers create for footnotes."""
     return address.startswith(("#fn", "#user-content-fn"))
 
 
 def normal(text):
-    """The text as a client leaves it that normalises and strips what has no shape."""
+    """Returns the text as a client sees it that normalises it and removes format characters and combining marks."""
     text = unicodedata.normalize("NFKC", text)
     return "".join(c for c in text if unicodedata.category(c) not in ("Cf", "Mn"))
 
