@@ -48,6 +48,8 @@ pub struct History {
     pub(crate) pieces: Derived<Pieces>,
     /// The end of the user's latest text: a quotation may continue from it into the next message.
     pub(crate) tail: String,
+    /// The end of the latest text that is the user's own.
+    pub(crate) own: String,
     /// Whether the client sent messages that only a conversation writes, and that this one did not write.
     pub(crate) has_unknown: bool,
     /// Messages of the user and the system whose label is raised only because their source is unknown.
@@ -70,6 +72,24 @@ impl<T> fmt::Debug for Derived<T> {
 const TAIL: usize = 512;
 /// How many adjacent characters that are not compared stay in it: escapes and markup have a few.
 const LONGEST_RUN: usize = 4;
+
+/// Appends a text to a tail, and cuts the tail to its length.
+fn append(tail: &mut String, text: &str) {
+    tail.push('\n');
+    // Padding must not push the text out: of a run of characters that are not compared, the first ones stay.
+    let mut run = 0;
+    for c in text.chars() {
+        let mut is_compared = false;
+        fold(c, &mut |_| is_compared = true);
+        run = if is_compared { 0 } else { run + 1 };
+        if run <= LONGEST_RUN {
+            tail.push(c);
+        }
+    }
+    let from = tail.len().saturating_sub(TAIL);
+    let from = (from..=tail.len()).find(|at| tail.is_char_boundary(*at)).unwrap_or(0);
+    tail.drain(..from);
+}
 
 /// The digest of the first messages of a chat, up to and including one that the model wrote.
 pub type Prefix = [u8; 32];
@@ -143,20 +163,12 @@ impl History {
 
     /// Appends a text of the user to the tail.
     pub(crate) fn say(&mut self, text: &str) {
-        self.tail.push('\n');
-        // Padding must not push the text out: of a run of characters that are not compared, the first ones stay.
-        let mut run = 0;
-        for c in text.chars() {
-            let mut is_compared = false;
-            fold(c, &mut |_| is_compared = true);
-            run = if is_compared { 0 } else { run + 1 };
-            if run <= LONGEST_RUN {
-                self.tail.push(c);
-            }
-        }
-        let from = self.tail.len().saturating_sub(TAIL);
-        let from = (from..=self.tail.len()).find(|at| self.tail.is_char_boundary(*at)).unwrap_or(0);
-        self.tail.drain(..from);
+        append(&mut self.tail, text);
+    }
+
+    /// Appends a text to the end of the user's own texts.
+    pub(crate) fn say_own(&mut self, text: &str) {
+        append(&mut self.own, text);
     }
 
     pub(crate) fn known(&self) -> &[Known] {

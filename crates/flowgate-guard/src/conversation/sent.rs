@@ -87,6 +87,7 @@ impl Conversation {
         (rest, sources): (&[chat::Message], &Sources),
     ) -> Result<Sent, PushError> {
         self.tell_memory(memory, history);
+        let own = history.own.clone();
         self.delivered.clear();
         // Answers to calls of the last message continue the turn; anything else begins a new one.
         let mut is_resumed = self.waits_for_answers() && !self.waits_for_decision();
@@ -194,6 +195,7 @@ impl Conversation {
             true => history.go_on(until, now),
             false => history.set(now),
         }
+        memory.end_own(&own);
         history.told.1 = self.items.len();
         self.tell_memory(memory, history);
         if is_resumed && !self.levels.is_empty() {
@@ -339,6 +341,7 @@ impl Conversation {
                 }
                 if trusted && label == Label::BOTTOM {
                     memory.add_own(piece);
+                    history.say_own(piece);
                 }
             }
         }

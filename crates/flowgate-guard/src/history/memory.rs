@@ -26,17 +26,19 @@ pub(crate) struct Memory<'c> {
     asked: usize,
     answers: Vec<Recollected>,
     bits: u32,
+    /// Texts of the user in which nothing was found, in order.
+    own: Vec<String>,
 }
 
 impl<'c> Memory<'c> {
     /// Creates a memory that reads and updates the client's current state.
     pub(crate) fn live(client: &'c mut Client) -> Self {
-        Self { client, given: None, asked: 0, answers: Vec::new(), bits: 0 }
+        Self { client, given: None, asked: 0, answers: Vec::new(), bits: 0, own: Vec::new() }
     }
 
     /// Creates a memory that returns the recorded answers and learns nothing.
     pub(crate) fn again(client: &'c mut Client, answers: &'c [Recollected]) -> Self {
-        Self { client, given: Some(answers), asked: 0, answers: Vec::new(), bits: 0 }
+        Self { client, given: Some(answers), asked: 0, answers: Vec::new(), bits: 0, own: Vec::new() }
     }
 
     /// Whether it uses the current state.
@@ -88,10 +90,9 @@ impl<'c> Memory<'c> {
         let mut joined = seen.spans_of(&texts.collect::<Vec<_>>(), shown).into_iter().skip(1);
         let mut all = Vec::with_capacity(parts.len());
         for (part, number) in parts.iter().zip(first..) {
-            // An image is matched by its URL or its data.
             let spans = match text(part) {
                 Some(_) => joined.next().unwrap_or_default(),
-                None => seen.spans_of(&[written(part)], shown).pop().unwrap_or_default(),
+                None => of_image(part, seen.spans_of(&[written(part)], shown).pop().unwrap_or_default()),
             };
             if is_compared {
                 self.bits = self.bits.saturating_add(bits(written(part), &spans));
@@ -111,12 +112,36 @@ impl<'c> Memory<'c> {
         }
     }
 
-    /// Adds a text of the user.
+    /// Adds a text of the user. [`end_own`](Self::end_own) records how it is read together with others.
     pub(crate) fn add_own(&mut self, text: &str) {
         if self.is_live() {
-            self.client.seen.add_own(text);
+            self.client.seen.add_own(&[text]);
+            self.own.push(text.to_owned());
         }
     }
+
+    /// Records the texts of the user, joined as a client may join them, after the end of those of earlier messages.
+    pub(crate) fn end_own(&mut self, before: &str) {
+        let own = std::mem::take(&mut self.own);
+        if !own.is_empty() {
+            let texts = std::iter::once(before).chain(own.iter().map(String::as_str));
+            self.client.seen.add_own(&texts.collect::<Vec<_>>());
+        }
+    }
+}
+
+/// Returns the spans of an image that is matched by its URL or its data. Images of one format begin alike, and those of
+/// one server have most of their URL in common: an image is a quotation only if most of it is.
+fn of_image(part: &Part, spans: Vec<Span>) -> Vec<Span> {
+    let image = written(part);
+    let is_address = matches!(part, Part::ImageUrl(url) if !url.starts_with("data:"));
+    let quoted: usize =
+        spans.iter().filter(|span| !span.labels.is_empty()).map(|span| span.range.len()).sum();
+    let is_quotation = match is_address {
+        true => quoted.saturating_mul(20) >= image.len().saturating_mul(19),
+        false => quoted.saturating_mul(2) >= image.len(),
+    };
+    if is_quotation { spans } else { whole(image) }
 }
 
 fn text(part: &Part) -> Option<&str> {

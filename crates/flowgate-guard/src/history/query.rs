@@ -92,6 +92,11 @@ impl Query {
         Self { views, texts: texts.len() }
     }
 
+    /// Returns the texts in every view, as bytes of the normal form.
+    pub(super) fn views(&self) -> impl Iterator<Item = &[u8]> {
+        self.views.iter().map(|joined| joined.view.bytes.as_slice())
+    }
+
     /// Whether any window satisfies `is_asked`.
     pub(super) fn has(&self, is_asked: impl Fn(&Window) -> bool) -> bool {
         let windows =

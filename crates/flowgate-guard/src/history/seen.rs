@@ -184,26 +184,29 @@ impl Seen {
         }
     }
 
-    /// Remembers a text of the user. The caller passes only text in which nothing had been seen before.
-    pub fn add_own(&mut self, text: &str) {
-        if text.len() < SHORTEST {
-            return;
+    /// Remembers consecutive texts of the user, also joined as they are compared. The caller passes only texts in which
+    /// nothing had been seen before.
+    pub fn add_own(&mut self, texts: &[&str]) {
+        for text in texts.iter().filter(|text| text.len() >= SHORTEST) {
+            views(text).iter().for_each(|view| self.add_own_view(view));
         }
-        for view in views(text) {
-            let is_new = windows(&view).any(|window| !self.own.has(&window));
-            if !is_new {
-                continue;
-            }
-            self.own.add(&view, self.share());
-            if self.new.is_some() {
-                let letters = String::from_utf8_lossy(&view).into_owned();
-                let label = Value::Null;
-                self.waiting.push(Remembered { source: OWN.to_owned(), label, letters });
-            }
+        if texts.iter().map(|text| text.len()).sum::<usize>() >= SHORTEST {
+            Query::new(texts).views().for_each(|view| self.add_own_view(view));
         }
         let mut waiting: usize = self.waiting.iter().map(|own| own.letters.len()).sum();
         while waiting > MOST_WAITING && !self.waiting.is_empty() {
             waiting -= self.waiting.remove(0).letters.len();
+        }
+    }
+
+    fn add_own_view(&mut self, view: &[u8]) {
+        if !windows(view).any(|window| !self.own.has(&window)) {
+            return;
+        }
+        self.own.add(view, self.share());
+        if self.new.is_some() {
+            let letters = String::from_utf8_lossy(view).into_owned();
+            self.waiting.push(Remembered { source: OWN.to_owned(), label: Value::Null, letters });
         }
     }
 

@@ -130,7 +130,7 @@ fn what_the_user_said_first_stays_the_users() {
     };
     let mut seen = Seen::default();
     seen.keep_learned();
-    seen.add_own(own);
+    seen.add_own(&[own]);
     assert_eq!(seen.learned(), Learned::default());
     seen.add("web", page, &json!("untrusted"));
     check(&seen);
@@ -140,7 +140,7 @@ fn what_the_user_said_first_stays_the_users() {
     // A user who repeats a source does not own the text.
     let mut seen = Seen::default();
     seen.add("web", page, &json!("untrusted"));
-    seen.add_own(own);
+    seen.add_own(&[own]);
     assert_eq!(marked(&seen, own), "[Summarise the mails of this week].");
 }
 
