@@ -524,7 +524,7 @@ fn texts_of(messages: &[chat::Message]) -> Vec<&str> {
 /// adjacent strings of the event, and the first with the last one of the same source before it.
 fn texts_of_event(event: &Event, (pieces, source): (&mut Pieces, &str), tell: &mut impl FnMut(&str, &Label)) {
     let document = &event.document;
-    // Adjacent strings with the same label, and their number.
+    // Adjacent strings with the same label, and their number. Only tools return what they read in pieces.
     let mut runs: Vec<(String, Label, usize)> = Vec::new();
     for (id, node) in document.nodes().iter().enumerate() {
         // A list or a map can be quoted as it was spelled or as it is printed, including keys and numbers.
@@ -555,7 +555,9 @@ fn texts_of_event(event: &Event, (pieces, source): (&mut Pieces, &str), tell: &m
         if count > 1 {
             tell(&run, &label);
         }
-        if let Some((joined, label)) = pieces.join(source, &run, &label) {
+        if matches!(event.body, Body::Output(_))
+            && let Some((joined, label)) = pieces.join(source, &run, &label)
+        {
             tell(&joined, &label);
         }
     }

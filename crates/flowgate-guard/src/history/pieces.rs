@@ -14,33 +14,39 @@ use super::normal::fold;
 /// The most sources of which the end of the last text is kept. A further source gives up that of the first by name.
 const MOST_SOURCES: usize = 64;
 
-/// The end of the last texts of each source in one session, with the label of what it was taken from.
+/// The end of the last texts of a source, the label of what it was taken from, and whether the last text was short.
+type End = (String, Label, bool);
+
+/// The ends of the texts of each source in one session, with the label of what it was taken from.
 #[derive(Debug, Default)]
 pub(crate) struct Pieces {
-    ends: BTreeMap<String, (String, Label)>,
+    ends: BTreeMap<String, End>,
 }
 
 impl Pieces {
     /// Appends a text of a source. Returns the text around the border to the previous one with the label of both, if
-    /// there is a previous one.
+    /// one of the two is too short to be recognised alone. Of two longer ones every letter is recognised anyway, and a
+    /// window across their border would hide letters that a client writes before a quotation, if they happen to be
+    /// those that precede it here.
     pub(crate) fn join(&mut self, source: &str, text: &str, label: &Label) -> Option<(String, Label)> {
         let (start, end) = (start_of(text), end_of(text));
         if !self.ends.contains_key(source) {
             if self.ends.len() >= MOST_SOURCES {
                 self.ends.pop_first();
             }
-            self.ends.insert(source.to_owned(), (end.to_owned(), *label));
+            self.ends.insert(source.to_owned(), (end.to_owned(), *label, end.len() == text.len()));
             return None;
         }
-        let (last, of_last) = self.ends.get_mut(source)?;
+        let (last, of_last, of_short) = self.ends.get_mut(source)?;
         let both = of_last.join(label);
-        let joined = format!("{last}\n{start}");
+        let is_short = end.len() == text.len();
+        let joined = (is_short || *of_short).then(|| format!("{last}\n{start}"));
         // A text that has no window of its own does not hide the end of the one before.
-        (*last, *of_last) = match end.len() < text.len() {
-            true => (end.to_owned(), *label),
-            false => (end_of(&format!("{last}\n{text}")).to_owned(), both),
+        (*last, *of_last, *of_short) = match is_short {
+            false => (end.to_owned(), *label, false),
+            true => (end_of(&format!("{last}\n{text}")).to_owned(), both, true),
         };
-        Some((joined, both))
+        joined.map(|joined| (joined, both))
     }
 }
 
@@ -93,10 +99,11 @@ mod tests {
             &[("a", "wire"), ("a", "five"), ("a", "hundred euros")],
             &[None, Some("wire\nfive"), Some("wire\nfive\nhundred euros")],
         );
-        // Of long texts, only what a window across the border can reach.
+        // Beside long texts, only what a window across the border can reach.
+        check(&[("a", "0123456789abcdefghijklmnopqrst"), ("a", "uvwxyz0123456789abcdefgh")], &[None, None]);
         check(
-            &[("a", "0123456789abcdefghijklmnopqrst"), ("a", "uvwxyz0123456789abcdefgh")],
-            &[None, Some("bcdefghijklmnopqrst\nuvwxyz0123456789abc")],
+            &[("a", "0123456789abcdefghijklmnopqrst"), ("a", "u"), ("a", "vwxyz0123456789abcdefgh")],
+            &[None, Some("bcdefghijklmnopqrst\nu"), Some("cdefghijklmnopqrst\nu\nvwxyz0123456789abcd")],
         );
         check(&[("a", ""), ("a", "..."), ("a", "x")], &[None, Some("\n..."), Some("\n...\nx")]);
     }
