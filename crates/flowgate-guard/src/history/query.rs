@@ -234,7 +234,8 @@ pub(super) fn stripped_lines(all: &Arc<Vec<Char>>) -> Vec<Vec<u8>> {
     without_prefixes(&letters, &lines).iter().filter(is_list).map(join).collect()
 }
 
-/// Returns the line without its leading number: up to three digits, followed by a character that is not a letter.
+/// Returns the line without its leading number or letter: up to three digits, one letter or a Roman numeral of up to five,
+/// followed by a character that is not a letter.
 fn without_number(letters: &Joined, line: &Range<usize>) -> Range<usize> {
     let bytes = letters.bytes(line);
     let touches = |at: usize| {
@@ -242,9 +243,14 @@ fn without_number(letters: &Joined, line: &Range<usize>) -> Range<usize> {
         let next = letters.char_at(line.start + at).filter(|_| line.start + at < line.end);
         matches!((before, next), (Some(before), Some(next)) if before.end >= next.start)
     };
-    let count = bytes.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    let run = (1..count).find(|at| !touches(*at)).unwrap_or(count);
-    let is_number = (1..=3).contains(&run) && !touches(run);
+    let run = (1..bytes.len().min(6)).find(|at| !touches(*at)).unwrap_or(bytes.len());
+    let first = bytes.get(..run).unwrap_or_default();
+    let is_number = match first {
+        [] => false,
+        [one] => one.is_ascii_alphanumeric(),
+        _ if first.iter().all(u8::is_ascii_digit) => run <= 3,
+        _ => run <= 5 && first.iter().all(|byte| b"ivxlcdm".contains(byte)),
+    };
     line.start + if is_number { run } else { 0 }..line.end
 }
 

@@ -184,6 +184,12 @@ fn a_page_that_arrives_in_pieces_is_recognised() {
         ("a list of lines", vec![json!(LINES)]),
         ("a list of rows", vec![LINES.iter().map(|line| json!({"line": line, "number": 1})).collect()]),
         ("numbered lines", vec![text_of(&|number, line| format!("{}. {line}", number + 1))]),
+        (
+            "lines with letters",
+            vec![text_of(&|number, line| {
+                format!("{}) {line}", char::from(b'a' + u8::try_from(number).unwrap()))
+            })],
+        ),
         ("lines of a chat", vec![text_of(&|_, line| format!("ann> {line}"))]),
         ("lines of a chat with numbers", vec![text_of(&|number, line| format!("ann {number}: {line}"))]),
         ("a list of words", vec![LINES.join(" ").split(' ').map(|word| json!(word)).collect()]),
